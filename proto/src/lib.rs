@@ -1,0 +1,24 @@
+//! The `kprobed.v1` gRPC API: messages, clients and servers generated from `proto/kprobed/v1/*.proto`.
+//!
+//! Owns the wire format and nothing else: no conversion, no validation, no logic. The server and the client library both
+//! depend on it and never on each other.
+
+/// Version 1 of the API.
+#[allow(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    clippy::pedantic,
+    clippy::clone_on_ref_ptr,
+    missing_docs,
+    unused_qualifications,
+    reason = "generated code"
+)]
+pub mod v1 {
+    tonic::include_proto!("kprobed.v1");
+}
+
+/// Serialised `google.protobuf.FileDescriptorSet` of the API, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Domain of every `google.rpc.ErrorInfo` that the daemon sends.
+pub const ERROR_DOMAIN: &str = "kprobed";

@@ -1,0 +1,290 @@
+//! The composition root: builds everything, starts it, and takes it down in order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::v1::event_service_server::EventServiceServer;
+use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use nix::unistd::Group;
+use thiserror::Error;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::service::Routes;
+use tonic::transport::server::Router;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic_health::server::HealthReporter;
+
+use crate::config::{Config, Listen, Tls};
+use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
+use crate::definition::Features;
+use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK};
+use crate::pipeline::Hub;
+use crate::rpc::{EventServer, HostInfo, HostServer, ProbeServer};
+use crate::shutdown::Tasks;
+use crate::store::{Store, StoreError};
+use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
+
+/// Why the daemon could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// No tracefs.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// Tracefs does not do what is needed.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// Procfs.
+    #[error(transparent)]
+    Procfs(#[from] ReadError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Probes or readers.
+    #[error(transparent)]
+    Control(#[from] crate::control::StartError),
+    /// A socket.
+    #[error("can not listen on `{address}`: {source}")]
+    Listen {
+        /// Its address.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A certificate.
+    #[error("can not use `{path}`: {source}", path = path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// TLS.
+    #[error("tls: {0}")]
+    Tls(#[source] tonic::transport::Error),
+    /// Reflection.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// A thread.
+    #[error("can not start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// Somebody else is at work.
+    #[error("another kprobed runs on this host: `{path}` is locked", path = path.display())]
+    AlreadyRunning {
+        /// The lock.
+        path: PathBuf,
+    },
+}
+
+/// How long stopping may take before the process leaves all the same.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct App {
+    control: ControlHandle,
+    tasks: Tasks,
+    health: HealthReporter,
+    socket: PathBuf,
+    /// Held as long as the daemon runs.
+    _lock: nix::fcntl::Flock<std::fs::File>,
+}
+
+impl App {
+    /// Starts everything. When this returns, clients can connect, and every acknowledged probe is back.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let start = SystemTime::now();
+        let store = Store::open(&config.state.directory).await?;
+        let lock = lock(&config.state.directory)?;
+        let mounts = Mounts::default();
+        let procfs = PathBuf::from("/proc");
+        let host = HostIdentity::read(&procfs)?;
+        let mounted = mounts.find_or_mount()?;
+        let tracefs = mounted.tracefs.clone();
+        let features = Features::from_readme(&tracefs.readme()?);
+        let instance = Instance::open_or_create(
+            &tracefs,
+            &InstanceOptions {
+                name: config.tracing.instance.clone(),
+                buffer_kib: config.tracing.buffer_kib,
+                clock: TRACE_CLOCK,
+            },
+        )?;
+        let paths = KernelPaths {
+            procfs: procfs.clone(),
+            debugfs: mounts.debugfs.clone(),
+            tracefs: tracefs.root().to_owned(),
+        };
+        let facts = Arc::new(FactsCache::new(paths));
+        let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
+        let registry = Arc::<Registry>::default();
+        let hub = Arc::<Hub>::default();
+        let controller = Controller::start(ControllerParts {
+            mounted,
+            instance: instance.clone(),
+            store: store.clone(),
+            facts: Arc::clone(&facts),
+            checker: Arc::clone(&checker),
+            registry: Arc::clone(&registry),
+            hub: Arc::clone(&hub),
+            host: host.clone(),
+            procfs: procfs.clone(),
+            on_exit: config.tracing.on_exit,
+            sample_interval: config.state.sample_interval(),
+            sample_retention: config.state.sample_retention(),
+        })
+        .await?;
+        let info = HostInfo {
+            host: host.clone(),
+            cpus: instance.cpus()?.len(),
+            start,
+            tracefs: tracefs.root().to_owned(),
+            instance: instance.root().to_owned(),
+            buffer_kib: config.tracing.buffer_kib,
+            sub_buffer_bytes: controller.sub_buffer_bytes(),
+        };
+        let (control, queue) = Controller::channel();
+        let runtime = tokio::runtime::Handle::current();
+        // Writing to the kernel blocks for up to a tenth of a second: not on the async runtime.
+        thread::Builder::new()
+            .name("kprobed-control".to_owned())
+            .spawn(move || runtime.block_on(controller.run(queue)))
+            .map_err(StartError::Thread)?;
+
+        let doctor = Doctor {
+            tracefs,
+            instance,
+            facts,
+            registry: Arc::clone(&registry),
+            procfs,
+            lockdown: "/sys/kernel/security/lockdown".into(),
+        };
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()?;
+        let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
+        let events = EventServer { hub, control: control.clone(), host };
+        let services = Routes::new(ProbeServiceServer::new(probes))
+            .add_service(EventServiceServer::new(events))
+            .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
+            .add_service(health_service)
+            .add_service(reflection);
+        health.set_service_status("", tonic_health::ServingStatus::Serving).await;
+
+        let tasks = Tasks::default();
+        listen(&config.listen, &services, &tasks).await?;
+        Ok(Self { control, tasks, health, socket: config.listen.unix.clone(), _lock: lock })
+    }
+
+    /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether all
+    /// of it was done in time.
+    pub async fn stop(self) -> bool {
+        self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        // Ends the hub too, and with it every stream.
+        let control = tokio::time::timeout(GRACE, self.control.stop()).await.is_ok();
+        let tasks = self.tasks.stop(GRACE).await;
+        if let Err(error) = std::fs::remove_file(&self.socket) {
+            tracing::debug!(%error, "the socket is gone already");
+        }
+        control && tasks
+    }
+}
+
+/// One daemon for each state directory: two would fight over the same instance and the same rows.
+fn lock(directory: &Path) -> Result<nix::fcntl::Flock<std::fs::File>, StartError> {
+    let path = directory.join("kprobed.lock");
+    let listen = |source| StartError::Listen { address: path.display().to_string(), source };
+    let file = std::fs::File::create(&path).map_err(listen)?;
+    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock)
+        .map_err(|_held| StartError::AlreadyRunning { path: path.clone() })
+}
+
+async fn listen(listen: &Listen, services: &Routes, tasks: &Tasks) -> Result<(), StartError> {
+    let unix = bind_unix(&listen.unix, &listen.group)?;
+    tracing::info!(socket = %listen.unix.display(), "listening");
+    let stopping = tasks.stopping().clone();
+    let router = server().add_routes(services.clone());
+    tasks.spawn("unix", async move {
+        let incoming = UnixListenerStream::new(unix);
+        if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopping.cancelled_owned()).await {
+            tracing::error!(%error, "the unix socket has failed");
+        }
+    });
+    let Some(address) = listen.tcp else { return Ok(()) };
+    let tcp = TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address: address.to_string(), source })?;
+    let mut server = server();
+    if let Some(tls) = &listen.tls {
+        server = server.tls_config(tls_config(tls)?).map_err(StartError::Tls)?;
+    }
+    let local: SocketAddr = tcp.local_addr().unwrap_or(address);
+    tracing::info!(address = %local, tls = listen.tls.is_some(), "listening");
+    let stopping = tasks.stopping().clone();
+    let server: Router = server.add_routes(services.clone());
+    tasks.spawn("tcp", async move {
+        let incoming = TcpListenerStream::new(tcp);
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopping.cancelled_owned()).await {
+            tracing::error!(%error, "the tcp socket has failed");
+        }
+    });
+    Ok(())
+}
+
+/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its queue for ever.
+fn server() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(20)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .initial_stream_window_size(8 << 20)
+        .initial_connection_window_size(16 << 20)
+}
+
+fn tls_config(tls: &Tls) -> Result<ServerTlsConfig, StartError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| StartError::Certificate { path: path.to_owned(), source })
+    };
+    let identity = Identity::from_pem(read(&tls.certificate)?, read(&tls.key)?);
+    Ok(ServerTlsConfig::new().identity(identity).client_ca_root(Certificate::from_pem(read(&tls.client_ca)?)))
+}
+
+/// Binds the socket so that nobody but root and the group can ever open it: it gets its name only after its rights.
+fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, StartError> {
+    let failed = |source| StartError::Listen { address: path.display().to_string(), source };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let unnamed = path.with_extension("new");
+    for stale in [path, unnamed.as_path()] {
+        match std::fs::remove_file(stale) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    let listener = UnixListener::bind(&unnamed).map_err(failed)?;
+    let gid = Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    if gid.is_none() {
+        tracing::info!(group, "no such group: the socket is root's alone");
+    }
+    std::fs::set_permissions(
+        &unnamed,
+        std::fs::Permissions::from_mode(if gid.is_some() { 0o660 } else { 0o600 }),
+    )
+    .map_err(failed)?;
+    if gid.is_some() {
+        chown(&unnamed, None, gid).map_err(failed)?;
+    }
+    std::fs::rename(&unnamed, path).map_err(failed)?;
+    Ok(listener)
+}

@@ -1,0 +1,218 @@
+//! The configuration file.
+//!
+//! Owns reading and judging it: whatever is wrong with it is said before anything is touched.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::control::OnExit;
+
+/// Why the configuration can not be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("can not read `{path}`: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or has a setting that does not exist.
+    #[error("`{path}`: {source}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A setting makes no sense.
+    #[error("`{setting}`: {message}")]
+    Value {
+        /// The setting.
+        setting: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// All settings. The defaults are those of a host; `deploy/kprobed.example.toml` explains each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: Listen,
+    /// What is kept on disk.
+    pub state: State,
+    /// How the kernel is used.
+    pub tracing: Tracing,
+    /// The daemon's own log.
+    pub log: Log,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Listen {
+    /// Unix socket.
+    pub unix: PathBuf,
+    /// Group that may use the socket, besides root. The socket is root's alone when the host has no such group.
+    pub group: String,
+    /// TCP address as well. Loopback only, unless `tls` is there.
+    pub tcp: Option<SocketAddr>,
+    /// Certificates for TCP.
+    pub tls: Option<Tls>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self { unix: "/run/kprobed/kprobed.sock".into(), group: "kprobed".to_owned(), tcp: None, tls: None }
+    }
+}
+
+/// Certificates for TCP. Both sides prove who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The daemon's certificate chain (PEM).
+    pub certificate: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Authority that signs the certificates of clients (PEM).
+    pub client_ca: PathBuf,
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// Directory of the database.
+    pub directory: PathBuf,
+    /// Seconds between two samples of the hit counts.
+    pub sample_interval_s: u64,
+    /// Days that samples are kept.
+    pub sample_retention_days: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { directory: "/var/lib/kprobed".into(), sample_interval_s: 60, sample_retention_days: 30 }
+    }
+}
+
+impl State {
+    /// Time between two samples.
+    pub fn sample_interval(&self) -> Duration {
+        Duration::from_secs(self.sample_interval_s)
+    }
+
+    /// How long samples are kept.
+    pub fn sample_retention(&self) -> Duration {
+        Duration::from_hours(24 * self.sample_retention_days)
+    }
+}
+
+/// How the kernel is used.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tracing {
+    /// Name of the tracing instance.
+    pub instance: String,
+    /// Size of the ring buffer of each CPU, in KiB.
+    pub buffer_kib: u64,
+    /// What becomes of the kernel when the daemon stops.
+    pub on_exit: OnExit,
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self { instance: "kprobed".to_owned(), buffer_kib: 8192, on_exit: OnExit::Restore }
+    }
+}
+
+/// The daemon's own log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned() }
+    }
+}
+
+impl Config {
+    /// Reads and judges a file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let config: Self = toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        config.judge()?;
+        Ok(config)
+    }
+
+    fn judge(&self) -> Result<(), ConfigError> {
+        let wrong = |setting, message: &str| Err(ConfigError::Value { setting, message: message.to_owned() });
+        if self.listen.tcp.is_some_and(|address| !address.ip().is_loopback()) && self.listen.tls.is_none() {
+            return wrong(
+                "listen.tcp",
+                "is open to the network: add [listen.tls], or use a loopback address",
+            );
+        }
+        let instance = &self.tracing.instance;
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if instance.is_empty() || !instance.chars().all(good) {
+            return wrong("tracing.instance", "has to be a name of letters, digits, `_` and `-`");
+        }
+        if self.tracing.buffer_kib < 16 {
+            return wrong("tracing.buffer_kib", "has to be at least 16");
+        }
+        if self.state.sample_interval_s == 0 {
+            return wrong("state.sample_interval_s", "has to be at least 1");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.judge().map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn the_example_is_the_default() {
+        let example = include_str!("../../deploy/kprobed.example.toml");
+        assert_eq!(parse(example).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn tcp_is_loopback_or_tls() {
+        assert!(parse("[listen]\ntcp = '127.0.0.1:7000'").is_ok());
+        assert!(parse("[listen]\ntcp = '0.0.0.0:7000'").unwrap_err().contains("open to the network"));
+        let tls = "[listen.tls]\ncertificate = 'c'\nkey = 'k'\nclient_ca = 'a'";
+        assert!(parse(&format!("[listen]\ntcp = '0.0.0.0:7000'\n{tls}")).is_ok());
+    }
+
+    #[test]
+    fn unknown_settings_are_refused() {
+        assert!(parse("[listen]\nport = 1").unwrap_err().contains("unknown field `port`"));
+        assert!(parse("[tracing]\ninstance = '../x'").is_err());
+        assert!(parse("[tracing]\nbuffer_kib = 1").is_err());
+    }
+}

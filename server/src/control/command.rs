@@ -1,0 +1,136 @@
+//! What the control thread can be asked to do.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{ControlError, Ledger};
+use crate::model::{HitProfile, Hits, Probe, ProbeName};
+use crate::store::RequestKey;
+
+/// Make a probe.
+#[derive(Clone, Debug, Default)]
+pub struct CreateRequest {
+    /// The client's text.
+    pub definition: String,
+    /// Record from now on.
+    pub enabled: bool,
+    /// Kernel filter; empty for none.
+    pub filter: String,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// Change a probe.
+#[derive(Clone, Debug)]
+pub struct UpdateRequest {
+    /// `GROUP/EVENT` or `EVENT`.
+    pub name: String,
+    /// Switch recording.
+    pub enabled: Option<bool>,
+    /// Replace the filter; empty removes it.
+    pub filter: Option<String>,
+    /// Only if the probe still has this etag.
+    pub etag: Option<String>,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// Remove a probe.
+#[derive(Clone, Debug)]
+pub struct RemoveRequest {
+    /// `GROUP/EVENT` or `EVENT`.
+    pub name: String,
+    /// Only if the probe still has this etag.
+    pub etag: Option<String>,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
+
+pub(super) enum Command {
+    Create(CreateRequest, Reply<Arc<Probe>>),
+    Update(UpdateRequest, Reply<Arc<Probe>>),
+    Remove(RemoveRequest, Reply<(ProbeName, Option<HitProfile>)>),
+    HitProfiles(Reply<Vec<HitProfile>>),
+    Ledger(Reply<Ledger>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// Commands that may wait for the control thread. More wait in their callers.
+pub(super) const QUEUE: usize = 64;
+
+/// Sends commands to the control thread.
+#[derive(Clone, Debug)]
+pub struct ControlHandle {
+    pub(super) commands: mpsc::Sender<Command>,
+}
+
+impl ControlHandle {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_closed| ControlError::Stopping)?;
+        answer.await.unwrap_or(Err(ControlError::Stopping))
+    }
+
+    /// Makes a probe.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn create(&self, request: CreateRequest) -> Result<Arc<Probe>, ControlError> {
+        self.ask(|reply| Command::Create(request, reply)).await
+    }
+
+    /// Changes a probe.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn update(&self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
+        self.ask(|reply| Command::Update(request, reply)).await
+    }
+
+    /// Removes a probe. Answers its name and last hit counts.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn remove(
+        &self,
+        request: RemoveRequest,
+    ) -> Result<(ProbeName, Option<HitProfile>), ControlError> {
+        self.ask(|reply| Command::Remove(request, reply)).await
+    }
+
+    /// Reads the current hit counts of all probes.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
+        self.ask(Command::HitProfiles).await
+    }
+
+    /// Reads the ledger.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn ledger(&self) -> Result<Ledger, ControlError> {
+        self.ask(Command::Ledger).await
+    }
+
+    /// Ends the control thread and waits until the kernel is as the configuration wants it.
+    pub async fn stop(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.commands.send(Command::Stop(done)).await.is_ok() && stopped.await.is_err() {
+            tracing::error!("the control thread ended before it was done");
+        }
+    }
+}
+
+/// Hit counts by probe name, as the kernel lists them.
+pub(super) type KernelHits = std::collections::HashMap<ProbeName, Hits>;

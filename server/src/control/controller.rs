@@ -1,0 +1,291 @@
+//! The control thread: its state, its loop, and the steps that several requests share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::command::{Command, ControlHandle, KernelHits, QUEUE};
+use super::ledger::LedgerBase;
+use super::{Checker, ControlError, Registry};
+use crate::decode::{Plan, PlanOptions};
+use crate::definition::{FetchKind, MemoryAddress, ProbeDefinition};
+use crate::kernel::{FactsCache, HostIdentity};
+use crate::model::{HitProfile, Hits, Probe, ProbeName, ProbeState, ProbeUid};
+use crate::pipeline::{EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
+use crate::store::Store;
+use crate::tracefs::format::Format;
+use crate::tracefs::{Instance, Mounted, Tracefs};
+
+/// What becomes of the kernel when the daemon stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExit {
+    /// Everything that the daemon put into it is taken out. The next start puts it back.
+    #[default]
+    Restore,
+    /// Probes stay armed and go on recording into the daemon's instance.
+    Keep,
+}
+
+/// What the control thread works with.
+#[derive(Debug)]
+pub struct ControllerParts {
+    /// Mounted file systems.
+    pub mounted: Mounted,
+    /// The daemon's instance.
+    pub instance: Instance,
+    /// The database.
+    pub store: Store,
+    /// Facts of the kernel.
+    pub facts: Arc<FactsCache>,
+    /// Judge of definitions.
+    pub checker: Arc<Checker>,
+    /// The probes as clients see them.
+    pub registry: Arc<Registry>,
+    /// Where events go.
+    pub hub: Arc<Hub>,
+    /// This host.
+    pub host: HostIdentity,
+    /// Usually `/proc`.
+    pub procfs: std::path::PathBuf,
+    /// What to leave behind.
+    pub on_exit: OnExit,
+    /// Time between two samples of the hit counts.
+    pub sample_interval: Duration,
+    /// How long samples are kept.
+    pub sample_retention: Duration,
+}
+
+/// The single writer.
+#[derive(Debug)]
+pub struct Controller {
+    pub(super) parts: ControllerParts,
+    pub(super) sources: Arc<SourceTable>,
+    pub(super) readers: Readers,
+    /// Sources by probe, for the ledger.
+    pub(super) live: HashMap<ProbeUid, Live>,
+    /// Last sampled hit counts.
+    pub(super) sampled: HashMap<ProbeUid, Hits>,
+}
+
+/// What is known of a probe that the kernel has.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) source: Arc<EventSource>,
+    /// Whether the event was enabled in our instance at any time: its removal then empties the buffers.
+    pub(super) ever_enabled: bool,
+    pub(super) base: LedgerBase,
+}
+
+/// Schemas are numbered through the whole life of the daemon.
+static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Controller {
+    /// Brings kernel and database together and starts reading. Recording is held back until both agree, so that the ledger begins with
+    /// the first event.
+    ///
+    /// # Errors
+    /// [`ControlError`] when the database or tracefs can not be used at all; a single probe that can not be brought back is only marked.
+    pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
+        let sources = Arc::<SourceTable>::default();
+        parts.instance.set_recording(false).map_err(ControlError::from)?;
+        let live = super::reconcile::reconcile(&parts, &sources).await?;
+        let context = ReaderContext {
+            tracefs: parts.mounted.tracefs.clone(),
+            instance: parts.instance.clone(),
+            procfs: parts.procfs.clone(),
+            sources: Arc::clone(&sources),
+            hub: Arc::clone(&parts.hub),
+            facts: Arc::clone(&parts.facts),
+        };
+        let readers = Readers::start(&context)?;
+        readers.drain();
+        let mut controller = Self { parts, sources, readers, live, sampled: HashMap::new() };
+        controller.begin_ledger()?;
+        controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
+        Ok(controller)
+    }
+
+    /// Size of a sub-buffer, in bytes.
+    pub fn sub_buffer_bytes(&self) -> usize {
+        self.readers.layout().sub_buffer_bytes()
+    }
+
+    /// A handle to send commands with, and the queue that [`Controller::run`] takes them from.
+    pub fn channel() -> (ControlHandle, CommandQueue) {
+        let (commands, inbox) = mpsc::channel(QUEUE);
+        (ControlHandle { commands }, CommandQueue(inbox))
+    }
+
+    /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
+    pub async fn run(mut self, mut queue: CommandQueue) {
+        let mut next_sample = Instant::now() + self.parts.sample_interval;
+        loop {
+            let command = tokio::select! {
+                command = queue.0.recv() => command,
+                // Without probes nothing is hit, and nobody needs to wake up.
+                () = sleep_until(next_sample), if !self.live.is_empty() => {
+                    self.sample().await;
+                    next_sample = Instant::now() + self.parts.sample_interval;
+                    continue;
+                }
+            };
+            match command {
+                Some(Command::Create(request, reply)) => answer(reply, self.create(request).await),
+                Some(Command::Update(request, reply)) => answer(reply, self.update(request).await),
+                Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
+                Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
+                Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
+                Some(Command::Stop(done)) => {
+                    self.shut_down().await;
+                    if done.send(()).is_err() {
+                        tracing::debug!("nobody waits for the control thread");
+                    }
+                    return;
+                }
+                None => return self.shut_down().await,
+            }
+        }
+    }
+
+    /// Leaves the kernel as the configuration wants it.
+    async fn shut_down(mut self) {
+        self.sample().await;
+        let Self { parts, readers, .. } = self;
+        match parts.on_exit {
+            OnExit::Keep => readers.stop(),
+            OnExit::Restore => {
+                for probe in parts.registry.all() {
+                    if in_kernel(&probe.state)
+                        && let Err(error) = parts.instance.set_enabled(&probe.name, false)
+                    {
+                        tracing::warn!(probe = %probe.name, %error, "can not disable on the way out");
+                    }
+                }
+                readers.stop();
+                if let Err(error) = parts.instance.remove() {
+                    tracing::warn!(%error, "can not remove the instance");
+                }
+                // With the instance gone no buffer is emptied by these.
+                for probe in parts.registry.all() {
+                    if in_kernel(&probe.state)
+                        && let Err(error) = parts.mounted.tracefs.remove_kprobe(&probe.name)
+                    {
+                        tracing::warn!(probe = %probe.name, %error, "can not remove on the way out");
+                    }
+                }
+                parts.mounted.unmount_ours();
+            }
+        }
+        parts.hub.close();
+        parts.store.close().await;
+    }
+
+    pub(super) fn tracefs(&self) -> &Tracefs {
+        &self.parts.mounted.tracefs
+    }
+
+    pub(super) fn probe(&self, text: &str) -> Result<Arc<Probe>, ControlError> {
+        self.parts.registry.find(text).map_err(|error| match (error, text.parse::<ProbeName>()) {
+            (ControlError::NotFound { name, .. }, Ok(parsed)) => ControlError::NotFound {
+                name,
+                foreign: self.tracefs().has_event(parsed.group(), parsed.event()),
+            },
+            (error, _) => error,
+        })
+    }
+
+    /// The kernel's counts for all kprobe events.
+    pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
+        Ok(self.tracefs().hit_profile()?.into_iter().map(|row| (row.name, row.hits)).collect())
+    }
+
+    /// The current hit counts of all probes that the kernel has.
+    pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
+        let hits = self.kernel_hits()?;
+        let time = SystemTime::now();
+        Ok(self
+            .parts
+            .registry
+            .all()
+            .into_iter()
+            .filter_map(|probe| {
+                Some(HitProfile {
+                    uid: probe.uid,
+                    hits: *hits.get(&probe.name)?,
+                    name: probe.name.clone(),
+                    boot_id: self.parts.host.boot_id.clone(),
+                    time,
+                })
+            })
+            .collect())
+    }
+}
+
+/// Commands on their way to the control thread.
+#[derive(Debug)]
+pub struct CommandQueue(mpsc::Receiver<Command>);
+
+/// Why the control thread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Kernel or database.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The ring buffers.
+    #[error(transparent)]
+    Readers(#[from] ReadersError),
+}
+
+fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
+    if reply.send(outcome).is_err() {
+        tracing::debug!("the caller has gone before its answer");
+    }
+}
+
+/// Whether the kernel has the definition.
+pub(super) fn in_kernel(state: &ProbeState) -> bool {
+    matches!(state, ProbeState::Armed | ProbeState::Disabled | ProbeState::Waiting)
+}
+
+/// Reads how the kernel describes an event that was just defined, and makes a source of it.
+pub(super) fn event_source(
+    tracefs: &Tracefs,
+    uid: ProbeUid,
+    name: &ProbeName,
+    definition: &ProbeDefinition,
+) -> Result<(u16, Arc<EventSource>), ControlError> {
+    let text = tracefs.format_text(name.group(), name.event())?;
+    let bad = |reason: String| ControlError::Format { name: name.clone(), reason };
+    let format = Format::parse(&text).map_err(|error| bad(error.to_string()))?;
+    let options = PlanOptions { infallible: infallible_fields(definition) };
+    let plan = Plan::compile(&format, &options).map_err(|error| bad(error.to_string()))?;
+    let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
+    Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
+}
+
+/// Fields whose value can not fault: registers, the stack pointer, immediates, and kernel variables.
+fn infallible_fields(definition: &ProbeDefinition) -> std::collections::HashSet<String> {
+    let infallible = |kind: &FetchKind| {
+        matches!(
+            kind,
+            FetchKind::Register(_)
+                | FetchKind::StackNth(_)
+                | FetchKind::Stack
+                | FetchKind::Argument(_)
+                | FetchKind::Retval
+                | FetchKind::Immediate(_)
+                | FetchKind::Memory(MemoryAddress::Symbol { .. })
+        ) || matches!(kind, FetchKind::Btf { members, .. } if members.is_empty())
+    };
+    definition
+        .args
+        .iter()
+        .filter(|argument| infallible(&argument.fetch.kind))
+        .filter_map(|argument| Some(argument.name.as_ref()?.text.clone()))
+        .collect()
+}

@@ -1,0 +1,166 @@
+//! What is right and wrong with this host, and how to mend it.
+//!
+//! Only looks. The daemon changes no system setting by itself: other tools may depend on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::kernel::FactsCache;
+use crate::model::ProbeName;
+use crate::tracefs::{Instance, ListedProbe, Tracefs};
+
+use super::Registry;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckStatus {
+    /// As it should be.
+    Ok,
+    /// Something works less well than it could.
+    Warning,
+    /// Something does not work.
+    Failed,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCheck {
+    /// Stable identifier in lower snake case.
+    pub id: &'static str,
+    /// How it ended.
+    pub status: CheckStatus,
+    /// What was found.
+    pub finding: String,
+    /// What to do; empty for nothing.
+    pub fix: &'static str,
+}
+
+/// Looks at the host.
+#[derive(Debug)]
+pub struct Doctor {
+    /// Tracefs.
+    pub tracefs: Tracefs,
+    /// The daemon's instance.
+    pub instance: Instance,
+    /// Facts of the kernel.
+    pub facts: Arc<FactsCache>,
+    /// The daemon's own probes.
+    pub registry: Arc<Registry>,
+    /// Usually `/proc`.
+    pub procfs: PathBuf,
+    /// Usually `/sys/kernel/security/lockdown`.
+    pub lockdown: PathBuf,
+}
+
+impl Doctor {
+    /// Runs all checks.
+    pub fn checks(&self) -> Vec<HostCheck> {
+        vec![
+            self.tracefs_check(),
+            self.recording_check(),
+            self.ftrace_check(),
+            self.kprobes_check(),
+            self.facts_check(),
+            self.lockdown_check(),
+        ]
+    }
+
+    fn tracefs_check(&self) -> HostCheck {
+        let root = self.tracefs.root().display();
+        match self.tracefs.list_kprobes() {
+            Ok(_) => ok("tracefs", format!("mounted on {root}, with kprobe events")),
+            Err(error) => failed(
+                "tracefs",
+                error.to_string(),
+                "run the daemon as root on a kernel with CONFIG_KPROBE_EVENTS",
+            ),
+        }
+    }
+
+    fn recording_check(&self) -> HostCheck {
+        match self.instance.is_recording() {
+            Ok(true) => ok("recording", format!("on in {}", self.instance.root().display())),
+            Ok(false) => failed(
+                "recording",
+                "`tracing_on` of the daemon's instance is 0".to_owned(),
+                "echo 1 > tracing_on in the instance",
+            ),
+            Err(error) => {
+                failed("recording", error.to_string(), "restart the daemon: its tracing instance is gone")
+            }
+        }
+    }
+
+    fn ftrace_check(&self) -> HostCheck {
+        if ftrace_enabled(&self.procfs) {
+            return ok("ftrace_enabled", "kernel.ftrace_enabled is 1".to_owned());
+        }
+        let finding = "kernel.ftrace_enabled is 0: probes at function entries do not fire".to_owned();
+        failed("ftrace_enabled", finding, "sysctl kernel.ftrace_enabled=1")
+    }
+
+    fn kprobes_check(&self) -> HostCheck {
+        match self.tracefs.kprobes_enabled() {
+            Some(true) => ok("kprobes_enabled", "kprobes are switched on".to_owned()),
+            Some(false) => failed(
+                "kprobes_enabled",
+                "kprobes are switched off as a whole".to_owned(),
+                "echo 1 > /sys/kernel/debug/kprobes/enabled, then disable and enable each probe",
+            ),
+            None => warning(
+                "kprobes_enabled",
+                "debugfs is not readable: registration can not be proven, the blacklist is unknown"
+                    .to_owned(),
+                "mount -t debugfs nodev /sys/kernel/debug",
+            ),
+        }
+    }
+
+    fn facts_check(&self) -> HostCheck {
+        match self.facts.current() {
+            Ok(facts) => ok("kernel_code", format!("{} symbols, code is readable", facts.symbols.len())),
+            Err(error) => failed(
+                "kernel_code",
+                error.to_string(),
+                "sysctl kernel.kptr_restrict=1, and give the daemon CAP_SYSLOG and CAP_SYS_RAWIO",
+            ),
+        }
+    }
+
+    fn lockdown_check(&self) -> HostCheck {
+        // A kernel without the security module has no such file and is not locked down.
+        let text = std::fs::read_to_string(&self.lockdown).unwrap_or_default();
+        if text.contains("[confidentiality]") {
+            let finding = "the kernel is locked down (confidentiality): no probes, no code".to_owned();
+            return failed("lockdown", finding, "boot with lockdown=integrity or lockdown=none");
+        }
+        ok("lockdown", "does not keep probes out".to_owned())
+    }
+
+    /// Probe events that are not ours.
+    pub fn foreign(&self) -> Vec<(ProbeName, ListedProbe)> {
+        let listed = self.tracefs.list_kprobes().unwrap_or_default();
+        listed
+            .into_iter()
+            .filter_map(|listed| Some((listed.name.clone()?, listed)))
+            .filter(|(name, _)| self.registry.get(name).is_none())
+            .collect()
+    }
+}
+
+/// Whether ftrace is switched on. A kernel without the switch has it on.
+pub(super) fn ftrace_enabled(procfs: &Path) -> bool {
+    std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
+}
+
+fn ok(id: &'static str, finding: String) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Ok, finding, fix: "" }
+}
+
+fn warning(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Warning, finding, fix }
+}
+
+fn failed(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Failed, finding, fix }
+}

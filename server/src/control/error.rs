@@ -1,0 +1,137 @@
+//! Why a request was not carried out.
+
+use thiserror::Error;
+
+use crate::definition::Diagnostic;
+use crate::kernel::FactsError;
+use crate::model::ProbeName;
+use crate::store::StoreError;
+use crate::tracefs::{DefineError, KernelMessage, TracefsError};
+use crate::validate::Refusal;
+
+/// Why a request was not carried out. Every variant is mapped to a gRPC status in one place: [`crate::rpc::status`].
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The text is no definition.
+    #[error("{}", diagnostics.first().map_or("the definition can not be read", |first| first.message.as_str()))]
+    Definition {
+        /// The text.
+        text: String,
+        /// What is wrong with it; never empty.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// The definition is well-formed, and the kernel would refuse it.
+    #[error("{}", refusal.message)]
+    Refused {
+        /// The text.
+        text: String,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+    /// The kernel refused the definition.
+    #[error(transparent)]
+    Kernel(Box<DefineError>),
+    /// The kernel refused the filter. The filter before it is still in force.
+    #[error("the kernel refused the filter: {}", message.as_ref().map_or_else(|| error.to_string(), |m| m.text.clone()))]
+    Filter {
+        /// The filter.
+        filter: String,
+        /// The kernel's answer to the write.
+        error: TracefsError,
+        /// What it wrote to its log, if anything.
+        message: Option<KernelMessage>,
+    },
+    /// There is a probe of that name.
+    #[error("there is a probe `{name}` already")]
+    Exists {
+        /// The name.
+        name: ProbeName,
+    },
+    /// There is an event of that name, and it is not one of this daemon's.
+    #[error("there is an event `{name}` already, and it was made by somebody else")]
+    ExistsForeign {
+        /// The name.
+        name: ProbeName,
+    },
+    /// No probe of that name.
+    #[error("there is no probe `{name}`")]
+    NotFound {
+        /// The name as asked for.
+        name: String,
+        /// Whether somebody else has an event of that name.
+        foreign: bool,
+    },
+    /// Several probes of that event name.
+    #[error("several probes have an event `{event}`: {}", list(names))]
+    Ambiguous {
+        /// The event.
+        event: String,
+        /// The probes.
+        names: Vec<ProbeName>,
+    },
+    /// The probe was changed since its etag was read.
+    #[error("`{name}` has changed: its etag is `{current}` now")]
+    Changed {
+        /// The probe.
+        name: ProbeName,
+        /// Its etag.
+        current: String,
+    },
+    /// Somebody else has the event enabled, or a trigger or perf holds it.
+    #[error(
+        "`{name}` is in use outside of this daemon (enabled in another tracing instance, held by a trigger, or attached by perf)"
+    )]
+    InUse {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// The kernel has the definition and has not registered the probe.
+    #[error("the kernel took `{name}` and did not register it")]
+    Unregistered {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// A probe at a function's entry would never fire.
+    #[error("probes at function entries do not fire while `kernel.ftrace_enabled` is 0")]
+    FtraceDisabled,
+    /// The kernel does not have the probe.
+    #[error("the kernel does not have `{name}`: {reason}")]
+    NotInKernel {
+        /// The probe.
+        name: ProbeName,
+        /// Why.
+        reason: String,
+    },
+    /// An argument of the request makes no sense.
+    #[error("{message}")]
+    BadArgument {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// The kernel describes an event in a way that is not understood.
+    #[error("the kernel describes `{name}` in a way that is not understood: {reason}")]
+    Format {
+        /// The probe.
+        name: ProbeName,
+        /// Why.
+        reason: String,
+    },
+    /// Facts of the kernel are not known.
+    #[error(transparent)]
+    Facts(#[from] FactsError),
+    /// Tracefs.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// Database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+fn list(names: &[ProbeName]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,25 @@
+//! The single writer: everything that changes the kernel or the database goes through one thread, one command after the other.
+//!
+//! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
+//! database does not know of, it never removes from the kernel.
+
+mod checker;
+mod command;
+mod controller;
+mod create;
+mod doctor;
+mod error;
+mod ledger;
+mod reconcile;
+mod registry;
+mod remove;
+mod sample;
+mod update;
+
+pub use checker::{CheckOutcome, Checker};
+pub use command::{ControlHandle, CreateRequest, RemoveRequest, UpdateRequest};
+pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use doctor::{CheckStatus, Doctor, HostCheck};
+pub use error::ControlError;
+pub use ledger::{Ledger, ProbeLedger};
+pub use registry::Registry;

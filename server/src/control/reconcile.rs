@@ -1,0 +1,127 @@
+//! At start: bringing together what the database wants and what the kernel has.
+//!
+//! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a client wanted gone goes. An event in the
+//! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::controller::{ControllerParts, Live, event_source};
+use super::create::{define, listed_line, refuse, settled_state};
+use super::ledger::LedgerBase;
+use super::{CheckOutcome, ControlError};
+use crate::model::{Probe, ProbeState, ProbeUid};
+use crate::pipeline::SourceTable;
+use crate::store::{Phase, StoredProbe};
+use crate::tracefs::ListedProbe;
+
+/// Goes through all rows of the database. Answers what the kernel has of them.
+pub(super) async fn reconcile(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+) -> Result<HashMap<ProbeUid, Live>, ControlError> {
+    let mut live = HashMap::new();
+    let listed = parts.mounted.tracefs.list_kprobes()?;
+    for row in parts.store.probes().await? {
+        let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
+        match row.phase {
+            Phase::Pending | Phase::Removing => finish_removal(parts, &row, in_kernel).await?,
+            Phase::Settled => {
+                let probe = match bring_back(parts, sources, &row, in_kernel).await {
+                    Ok((probe, entry)) => {
+                        live.insert(probe.uid, entry);
+                        probe
+                    }
+                    Err(error) => {
+                        tracing::warn!(probe = %row.name, %error, "can not bring a probe back");
+                        as_probe(parts, row, ProbeState::Failed(error.to_string()))
+                    }
+                };
+                parts.registry.put(probe);
+            }
+        }
+    }
+    Ok(live)
+}
+
+/// Whether the event in the kernel is the one of this row.
+fn is_ours(row: &StoredProbe, listed: &ListedProbe) -> bool {
+    // A row that was never settled has no listing yet: the crash came between two writes. Then the text that was written has to do.
+    if row.kernel_listing.is_empty() {
+        listed.line == row.kernel_definition
+    } else {
+        listed.line == row.kernel_listing
+    }
+}
+
+async fn finish_removal(
+    parts: &ControllerParts,
+    row: &StoredProbe,
+    listed: Option<&ListedProbe>,
+) -> Result<(), ControlError> {
+    if listed.is_some_and(|listed| is_ours(row, listed)) {
+        parts.instance.set_enabled(&row.name, false)?;
+        parts.mounted.tracefs.remove_kprobe(&row.name)?;
+    }
+    tracing::info!(probe = %row.name, phase = ?row.phase, "finished what a crash interrupted");
+    Ok(parts.store.forget(row.uid).await?)
+}
+
+async fn bring_back(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+    row: &StoredProbe,
+    listed: Option<&ListedProbe>,
+) -> Result<(Probe, Live), ControlError> {
+    let CheckOutcome { definition, report, misplaced } = parts.checker.check(&row.definition)?;
+    refuse(&row.definition, &report, misplaced)?;
+    let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
+    let (id, source) = match listed {
+        Some(listed) if is_ours(row, listed) => {
+            event_source(&parts.mounted.tracefs, row.uid, &row.name, &definition)?
+        }
+        Some(_) => return Err(ControlError::ExistsForeign { name: row.name.clone() }),
+        None => {
+            // The definition is rendered anew: another kernel may know other arguments.
+            probe.kernel_definition =
+                parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
+            let described = define(&parts.mounted.tracefs, &probe, &definition, &report)?;
+            let listing = listed_line(&parts.mounted.tracefs, &row.name)?;
+            parts.store.redefined(row.uid, &probe.kernel_definition, &listing).await?;
+            described?
+        }
+    };
+    if parts.instance.filter(&row.name)? != row.filter {
+        parts.instance.set_filter(&row.name, &row.filter)?;
+    }
+    sources.insert(id, Arc::clone(&source));
+    parts.instance.set_enabled(&row.name, row.enabled)?;
+    probe.state = settled_state(row.enabled, &report);
+    probe.schema = Some(Arc::new(source.schema().clone()));
+    probe.warnings.clone_from(&definition.warnings);
+    probe.location.clone_from(&report.location);
+    tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
+    // Whoever was here before may have had it enabled: its removal is to be treated so.
+    Ok((probe, Live { source, ever_enabled: true, base: LedgerBase::default() }))
+}
+
+/// A row as clients see it.
+fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Probe {
+    let definition = parts.checker.parse_probe(&row.definition).ok();
+    Probe {
+        uid: row.uid,
+        name: row.name,
+        definition: row.definition,
+        kernel_definition: row.kernel_definition,
+        kind: definition.map_or(crate::model::ProbeKind::Entry, |definition| definition.kind),
+        enabled: row.enabled,
+        filter: row.filter,
+        state,
+        revision: row.revision,
+        create_time: row.create_time,
+        update_time: row.update_time,
+        schema: None,
+        warnings: Vec::new(),
+        location: String::new(),
+    }
+}

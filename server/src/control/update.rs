@@ -1,0 +1,98 @@
+//! Changing a probe.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::ControlError;
+use super::command::UpdateRequest;
+use super::controller::{Controller, in_kernel};
+use super::create::settled_state;
+use crate::model::{Probe, ProbeName, ProbeState};
+
+impl Controller {
+    pub(super) async fn update(&mut self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
+        let probe = self.probe(&request.name)?;
+        if let Some(key) = &request.request
+            && self.parts.store.carried_out(key).await? == Some(probe.uid)
+        {
+            return Ok(probe);
+        }
+        check_etag(&probe, request.etag.as_deref())?;
+        if let ProbeState::Failed(reason) = &probe.state {
+            return Err(ControlError::NotInKernel { name: probe.name.clone(), reason: reason.clone() });
+        }
+        let enabled = request.enabled.unwrap_or(probe.enabled);
+        let filter = request.filter.unwrap_or_else(|| probe.filter.clone());
+        let report = self.parts.checker.check(&probe.definition)?.report;
+        if enabled && !probe.enabled {
+            self.require_firing(&report)?;
+        }
+        let new_filter = filter != probe.filter;
+        if new_filter && !filter.is_empty() {
+            self.judge_filter(&probe.name, &filter)?;
+        }
+        if request.validate_only {
+            return Ok(probe);
+        }
+        let now = SystemTime::now();
+        self.parts.store.update(probe.uid, enabled, &filter, now, request.request.as_ref()).await?;
+        if let Err(error) = self.apply(&probe, enabled, new_filter.then_some(filter.as_str())) {
+            // The kernel keeps what it had, and so does the database.
+            self.parts.store.update(probe.uid, probe.enabled, &probe.filter, now, None).await?;
+            return Err(error);
+        }
+        if enabled && let Some(live) = self.live.get_mut(&probe.uid) {
+            live.ever_enabled = true;
+        }
+        let state = settled_state(enabled, &report);
+        let revision = probe.revision + 1;
+        tracing::info!(probe = %probe.name, enabled, filter, "updated");
+        let updated = Probe { enabled, filter, state, revision, update_time: now, ..Probe::clone(&probe) };
+        let updated = self.parts.registry.put(updated);
+        self.note_sharing();
+        Ok(updated)
+    }
+
+    /// The filter goes first when switching on, and last when switching off: no event gets out that neither state would have let out.
+    fn apply(&self, probe: &Probe, enabled: bool, filter: Option<&str>) -> Result<(), ControlError> {
+        let instance = &self.parts.instance;
+        if !in_kernel(&probe.state) {
+            return Ok(());
+        }
+        if !enabled && probe.enabled {
+            instance.set_enabled(&probe.name, false)?;
+        }
+        if let Some(filter) = filter {
+            instance.set_filter(&probe.name, filter)?;
+        }
+        if enabled && !probe.enabled {
+            instance.set_enabled(&probe.name, true)?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel judge a filter where it does no harm.
+    fn judge_filter(&self, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
+        self.tracefs().try_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
+            filter: filter.to_owned(),
+            error,
+            message,
+        })
+    }
+
+    /// Judges a filter and sets it.
+    pub(super) fn filter_in_kernel(&self, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
+        self.judge_filter(name, filter)?;
+        Ok(self.parts.instance.set_filter(name, filter)?)
+    }
+}
+
+/// Refuses when the probe is not what the caller thinks.
+pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), ControlError> {
+    match etag {
+        Some(etag) if etag != probe.etag() => {
+            Err(ControlError::Changed { name: probe.name.clone(), current: probe.etag() })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,260 @@
+//! Decoded events, column by column, in the layout that goes over the wire.
+//!
+//! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have one offset more
+//! than values, and a fault bitmap is either empty or long enough for all values. How records become rows is in `row`.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::sync::Arc;
+
+use super::row::DecodeError;
+use super::schema::{FieldKind, Schema};
+
+/// Events of one plan, in the order in which they were appended.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    schema: Arc<Schema>,
+    /// Times in nanoseconds of the trace clock.
+    pub timestamps_ns: Vec<u64>,
+    /// Thread ids (`common_pid`); 0 is the idle task.
+    pub tids: Vec<i32>,
+    /// `common_flags` as recorded. See [`Context`](super::Context).
+    pub flags: Vec<u8>,
+    /// `common_preempt_count` as recorded.
+    pub preempt_counts: Vec<u8>,
+    /// Addresses of the probe, or of the function for a return probe. Empty for events of tracepoints.
+    pub ips: Vec<u64>,
+    /// Addresses that return probes return to. Empty for all others.
+    pub return_ips: Vec<u64>,
+    /// One column for each field of the schema.
+    pub fields: Vec<Column>,
+}
+
+/// The values of one field. The values of a row's array stand next to each other.
+#[derive(Clone, Debug)]
+pub struct Column {
+    kind: FieldKind,
+    values_per_row: usize,
+    /// Little-endian values, packed. Empty for strings.
+    pub values: Vec<u8>,
+    /// Little-endian 32-bit offsets into `bytes`, one more than there are strings. Empty for scalars.
+    pub offsets: Vec<u8>,
+    /// The strings one after the other, without NULs. Empty for scalars.
+    pub bytes: Vec<u8>,
+    /// One bit for each value, lowest first: set when it could not be read, and then it is 0 or empty. No bytes at all
+    /// as long as everything could be read.
+    pub faults: Vec<u8>,
+}
+
+/// One value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Unsigned integer.
+    Unsigned(u64),
+    /// Signed integer.
+    Signed(i64),
+    /// Character.
+    Char(u8),
+    /// Kernel address.
+    Symbol(u64),
+    /// String.
+    Bytes(&'a [u8]),
+    /// It could not be read.
+    Fault,
+}
+
+impl Columns {
+    /// No rows yet.
+    pub(super) fn new(schema: Arc<Schema>) -> Self {
+        let fields = schema
+            .fields
+            .iter()
+            .map(|field| {
+                let values_per_row = field.array_len.and_then(|count| usize::try_from(count).ok());
+                Column::new(field.kind, values_per_row.unwrap_or(1))
+            })
+            .collect();
+        Self {
+            schema,
+            timestamps_ns: Vec::new(),
+            tids: Vec::new(),
+            flags: Vec::new(),
+            preempt_counts: Vec::new(),
+            ips: Vec::new(),
+            return_ips: Vec::new(),
+            fields,
+        }
+    }
+
+    /// What the columns hold.
+    pub const fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Number of rows.
+    pub const fn len(&self) -> usize {
+        self.timestamps_ns.len()
+    }
+
+    /// Whether there are no rows.
+    pub const fn is_empty(&self) -> bool {
+        self.timestamps_ns.is_empty()
+    }
+
+    /// Removes all rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.timestamps_ns.clear();
+        self.tids.clear();
+        self.flags.clear();
+        self.preempt_counts.clear();
+        self.ips.clear();
+        self.return_ips.clear();
+        for column in &mut self.fields {
+            column.truncate(0);
+        }
+    }
+
+    /// Hands out all rows with their memory and leaves none.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let empty = Self::new(Arc::clone(&self.schema));
+        std::mem::replace(self, empty)
+    }
+
+    /// Takes back what was appended to fields after the last whole row.
+    pub(super) fn drop_unfinished_row(&mut self) {
+        let rows = self.len();
+        for column in &mut self.fields {
+            column.truncate(rows);
+        }
+    }
+}
+
+impl Column {
+    fn new(kind: FieldKind, values_per_row: usize) -> Self {
+        let offsets = if kind == FieldKind::String { vec![0; 4] } else { Vec::new() };
+        Self { kind, values_per_row, values: Vec::new(), offsets, bytes: Vec::new(), faults: Vec::new() }
+    }
+
+    /// A value by its row and its place in the array of that row, which is 0 for all that are not arrays. Absent beyond
+    /// the end.
+    pub fn value(&self, row: usize, element: usize) -> Option<Value<'_>> {
+        if element >= self.values_per_row {
+            return None;
+        }
+        let index = row.checked_mul(self.values_per_row)?.checked_add(element)?;
+        let value = match self.kind {
+            FieldKind::Unsigned { .. } => Value::Unsigned(self.number(index)?),
+            FieldKind::Signed { bytes } => {
+                let unused = 64_u32.saturating_sub(u32::from(bytes).saturating_mul(8));
+                let shifted = self.number(index)?.checked_shl(unused)?;
+                Value::Signed(shifted.cast_signed().checked_shr(unused)?)
+            }
+            FieldKind::Char => Value::Char(*self.values.get(index)?),
+            FieldKind::Symbol => Value::Symbol(self.number(index)?),
+            FieldKind::String => {
+                let (start, end) = (self.offset(index)?, self.offset(index.checked_add(1)?)?);
+                Value::Bytes(self.bytes.get(start..end)?)
+            }
+        };
+        Some(if self.is_fault(index) { Value::Fault } else { value })
+    }
+
+    fn number(&self, index: usize) -> Option<u64> {
+        let width = self.kind.value_bytes();
+        let value = self.values.get(index.checked_mul(width)?..)?.get(..width)?;
+        Some(value.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    fn offset(&self, index: usize) -> Option<usize> {
+        let offset = self.offsets.get(index.checked_mul(4)?..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*offset)).ok()
+    }
+
+    fn is_fault(&self, index: usize) -> bool {
+        self.faults.get(index / 8).is_some_and(|byte| byte & bit(index) != 0)
+    }
+
+    /// How many values there are in all rows.
+    fn len(&self) -> usize {
+        match self.values.len().checked_div(self.kind.value_bytes()) {
+            Some(values) => values,
+            None => (self.offsets.len() / 4).saturating_sub(1),
+        }
+    }
+
+    /// Appends values that are already as they should be. For scalars only.
+    #[inline]
+    pub(super) fn push_values(&mut self, values: &[u8]) {
+        self.values.extend_from_slice(values);
+    }
+
+    /// Appends one row of a scalar field that could not be read.
+    pub(super) fn push_faulted_row(&mut self) {
+        let first = self.len();
+        let bytes = self.values_per_row.saturating_mul(self.kind.value_bytes());
+        self.values.resize(self.values.len().saturating_add(bytes), 0);
+        for index in first..first.saturating_add(self.values_per_row) {
+            self.mark_fault(index);
+        }
+    }
+
+    /// Appends one string.
+    #[inline]
+    pub(super) fn push_text(&mut self, text: &[u8]) -> Result<(), DecodeError> {
+        let end = u32::try_from(self.bytes.len().saturating_add(text.len()));
+        let Ok(end) = end else { return Err(DecodeError::ColumnFull) };
+        self.bytes.extend_from_slice(text);
+        self.offsets.extend_from_slice(&end.to_le_bytes());
+        Ok(())
+    }
+
+    /// Appends one string that could not be read.
+    pub(super) fn push_text_fault(&mut self) {
+        self.mark_fault(self.len());
+        // The last offset again; there always is one.
+        if let Some(end) = self.offsets.last_chunk::<4>().copied() {
+            self.offsets.extend_from_slice(&end);
+        }
+    }
+
+    /// To be called after each row: once there are faults, the bitmap grows with the values.
+    #[inline]
+    pub(super) fn finish_row(&mut self) {
+        if !self.faults.is_empty() {
+            let bytes = self.len().div_ceil(8);
+            self.faults.resize(bytes, 0);
+        }
+    }
+
+    fn mark_fault(&mut self, index: usize) {
+        let byte = index / 8;
+        if self.faults.len() <= byte {
+            self.faults.resize(byte.saturating_add(1), 0);
+        }
+        if let Some(byte) = self.faults.get_mut(byte) {
+            *byte |= bit(index);
+        }
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        let values = rows.saturating_mul(self.values_per_row);
+        if self.kind == FieldKind::String {
+            self.offsets.truncate(values.saturating_add(1).saturating_mul(4));
+            self.bytes.truncate(self.offset(values).unwrap_or(0));
+        } else {
+            self.values.truncate(values.saturating_mul(self.kind.value_bytes()));
+        }
+        self.faults.truncate(values.div_ceil(8));
+        if let (Some(last), used @ 1..) = (self.faults.last_mut(), values % 8) {
+            *last &= bit(used).wrapping_sub(1);
+        }
+        if self.faults.iter().all(|byte| *byte == 0) {
+            self.faults.clear();
+        }
+    }
+}
+
+/// The bit of a value in its byte of the bitmap.
+const fn bit(index: usize) -> u8 {
+    1 << (index % 8)
+}

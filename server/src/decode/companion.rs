@@ -1,0 +1,75 @@
+//! Hidden arguments.
+//!
+//! A number that could not be read from memory leaves no trace in a record: the kernel writes nothing, and its place
+//! keeps what somebody else left in the ring buffer. A string that could not be reached does leave one (see `dynamic`).
+//! So the daemon adds strings of its own to a definition, reaching *through* the same memory as a number does:
+//!
+//! * `__kpd_gK` guards field K (its place among the user's fields, from 0), `__kpd_gK_e` the end of an array. If one of
+//!   them could not be reached, the field could not be read either.
+//! * `__kpd_end`, a constant string behind everything, so that each of them and every string of the user has a
+//!   descriptor after it, and a preset length that is not zero.
+//!
+//! This file owns their names. The guards say nothing on kernels that give a string that can not be reached the length
+//! 0, as all did before 6.6 and its backports (kernel/trace/trace_probe_tmpl.h:store_trace_args).
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+/// How the names of all hidden arguments begin.
+const PREFIX: &str = "__kpd_";
+
+/// Name of the constant string behind all arguments.
+pub const COMPANION_END: &str = "__kpd_end";
+
+/// What stands before the number of the guarded field in the name of a guard.
+pub const COMPANION_GUARD_PREFIX: &str = "__kpd_g";
+
+/// What stands after that number in the name of the guard for the end of an array.
+pub const COMPANION_ARRAY_END_SUFFIX: &str = "_e";
+
+/// What a name says about an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The user asked for it.
+    User,
+    /// The constant string behind all arguments.
+    End,
+    /// It tells whether this field of the user could be read.
+    Guard {
+        /// Place among the user's fields, from 0.
+        field: usize,
+    },
+    /// It looks hidden, but nobody knows what it is good for.
+    Unknown,
+}
+
+/// The role of the argument called `name`.
+pub(super) fn role(name: &str) -> Role {
+    if !name.starts_with(PREFIX) {
+        return Role::User;
+    }
+    if name == COMPANION_END {
+        return Role::End;
+    }
+    let number = name.strip_prefix(COMPANION_GUARD_PREFIX);
+    let number = number.map(|number| number.strip_suffix(COMPANION_ARRAY_END_SUFFIX).unwrap_or(number));
+    match number.map(str::parse) {
+        Some(Ok(field)) => Role::Guard { field },
+        _ => Role::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_roles() {
+        assert_eq!(role("count"), Role::User);
+        assert_eq!(role("kpd_g0"), Role::User);
+        assert_eq!(role("__kpd_end"), Role::End);
+        assert_eq!(role("__kpd_g0"), Role::Guard { field: 0 });
+        assert_eq!(role("__kpd_g17_e"), Role::Guard { field: 17 });
+        for name in ["__kpd_", "__kpd_g", "__kpd_g_e", "__kpd_gx", "__kpd_g1_f", "__kpd_g-1", "__kpd_ends"] {
+            assert_eq!(role(name), Role::Unknown, "{name}");
+        }
+    }
+}

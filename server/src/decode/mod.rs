@@ -1,0 +1,29 @@
+//! From records to typed columns.
+//!
+//! Owns what the bytes of an event mean: a `format` is compiled once into a [`Plan`], a flat list of copy steps, which
+//! then appends records to [`Columns`], the layout that also goes over the wire. Never does I/O, never resolves
+//! symbols, and survives any bytes: a record either becomes one row or leaves the columns as they were.
+//!
+//! It also owns the knowledge of how the kernel fails to record: see `dynamic` for strings, and `companion` for the
+//! hidden arguments through which numbers that could not be read are told from numbers that were.
+//!
+//! Nothing is allocated per event, except when a column grows.
+
+mod columns;
+mod companion;
+mod context;
+mod dynamic;
+mod plan;
+mod row;
+mod schema;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use columns::{Column, Columns, Value};
+pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
+pub use context::Context;
+pub use plan::{Plan, PlanError, PlanOptions};
+pub use row::DecodeError;
+pub use schema::{Base, FieldKind, FieldSchema, Schema};
+pub use table::PlanTable;

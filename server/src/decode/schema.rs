@@ -1,0 +1,68 @@
+//! What the columns of an event hold.
+
+/// The fields of an event, without those that all events have and without hidden ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// In the order of the definition.
+    pub fields: Vec<FieldSchema>,
+    /// Whether the events come from a return probe.
+    pub is_return: bool,
+}
+
+/// One field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldSchema {
+    /// Name.
+    pub name: String,
+    /// What a value is.
+    pub kind: FieldKind,
+    /// How an integer is meant to be shown. Absent for what is not shown as an integer.
+    pub base: Option<Base>,
+    /// How many values a row has. Absent: one, and the field is not an array.
+    pub array_len: Option<u32>,
+    /// Whether a value that could not be read is told apart, or can not occur. False: the value may be what somebody
+    /// else left in the ring buffer, without any sign of it.
+    pub fault_detected: bool,
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// Unsigned integer.
+    Unsigned {
+        /// Its size: 1, 2, 4 or 8.
+        bytes: u8,
+    },
+    /// Two's complement integer.
+    Signed {
+        /// Its size: 1, 2, 4 or 8.
+        bytes: u8,
+    },
+    /// One byte that is meant as a character.
+    Char,
+    /// Kernel address of 8 bytes that is meant to be shown as a symbol.
+    Symbol,
+    /// Bytes of any number, not necessarily UTF-8.
+    String,
+}
+
+/// How an integer is meant to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// Decimal.
+    Decimal,
+    /// Hexadecimal.
+    Hex,
+}
+
+impl FieldKind {
+    /// Size of a value in a column in bytes; 0 for strings.
+    pub const fn value_bytes(self) -> usize {
+        match self {
+            Self::Unsigned { bytes } | Self::Signed { bytes } => bytes as usize,
+            Self::Char => 1,
+            Self::Symbol => 8,
+            Self::String => 0,
+        }
+    }
+}

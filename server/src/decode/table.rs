@@ -1,0 +1,77 @@
+//! From the id in a record to whatever decodes it.
+
+use std::sync::Arc;
+
+use super::plan::Plan;
+
+/// One entry for each event id: the plan, or what a reader keeps with it.
+#[derive(Clone, Debug)]
+pub struct PlanTable<T = Arc<Plan>> {
+    entries: Vec<Option<T>>,
+}
+
+impl<T> Default for PlanTable<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new() }
+    }
+}
+
+impl<T> PlanTable<T> {
+    /// Sets the entry of an event and returns the one that was there. Ids are used again after an event was deleted.
+    pub fn insert(&mut self, id: u16, entry: T) -> Option<T> {
+        let index = usize::from(id);
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        self.entries.get_mut(index)?.replace(entry)
+    }
+
+    /// Removes the entry of an event.
+    pub fn remove(&mut self, id: u16) -> Option<T> {
+        self.entries.get_mut(usize::from(id))?.take()
+    }
+
+    /// The entry for a record, by the `common_type` at its beginning (include/linux/trace_events.h:struct trace_entry).
+    #[inline]
+    pub fn lookup(&self, record: &[u8]) -> Option<&T> {
+        self.entries.get(index(record)?)?.as_ref()
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn lookup_mut(&mut self, record: &[u8]) -> Option<&mut T> {
+        self.entries.get_mut(index(record)?)?.as_mut()
+    }
+
+    /// All entries with their ids, in the order of these.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut T)> {
+        (0..=u16::MAX).zip(&mut self.entries).filter_map(|(id, entry)| Some((id, entry.as_mut()?)))
+    }
+}
+
+#[inline]
+fn index(record: &[u8]) -> Option<usize> {
+    record.first_chunk().map(|id| usize::from(u16::from_le_bytes(*id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_by_the_first_two_bytes() {
+        let mut table = PlanTable::default();
+        assert_eq!(table.insert(0x0570, "a"), None);
+        assert_eq!(table.insert(u16::MAX, "b"), None);
+        assert_eq!(table.lookup(&[0x70, 0x05, 9]), Some(&"a"));
+        assert_eq!(table.lookup(&[0xff, 0xff]), Some(&"b"));
+        assert_eq!(table.lookup(&[0x71, 0x05]), None);
+        assert_eq!(table.lookup(&[0x70]), None);
+        assert_eq!(table.insert(0x0570, "c"), Some("a"));
+        assert_eq!(table.lookup_mut(&[0x70, 0x05]), Some(&mut "c"));
+        assert_eq!(table.iter_mut().collect::<Vec<_>>(), [(0x0570, &mut "c"), (u16::MAX, &mut "b")]);
+        assert_eq!(table.remove(0x0570), Some("c"));
+        assert_eq!(table.remove(0x0570), None);
+        assert_eq!(table.lookup(&[0x70, 0x05]), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What formats become, and which can not become anything.
+
+use super::*;
+
+fn refused(fields: &[(&str, usize, usize)]) -> PlanError {
+    Plan::compile(&format(&[PROBE, fields].concat(), ""), &PlanOptions::default()).unwrap_err()
+}
+
+#[test]
+fn the_schema_says_what_the_user_asked_for() {
+    let fields = [
+        PROBE,
+        &[
+            ("u64 a", 16, 8),
+            ("s32 b", 24, 4),
+            ("u8 c", 28, 1),
+            ("u64 f", 29, 8),
+            ("__data_loc char[] s", 37, 4),
+            ("__data_loc char[][2] t", 41, 8),
+            ("u16 g[]", 49, 6),
+            ("__data_loc char[] __kpd_g0", 55, 4),
+            ("__data_loc char[] __kpd_end", 59, 4),
+        ],
+    ];
+    let print = r#"(%lx) a=0x%Lx b=%d c='%c' f=%pS s=\"%s\" t={\"%s\",\"%s\"} g={%u,%u,%u}"#;
+    let options = PlanOptions { infallible: ["f".to_owned()].into() };
+    let plan = Plan::compile(&format(&fields.concat(), print), &options).unwrap();
+    let field = |name: &str, kind, base, array_len, fault_detected| FieldSchema {
+        name: name.to_owned(),
+        kind,
+        base,
+        array_len,
+        fault_detected,
+    };
+    let expected = [
+        field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, true),
+        field("b", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal), None, false),
+        field("c", FieldKind::Char, None, None, false),
+        field("f", FieldKind::Symbol, None, None, true),
+        field("s", FieldKind::String, None, None, true),
+        field("t", FieldKind::String, None, Some(2), true),
+        field("g", FieldKind::Unsigned { bytes: 2 }, Some(Base::Decimal), Some(3), false),
+    ];
+    assert_eq!(*plan.schema(), Schema { fields: expected.into(), is_return: false });
+    assert_eq!(plan.id(), 1392);
+}
+
+#[test]
+fn a_return_probe_has_two_addresses() {
+    let format = format(
+        &[("unsigned long __probe_func", 8, 8), ("unsigned long __probe_ret_ip", 16, 8), ("s64 r", 24, 8)],
+        "(%lx <- %lx) r=%Ld",
+    );
+    let plan = plan(&format);
+    assert!(plan.schema().is_return);
+    let record = [HEAD, &[7; 8], &(-5_i64).to_le_bytes()].concat();
+    let mut columns = plan.columns();
+    plan.decode(&record, 42, &mut columns).unwrap();
+    assert_eq!(columns.ips, [0xffff_ffff_86f4_a350]);
+    assert_eq!(columns.return_ips, [0x0707_0707_0707_0707]);
+    assert_eq!(columns.fields[0].value(0, 0), Some(Value::Signed(-5)));
+    assert_eq!((columns.flags[0], columns.preempt_counts[0], columns.tids[0]), (1, 2, 0x5c));
+    assert_eq!(columns.timestamps_ns, [42]);
+}
+
+#[test]
+fn tracepoints_copy_what_they_were_given() {
+    let format = format(
+        &[
+            ("char comm[16]", 8, 16),
+            ("__data_loc char[] name", 24, 4),
+            ("__data_loc u8[] raw", 28, 4),
+            ("__rel_loc char[] late", 32, 4),
+            ("bool flag", 36, 1),
+        ],
+        "comm=%s",
+    );
+    let plan = plan(&format);
+    let record = [
+        &HEAD[..8],
+        b"kthreadd\0stale..",
+        &descriptor(40, 0),
+        &descriptor(40, 3),
+        &descriptor(7, 3),
+        &[1, 0, 0, 0],
+        b"a\0bhi\0",
+    ]
+    .concat();
+    let mut columns = plan.columns();
+    plan.decode(&record, 0, &mut columns).unwrap();
+    let values: Vec<_> = columns.fields.iter().map(|column| column.value(0, 0).unwrap()).collect();
+    let expected = [b"kthreadd".as_slice(), b"", b"a\0b", b"hi"]
+        .map(Value::Bytes)
+        .into_iter()
+        .chain([Value::Unsigned(1)]);
+    assert_eq!(values, expected.collect::<Vec<_>>());
+    assert!(columns.ips.is_empty() && columns.return_ips.is_empty());
+    assert!(plan.schema().fields.iter().all(|field| field.fault_detected && field.array_len.is_none()));
+}
+
+#[test]
+fn what_can_not_be_decoded_is_refused() {
+    let name = || "x".to_owned();
+    assert_eq!(refused(&[("struct y x", 16, 16)]), PlanError::Width { name: name(), bytes: 16 });
+    assert_eq!(refused(&[("char x[]", 16, 0)]), PlanError::OpenArray { name: name() });
+    assert_eq!(refused(&[("u64 x", 65530, 8)]), PlanError::Outside { name: name() });
+    assert_eq!(refused(&[("u64 x", usize::MAX, 8)]), PlanError::Outside { name: name() });
+    let address = format(&[("u32 __probe_ip", 8, 4)], "");
+    let error = Plan::compile(&address, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error, PlanError::Address { name: "__probe_ip".into() });
+    let mut format = format(PROBE, "");
+    format.common.remove(3);
+    let error = Plan::compile(&format, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error, PlanError::Common { name: "common_pid" });
+}
+
+#[test]
+fn hidden_arguments_must_make_sense() {
+    let guard = |name: &str| format!("__data_loc char[] {name}");
+    let (g0, g1, end, other) = (guard("__kpd_g0"), guard("__kpd_g1"), guard("__kpd_end"), guard("__kpd_x"));
+    assert_eq!(
+        refused(&[("u64 x", 16, 8), (&g0, 24, 4)]),
+        PlanError::GuardIsLast { name: "__kpd_g0".into() }
+    );
+    assert_eq!(
+        refused(&[("u64 x", 16, 8), (&g1, 24, 4), (&end, 28, 4)]),
+        PlanError::GuardTarget { name: "__kpd_g1".into() }
+    );
+    assert_eq!(
+        refused(&[("__data_loc char[] x", 16, 4), (&g0, 24, 4), (&end, 28, 4)]),
+        PlanError::GuardTarget { name: "__kpd_g0".into() }
+    );
+    assert_eq!(refused(&[("u64 __kpd_g0", 16, 8)]), PlanError::CompanionType { name: "__kpd_g0".into() });
+    assert_eq!(refused(&[(&other, 16, 4)]), PlanError::UnknownCompanion { name: "__kpd_x".into() });
+    let tracepoint = format(&[(&end, 8, 4)], "");
+    let error = Plan::compile(&tracepoint, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error, PlanError::CompanionType { name: "__kpd_end".into() });
+}

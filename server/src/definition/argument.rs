@@ -1,0 +1,258 @@
+//! The arguments of a probe: names, the split into expression and type, and the limits that hold for all
+//! together.
+//!
+//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body and
+//! traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
+
+use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::dialect;
+use super::features::Features;
+use super::fetch::{FetchParser, Site, bad_argument_number};
+use super::guard;
+use super::line::Word;
+use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
+use super::program;
+use super::span::Span;
+use super::types;
+
+/// Most arguments of one probe (`MAX_TRACE_ARGS`).
+pub(super) const ARGS_MAX: usize = 128;
+
+/// What became of the arguments.
+#[derive(Default)]
+pub(super) struct Arguments {
+    pub(super) args: Vec<Argument>,
+    pub(super) errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// All arguments, with the problems in the order in which the kernel meets them; at most one for each
+/// argument.
+pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, site: Site, features: &Features) -> Arguments {
+    let mut out = Arguments::default();
+    let refused = function_arguments(words, site, features, &mut out.errors);
+    if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
+        // 6.1 drops them in silence, 6.12 refuses without a word in error_log.
+        out.errors.push(Diagnostic::error(
+            Code::TooManyArgs,
+            Span::new(first.start, last.end()),
+            format!("{} arguments are too many", words.len()),
+        ));
+    }
+    let parser = ArgumentParser { fetch: FetchParser { features, site }, kind };
+    let mut taken: Vec<String> = Vec::new();
+    let mut fixed_bytes = 0;
+    for (index, word) in words.iter().take(ARGS_MAX).enumerate() {
+        if refused.contains(&index) {
+            continue;
+        }
+        match parser.parse(*word, index, &taken) {
+            Ok(argument) => {
+                taken.extend(names::kernel_argument_name(&argument, index, features));
+                let fitted = fixed_bytes <= features.fixed_record_max_bytes;
+                fixed_bytes += argument.fixed_bytes();
+                if fitted && fixed_bytes > features.fixed_record_max_bytes {
+                    let message = format!(
+                        "the record is larger than {} bytes from here on",
+                        features.fixed_record_max_bytes
+                    );
+                    out.errors.push(Diagnostic::error(Code::EventTooBig, argument.fetch.span, message));
+                }
+                out.warnings.extend(old_dialect(&argument));
+                out.args.push(argument);
+            }
+            Err(problem) => out.errors.push(problem),
+        }
+    }
+    out
+}
+
+/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`. Answers which
+/// were refused.
+fn function_arguments(
+    words: &[Word<'_>],
+    site: Site,
+    features: &Features,
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<usize> {
+    let mut refused = Vec::new();
+    if !features.fprobe {
+        return refused;
+    }
+    let mut seen_all = false;
+    let here = site == Site::Entry || (site == Site::Return && features.retprobe_args);
+    for (index, word) in words.iter().enumerate() {
+        let Some(rest) = word.text.strip_prefix("$arg") else { continue };
+        let (number, tail) = names::leading_index(rest);
+        let problem = if !here {
+            let message =
+                "function arguments need a function name as the place, and a kernel that has them there";
+            Some(Diagnostic::error(Code::NofentryArgs, word.span(), message))
+        } else if let Some(after) = rest.strip_prefix('*') {
+            let again = std::mem::replace(&mut seen_all, true);
+            if again {
+                Some(Diagnostic::error(Code::DoubleArgs, word.span(), "a second `$arg*`"))
+            } else if !features.btf_args {
+                let message = "this kernel does not know the parameters of functions";
+                Some(Diagnostic::error(Code::NosupBtfarg, word.span(), message))
+            } else if !after.is_empty() {
+                let message = format!("the kernel ignores `{after}` after `$arg*`");
+                Some(Diagnostic::error(Code::IgnoredText, word.tail("$arg*".len()).span(), message))
+            } else {
+                None
+            }
+        } else {
+            match number {
+                // With BTF, a number beyond the parameters is no parameter; the kernel's own check of 0 is
+                // missing.
+                Some(0) => Some(bad_argument_number(*word)),
+                Some(number) if features.btf_args && number > 2048 => Some(Diagnostic::error(
+                    Code::NoBtfarg,
+                    word.span(),
+                    format!("no function has an argument `$arg{number}`"),
+                )),
+                Some(_) if tail.is_empty() || tail.starts_with(':') => None,
+                _ => Some(Diagnostic::error(
+                    Code::BadVar,
+                    word.span(),
+                    format!("there is no variable `{}`", word.text),
+                )),
+            }
+        };
+        if let Some(problem) = problem {
+            errors.push(problem);
+            refused.push(index);
+        }
+    }
+    refused
+}
+
+struct ArgumentParser<'f> {
+    fetch: FetchParser<'f>,
+    kind: ProbeKind,
+}
+
+impl ArgumentParser<'_> {
+    fn features(&self) -> &Features {
+        self.fetch.features
+    }
+
+    fn parse(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<Argument, Diagnostic> {
+        if word.text == "$arg*" && self.features().btf_args {
+            let fetch = Fetch { kind: FetchKind::AllArguments, span: word.span() };
+            return Ok(Argument { name: None, fetch, ty: None, span: word.span() });
+        }
+        let (name, body) = match word.split_once('=') {
+            Some((name, body)) => (Some(check_name(name, taken)?), body),
+            None => (None, word),
+        };
+        if name.is_none() {
+            self.check_generated_name(word, index, taken)?;
+        }
+        self.check_length(body)?;
+        let (expression, ty) = match body.split_once(':') {
+            Some((expression, ty)) => (expression, Some(ty)),
+            None => (body, None),
+        };
+        let text_only = matches!(expression.text, "$comm" | "$COMM") || expression.text.starts_with("\\\"");
+        let ty = ty.map(|ty| types::parse(ty, text_only, self.features())).transpose()?;
+        let fetch = self.fetch.parse(expression, 0)?;
+        let (ty, late) = ty.map_or((None, None), |parsed| (Some(parsed.ty), parsed.late));
+        let argument = Argument { name, fetch, ty, span: word.span() };
+        program::check(&argument, self.kind)?;
+        late.map_or(Ok(argument), Err)
+    }
+
+    fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
+        let max = self.features().expression_max_bytes;
+        // The kernel measures `%pd` and `%pD` after it has written them out as dereferences.
+        let length = match body.text.len() {
+            length if self.features().percent_pd && body.text.ends_with(":%pd") => {
+                length - 4 + DENTRY_NAME_BYTES
+            }
+            length if self.features().percent_pd && body.text.ends_with(":%pD") => {
+                length - 4 + FILE_NAME_BYTES
+            }
+            length => length,
+        };
+        if length > max {
+            let message = format!("the expression has {length} bytes, this kernel takes {max}");
+            return Err(Diagnostic::error(Code::ArgTooLong, body.span(), message));
+        }
+        if length == 0 {
+            return Err(Diagnostic::error(
+                Code::NoArgBody,
+                Span::point(body.start),
+                "there is nothing after the `=`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Without a name the kernel makes one, which can be taken: `arg2=%di %si`.
+    fn check_generated_name(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<(), Diagnostic> {
+        let expression = word.text.split(':').next().unwrap_or_default();
+        let name = if self.features().btf_args && is_identifier(expression) {
+            expression.to_owned()
+        } else if self.features().btf_args && expression.starts_with("$arg") {
+            return Ok(());
+        } else {
+            format!("arg{}", index + 1)
+        };
+        check_free(&name, word.span(), taken)
+    }
+}
+
+/// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have two
+/// digits).
+const DENTRY_NAME_BYTES: usize = 20;
+/// The same for one level more.
+const FILE_NAME_BYTES: usize = 27;
+
+fn check_name(name: Word<'_>, taken: &[String]) -> Result<Name, Diagnostic> {
+    if name.text.len() > ARGUMENT_NAME_MAX_BYTES {
+        let message = format!("the name has {} bytes", name.text.len());
+        return Err(Diagnostic::error(Code::ArgNameTooLong, name.span(), message));
+    }
+    if name.text.is_empty() {
+        let equals = Span::new(name.start, name.start + 1);
+        return Err(Diagnostic::error(Code::NoArgName, equals, "there is no name before the `=`"));
+    }
+    if !is_identifier(name.text) {
+        let message = format!("`{}` is not a name", name.text);
+        return Err(Diagnostic::error(Code::BadArgName, name.span(), message));
+    }
+    check_free(name.text, name.span(), taken)?;
+    Ok(Name { text: name.text.to_owned(), span: name.span() })
+}
+
+fn check_free(name: &str, span: Span, taken: &[String]) -> Result<(), Diagnostic> {
+    let message = if RESERVED_FIELDS.contains(&name) {
+        format!("every event has a field `{name}` already")
+    } else if name.starts_with(guard::PREFIX) {
+        format!("names that start with `{}` belong to the daemon", guard::PREFIX)
+    } else if taken.iter().any(|other| other == name) {
+        format!("there is another argument `{name}`")
+    } else {
+        return Ok(());
+    };
+    Err(Diagnostic::error(Code::UsedArgName, span, message))
+}
+
+/// A parameter may really be called `a0` or `rv`; more likely the definition is older than BTF.
+fn old_dialect(argument: &Argument) -> Option<Diagnostic> {
+    let mut fetch = &argument.fetch;
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        fetch = inner;
+    }
+    match &fetch.kind {
+        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
+            let hint = dialect::modern_spelling(name)?;
+            let message = format!("`{name}` is read as the name of a parameter of the function");
+            Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
+        }
+        _ => None,
+    }
+}

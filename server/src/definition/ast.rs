@@ -1,0 +1,344 @@
+//! The syntax tree: what a definition says, with the place of every part.
+//!
+//! Holds values, not spellings: `0x10` and `16` are the same offset, `p f%return` is the same as `r f`.
+//! Comparing trees compares spans too;
+//! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) is for comparing meanings.
+
+use super::diagnostic::Diagnostic;
+use super::span::Span;
+
+/// One line of the kernel's probe language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Definition {
+    /// `p` or `r`: define a probe.
+    Probe(ProbeDefinition),
+    /// `-`: delete probes.
+    Delete(DeleteDefinition),
+}
+
+/// An identifier and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The identifier.
+    pub text: String,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// `-:[GRP/][EVENT] [PLACE [ARG...]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteDefinition {
+    /// Only in this group; in every group if absent.
+    pub group: Option<Name>,
+    /// Only this event; the whole group if absent.
+    pub event: Option<Name>,
+    /// Only the location whose listing has exactly these words (place and arguments). The kernel compares
+    /// texts.
+    pub location: Vec<Name>,
+    /// The whole definition.
+    pub span: Span,
+}
+
+/// Where in the function's life the probe hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProbeKind {
+    /// `p`: when the instruction at the place is reached.
+    Entry,
+    /// `r` or `PLACE%return`: when the function at the place returns.
+    Return,
+}
+
+/// `p` or `r`, with everything that it records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeDefinition {
+    /// Entry or return.
+    pub kind: ProbeKind,
+    /// Executions that a return probe can follow at the same time; the kernel chooses if absent.
+    pub maxactive: Option<u16>,
+    /// The group; chosen later if absent.
+    pub group: Option<Name>,
+    /// The event; chosen later if absent.
+    pub event: Option<Name>,
+    /// Where the probe is.
+    pub place: Place,
+    /// What it records, in order.
+    pub args: Vec<Argument>,
+    /// What the writer should know although the definition is accepted.
+    pub warnings: Vec<Diagnostic>,
+    /// The whole definition, without comment and surrounding blanks.
+    pub span: Span,
+}
+
+/// Where a probe is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// `[MODULE:]SYMBOL[+OFFSET]`.
+    Symbol {
+        /// The module; the kernel itself or any module if absent.
+        module: Option<String>,
+        /// The symbol.
+        symbol: String,
+        /// Bytes after the symbol; it may reach into functions that follow.
+        offset: u32,
+        /// Where it stands, without a `%return`.
+        span: Span,
+    },
+    /// A kernel address.
+    Address {
+        /// The address.
+        address: u64,
+        /// Where it stands.
+        span: Span,
+    },
+}
+
+/// `[NAME=]FETCH[:TYPE]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Argument {
+    /// The name of the field; the kernel chooses one if absent.
+    pub name: Option<Name>,
+    /// Where the value comes from.
+    pub fetch: Fetch,
+    /// How it is read and shown; the kernel's default if absent.
+    pub ty: Option<Type>,
+    /// The whole argument.
+    pub span: Span,
+}
+
+/// An expression, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fetch {
+    /// The expression.
+    pub kind: FetchKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum FetchKind {
+    /// `%REG`.
+    Register(Register),
+    /// `$stackN`: the Nth word above the stack pointer.
+    StackNth(u32),
+    /// `$stack`: the stack pointer.
+    Stack,
+    /// `$argN`: the Nth argument of the function, from 1.
+    Argument(u32),
+    /// `$arg*`: all parameters that BTF knows.
+    AllArguments,
+    /// `$retval`.
+    Retval,
+    /// `$comm`: the name of the current task.
+    Comm,
+    /// `@ADDR` or `@SYM[±OFFS]`: kernel memory there.
+    Memory(MemoryAddress),
+    /// `±[u]OFFS(FETCH)`: memory at the inner value plus an offset.
+    Deref {
+        /// User memory.
+        user: bool,
+        /// Added to the inner value.
+        offset: i32,
+        /// The pointer.
+        inner: Box<Fetch>,
+    },
+    /// `\NUM`, from -2^63 to 2^64-1.
+    Immediate(i128),
+    /// `\"text"`.
+    ImmediateString(String),
+    /// A parameter by name, or members of what it or `$retval` points to.
+    Btf {
+        /// Where the path starts.
+        root: BtfRoot,
+        /// The members; never empty for `$retval`.
+        members: Vec<BtfMember>,
+    },
+}
+
+/// A fixed place in kernel memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MemoryAddress {
+    /// A kernel address.
+    Address(u64),
+    /// A kernel symbol and an offset.
+    Symbol {
+        /// The symbol.
+        symbol: String,
+        /// Added to its address.
+        offset: i64,
+    },
+}
+
+/// Where a BTF path starts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum BtfRoot {
+    /// A parameter of the probed function.
+    Parameter(String),
+    /// The value that it returns.
+    Retval,
+}
+
+/// One step of a BTF path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BtfMember {
+    /// `->` (through a pointer) rather than `.`.
+    pub arrow: bool,
+    /// The member.
+    pub name: String,
+}
+
+/// A register name that the kernel knows on x86-64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Register(&'static str);
+
+impl Register {
+    /// Every name, without the `%` (arch/x86/kernel/ptrace.c:regoffset_table).
+    pub const NAMES: [&'static str; 21] = [
+        "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "bx", "cx", "dx", "si", "di", "bp", "ax",
+        "orig_ax", "ip", "cs", "flags", "sp", "ss",
+    ];
+
+    /// The register of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|known| **known == name).map(|known| Self(known))
+    }
+
+    /// The name, without the `%`.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+/// How a value is read and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Type {
+    /// The element.
+    pub base: BaseType,
+    /// An array of this many, 1 to 64.
+    pub count: Option<u8>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The type of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BaseType {
+    /// `u8` to `u64`.
+    Unsigned(Width),
+    /// `s8` to `s64`.
+    Signed(Width),
+    /// `x8` to `x64`: unsigned, shown in hexadecimal.
+    Hex(Width),
+    /// `char`: a byte, shown as a character.
+    Char,
+    /// `symbol`: an address, shown as a symbol.
+    Symbol,
+    /// `string`.
+    String,
+    /// `ustring`: a string in user memory.
+    UserString,
+    /// `symstr`: the symbol of an address, resolved when the probe hits.
+    SymbolString,
+    /// `%pd`: the name of a `struct dentry`.
+    DentryName,
+    /// `%pD`: the name of a `struct file`.
+    FileName,
+    /// `bWIDTH@OFFSET/SIZE`.
+    BitField {
+        /// Bits, at least 1.
+        width: u8,
+        /// Bits below it.
+        offset: u8,
+        /// The integer that holds it.
+        container: Width,
+    },
+}
+
+/// Size of an integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// 8 bits.
+    W8,
+    /// 16 bits.
+    W16,
+    /// 32 bits.
+    W32,
+    /// 64 bits.
+    W64,
+}
+
+impl Width {
+    /// The width of this many bits.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match bits {
+            8 => Some(Self::W8),
+            16 => Some(Self::W16),
+            32 => Some(Self::W32),
+            64 => Some(Self::W64),
+            _ => None,
+        }
+    }
+
+    /// In bytes.
+    pub const fn bytes(self) -> u8 {
+        match self {
+            Self::W8 => 1,
+            Self::W16 => 2,
+            Self::W32 => 4,
+            Self::W64 => 8,
+        }
+    }
+
+    /// In bits.
+    pub const fn bits(self) -> u8 {
+        self.bytes() * 8
+    }
+}
+
+impl Place {
+    /// Where it stands.
+    pub const fn span(&self) -> Span {
+        match self {
+            Self::Symbol { span, .. } | Self::Address { span, .. } => *span,
+        }
+    }
+}
+
+impl BaseType {
+    /// Whether the record holds a `__data_loc` with text elsewhere in the record.
+    pub const fn is_text(self) -> bool {
+        matches!(
+            self,
+            Self::String | Self::UserString | Self::SymbolString | Self::DentryName | Self::FileName
+        )
+    }
+
+    /// Bytes in the fixed part of the record.
+    pub const fn bytes(self) -> u8 {
+        match self {
+            Self::Unsigned(width) | Self::Signed(width) | Self::Hex(width) => width.bytes(),
+            Self::BitField { container, .. } => container.bytes(),
+            Self::Char => 1,
+            Self::Symbol => 8,
+            Self::String | Self::UserString | Self::SymbolString | Self::DentryName | Self::FileName => 4,
+        }
+    }
+}
+
+impl Argument {
+    /// The type that holds if none is written: text for `$comm` and immediate strings, else a word in
+    /// hexadecimal (BTF may know a better one).
+    pub fn base_type(&self) -> BaseType {
+        match (&self.ty, &self.fetch.kind) {
+            (Some(ty), _) => ty.base,
+            (None, FetchKind::Comm | FetchKind::ImmediateString(_)) => BaseType::String,
+            (None, _) => BaseType::Hex(Width::W64),
+        }
+    }
+
+    /// Bytes in the fixed part of the record.
+    pub fn fixed_bytes(&self) -> usize {
+        let count = self.ty.and_then(|ty| ty.count).unwrap_or(1);
+        usize::from(self.base_type().bytes()) * usize::from(count)
+    }
+}

@@ -1,0 +1,109 @@
+//! One problem of a definition: what is wrong, where, and what to write instead.
+//!
+//! Owns the presentation of a problem over its text. It never decides whether there is one.
+
+use super::code::Code;
+use super::span::Span;
+
+/// Whether a definition with this problem can still be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// The definition is refused.
+    Error,
+    /// The definition is accepted; the writer should know something about it.
+    Warning,
+}
+
+/// One problem of a definition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Diagnostic {
+    /// Whether the definition is refused because of it.
+    pub severity: Severity,
+    /// The kernel's name for the problem, or ours where the kernel is silent.
+    pub code: Code,
+    /// The text that it is about; the start is where the kernel's caret stands.
+    pub span: Span,
+    /// What is wrong, for people.
+    pub message: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error with the hint that goes with its code.
+    pub fn error(code: Code, span: Span, message: impl Into<String>) -> Self {
+        let hint = code.hint();
+        Self {
+            severity: Severity::Error,
+            code,
+            span,
+            message: message.into(),
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        }
+    }
+
+    /// A warning without a hint.
+    pub fn warning(code: Code, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, code, span, message: message.into(), hint: None }
+    }
+
+    /// Replaces the general hint of the code by one for this very case.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The position that the kernel would print for this problem: a byte offset into the command as the
+    /// kernel shows it, which is the words of the line joined by single blanks
+    /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11 more (two
+    /// blanks and `Command: `).
+    pub fn kernel_position(&self, text: &str) -> usize {
+        let mut joined = 0;
+        let mut position = 0;
+        for word in super::line::words(text) {
+            if word.start > self.span.start {
+                break;
+            }
+            position = joined + (self.span.start - word.start).min(word.text.len());
+            joined += word.text.len() + 1;
+        }
+        position
+    }
+
+    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a newline.
+    pub fn render_caret(&self, text: &str) -> String {
+        let start = floor_char_boundary(text, self.span.start);
+        let end = floor_char_boundary(text, self.span.end).max(start);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        // One column for each character: a tab or another control character would move the caret.
+        let shown: String =
+            text[line_start..line_end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let indent = " ".repeat(text[line_start..start].chars().count());
+        let width = text[start..end.min(line_end)].chars().count();
+        let underline = "~".repeat(width.saturating_sub(1));
+        let label = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let mut out =
+            format!("{label}[{}]: {}\n  {shown}\n  {indent}^{underline}", self.code.name(), self.message);
+        if let Some(hint) = &self.hint {
+            out.push_str("\n  hint: ");
+            out.push_str(hint);
+        }
+        out
+    }
+}
+
+/// The last character boundary at or before `at`, so that a span of another text can not make the rendering
+/// panic.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

@@ -1,0 +1,200 @@
+//! Companion arguments that tell whether a number was really read.
+//!
+//! When a numeric fetch faults, the kernel leaves its slot in the record as it was: stale bytes, without a
+//! sign. Text arguments do have one: their descriptor is preset with a length and the offset of the next free
+//! byte, and what it says later depends on how far the fetch came (kernel/trace/trace_probe_tmpl.h:
+//! store_trace_args; observed on 6.1 to 7.3):
+//!
+//! - a fault in an *intermediate* read stops the fetch; the preset stays: a length that is not 0, and no byte
+//!   consumed;
+//! - a fault in the *last* read, that of the string, writes the length 0.
+//!
+//! So each argument that reads memory gets a companion of type `ustring` with the same expression inside one
+//! more dereference: `__kpd_g3=-2147483647(EXPRESSION):ustring` for the fourth argument. Its intermediate
+//! read is the read of the argument. If that faults, the preset stays. If it succeeds, the string is looked
+//! for nearly 2 GiB below the value, which for a kernel pointer or a small number is no user address and
+//! fails at once with the length 0. Should the value be a user address, a string may be found there and bytes
+//! be consumed: that too is not the preset. `__kpd_end` closes the row: bytes consumed are counted up to the
+//! offset of the next descriptor, and the preset length is what is left of the record, which without a text
+//! behind could be 0 as well.
+//!
+//! The intermediate read takes 8 bytes, whatever the type: a smaller value in the last 7 bytes before an
+//! unmapped page is reported as a fault although it was read. Arrays of more than 8 bytes have a second
+//! companion, `__kpd_g3_e`, at their last 8 bytes.
+//!
+//! Companions stand after all arguments of the user, so that positions in kernel messages stay those of the
+//! user's. This module makes definitions; reading the records is for the decoder.
+
+use super::argument::ARGS_MAX;
+use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, Type};
+use super::features::Features;
+use super::line::LINE_MAX_BYTES;
+use super::names::EVENT_NAME_MAX_BYTES;
+use super::program;
+use super::span::Span;
+
+/// Start of every name that belongs to the guards; refused in what users write.
+pub const PREFIX: &str = "__kpd_";
+/// The argument that closes the row of text arguments.
+pub const END: &str = "__kpd_end";
+
+/// The distance of the string from the value: as far down as the kernel's 32-bit offset goes.
+const DISTANCE: i32 = -0x7fff_ffff;
+/// Bytes of an intermediate read.
+const WORD_BYTES: usize = 8;
+
+/// A definition with companions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guarded {
+    /// The arguments of the user, then the companions.
+    pub definition: ProbeDefinition,
+    /// Indexes of arguments that read memory and could not get all their companions.
+    pub unguarded: Vec<usize>,
+}
+
+/// The name of the companion of the argument at `index`.
+pub fn companion_name(index: usize) -> String {
+    format!("{PREFIX}g{index}")
+}
+
+/// The name of the companion for the end of an array at `index`.
+pub fn end_companion_name(index: usize) -> String {
+    format!("{PREFIX}g{index}_e")
+}
+
+/// Adds the companions that fit the limits of the kernel: bytes of an expression, slots of the fetch program,
+/// number of arguments, size of the record, length of the line. `$arg*` counts as one argument: expand it
+/// before.
+pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
+    let mut budget = Budget::of(definition, features);
+    let mut companions = Vec::new();
+    let mut unguarded = Vec::new();
+    let mut text = definition.args.iter().any(|argument| argument.base_type().is_text());
+    // The one at the end is the most important: without it no text argument can be judged.
+    let end = end_argument(definition.span);
+    let end_fits = budget.take(std::slice::from_ref(&end));
+
+    for (index, argument) in definition.args.iter().enumerate().filter(|(_, argument)| reads_memory(argument))
+    {
+        let made = wanted(argument, index)
+            .filter(|_| features.ustring && end_fits)
+            .filter(|made| made.iter().all(|made| possible(made, definition, features)))
+            .filter(|made| budget.take(made));
+        match made {
+            Some(made) => companions.extend(made),
+            None => unguarded.push(index),
+        }
+    }
+    text |= !companions.is_empty();
+    let mut definition = definition.clone();
+    definition.args.extend(companions);
+    if text && end_fits {
+        definition.args.push(end);
+    }
+    Guarded { definition, unguarded }
+}
+
+/// Whether the value is a number from memory that may not be there. A symbol of the kernel always is.
+fn reads_memory(argument: &Argument) -> bool {
+    let memory = match &argument.fetch.kind {
+        FetchKind::Deref { .. } | FetchKind::Memory(MemoryAddress::Address(_)) => true,
+        FetchKind::Btf { members, .. } => !members.is_empty(),
+        _ => false,
+    };
+    memory && !argument.base_type().is_text()
+}
+
+/// All companions that the argument needs, or `None` if they can not be written.
+fn wanted(argument: &Argument, index: usize) -> Option<Vec<Argument>> {
+    let span = Span::point(argument.span.end);
+    let mut made = vec![companion(companion_name(index), argument.fetch.clone(), span)];
+    let bytes = argument.fixed_bytes();
+    if bytes > WORD_BYTES {
+        let end = shifted(&argument.fetch, bytes - WORD_BYTES)?;
+        made.push(companion(end_companion_name(index), end, span));
+    }
+    Some(made)
+}
+
+/// The same fetch, `bytes` further on. A member path has no spelling for that.
+fn shifted(fetch: &Fetch, bytes: usize) -> Option<Fetch> {
+    let kind = match &fetch.kind {
+        FetchKind::Deref { user, offset, inner } => FetchKind::Deref {
+            user: *user,
+            offset: offset.checked_add(i32::try_from(bytes).ok()?)?,
+            inner: inner.clone(),
+        },
+        FetchKind::Memory(MemoryAddress::Address(address)) => {
+            FetchKind::Memory(MemoryAddress::Address(address.checked_add(u64::try_from(bytes).ok()?)?))
+        }
+        _ => return None,
+    };
+    Some(Fetch { kind, span: fetch.span })
+}
+
+fn companion(name: String, inner: Fetch, span: Span) -> Argument {
+    let kind = FetchKind::Deref { user: false, offset: DISTANCE, inner: Box::new(inner) };
+    Argument {
+        name: Some(Name { text: name, span }),
+        fetch: Fetch { kind, span },
+        ty: Some(Type { base: BaseType::UserString, count: None, span }),
+        span,
+    }
+}
+
+fn end_argument(span: Span) -> Argument {
+    let span = Span::point(span.end);
+    Argument {
+        name: Some(Name { text: END.to_owned(), span }),
+        fetch: Fetch { kind: FetchKind::ImmediateString("k".to_owned()), span },
+        ty: Some(Type { base: BaseType::String, count: None, span }),
+        span,
+    }
+}
+
+/// Whether the kernel takes the companion by itself: length, slots and nesting.
+fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Features) -> bool {
+    let mut nested = 0;
+    let mut fetch = &companion.fetch;
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        nested += 1;
+        fetch = inner;
+    }
+    let name_bytes = companion.name.as_ref().map_or(0, |name| name.text.len() + 1);
+    companion.to_string().len() - name_bytes <= features.expression_max_bytes
+        && features.nesting_max.is_none_or(|max| nested < max)
+        && program::check(companion, definition.kind).is_ok()
+}
+
+/// What is left of the limits that hold for all arguments together.
+struct Budget {
+    args: usize,
+    fixed_bytes: usize,
+    line_bytes: usize,
+}
+
+impl Budget {
+    fn of(definition: &ProbeDefinition, features: &Features) -> Self {
+        // The final names are not known yet: the longest fit too.
+        let longest = "n".repeat(EVENT_NAME_MAX_BYTES);
+        let fixed: usize = definition.args.iter().map(Argument::fixed_bytes).sum();
+        Self {
+            args: ARGS_MAX.saturating_sub(definition.args.len()),
+            fixed_bytes: features.fixed_record_max_bytes.saturating_sub(fixed),
+            line_bytes: LINE_MAX_BYTES.saturating_sub(definition.render(&longest, &longest).len()),
+        }
+    }
+
+    /// Takes what these arguments need, all or nothing.
+    fn take(&mut self, made: &[Argument]) -> bool {
+        let fixed: usize = made.iter().map(Argument::fixed_bytes).sum();
+        let line: usize = made.iter().map(|argument| argument.to_string().len() + 1).sum();
+        let fits = made.len() <= self.args && fixed <= self.fixed_bytes && line <= self.line_bytes;
+        if fits {
+            self.args -= made.len();
+            self.fixed_bytes -= fixed;
+            self.line_bytes -= line;
+        }
+        fits
+    }
+}

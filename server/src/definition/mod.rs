@@ -1,0 +1,60 @@
+//! The probe language of the kernel: text to definition and back.
+//!
+//! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events`: `p`, `r` and
+//! `-`. Plain functions over text: no I/O, no symbols, no addresses of the running kernel. Whether a place
+//! exists and can be probed is decided elsewhere, with what [`ProbeDefinition::entry_requirement`] says about
+//! the definition.
+//!
+//! The parser takes what the parser of the running kernel takes, as described by [`Features`], and refuses
+//! the rest with the kernel's code at the kernel's position. Where it differs, it is on purpose:
+//!
+//! | text | kernel | here |
+//! |---|---|---|
+//! | `pjunk:x f`, `+0(%di)junk`, `$arg*junk` | ignores the junk | `IGNORED_TEXT` |
+//! | `p:g/enable f`, a group `enable` | accepts, and hides a control file | `RESERVED_EVENT_NAME`, `RESERVED_GROUP_NAME` |
+//! | `+0x100000000(%di)` | cuts the offset to 32 bits | `OFFSET_TRUNCATED` |
+//! | 129th argument | 6.1 drops it; 6.12 refuses without a log; later the caret is at the first | `TOO_MANY_ARGS` there |
+//! | more than 3072 fixed bytes | older kernels accept, and lose records uncounted | `EVENT_TOO_BIG` |
+//! | `p :f`, `p mod: f` (an empty module or symbol) | waits forever for that module | `BAD_PROBE_ADDR` |
+//! | `$arg0` without a name, with BTF | reads before its table of parameters | `BAD_ARG_NUM` |
+//! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
+//! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
+//! | `@`, `@sym+junk` | refused when registered: `BAD_PROBE_ADDR`, `FAIL_REG_PROBE` at the place | `BAD_MEM_ADDR` there |
+//! | an argument called `__kpd_...` | accepts | `USED_ARG_NAME`: see [`guard`] |
+//! | a NUL, or a character with the byte 0xa0 | cuts the line or the word | `BAD_CHARACTER` |
+//!
+//! The kernel's own caret is off in two cases, and the spans here are not: inside `±uOFFS(...)` and
+//! `+-OFFS(...)` it is one byte early for each; and on kernels from 6.5 on, type errors that are found after
+//! the expression (`BAD_BITFIELD`, `BAD_STRING`, `BAD_SYMSTRING`) are late by the length of the outermost
+//! `±OFFS(`.
+
+mod argument;
+mod ast;
+mod code;
+mod diagnostic;
+mod dialect;
+mod features;
+mod fetch;
+pub mod guard;
+mod line;
+mod names;
+mod number;
+mod parse;
+mod program;
+mod render;
+mod requirement;
+mod span;
+mod spans;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use ast::{
+    Argument, BaseType, BtfMember, BtfRoot, Definition, DeleteDefinition, Fetch, FetchKind, MemoryAddress,
+    Name, Place, ProbeDefinition, ProbeKind, Register, Type, Width,
+};
+pub use code::Code;
+pub use diagnostic::{Diagnostic, Severity};
+pub use features::Features;
+pub use parse::parse;
+pub use span::Span;

@@ -1,0 +1,137 @@
+//! Names: what is a good one, which the kernel would choose, and how to be independent of its choice.
+
+use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
+use super::features::Features;
+use super::number;
+use super::span::Span;
+
+/// Longest group or event name (`MAX_EVENT_NAME_LEN - 1`).
+pub(super) const EVENT_NAME_MAX_BYTES: usize = 63;
+/// Longest argument name (`MAX_ARG_NAME_LEN`).
+pub(super) const ARGUMENT_NAME_MAX_BYTES: usize = 32;
+
+/// Fields that every probe event has (kernel/trace/trace_probe.c:reserved_field_names).
+pub(super) const RESERVED_FIELDS: [&str; 8] = [
+    "common_type",
+    "common_flags",
+    "common_preempt_count",
+    "common_pid",
+    "common_tgid",
+    "__probe_ip",
+    "__probe_ret_ip",
+    "__probe_func",
+];
+
+/// The kernel's rule for events and arguments (kernel/trace/trace.h:is_good_name).
+pub(super) fn is_identifier(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The kernel's rule for groups (kernel/trace/trace.h:is_good_system_name).
+pub(super) fn is_group_name(text: &str, features: &Features) -> bool {
+    if features.group_hyphen { is_identifier(&text.replace('-', "_")) } else { is_identifier(text) }
+}
+
+/// The field name that the running kernel gives the argument at `index`, or `None` if only its BTF can tell
+/// (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args).
+pub(super) fn kernel_argument_name(argument: &Argument, index: usize, features: &Features) -> Option<String> {
+    if let Some(name) = &argument.name {
+        return Some(name.text.clone());
+    }
+    match &argument.fetch.kind {
+        FetchKind::AllArguments => None,
+        FetchKind::Argument(_) if features.btf_args => None,
+        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
+            Some(name.clone())
+        }
+        _ => Some(positional(index)),
+    }
+}
+
+fn positional(index: usize) -> String {
+    format!("arg{}", index + 1)
+}
+
+impl ProbeDefinition {
+    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what can not stand in a
+    /// name replaced by `_`, cut to 63 bytes (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
+    ///
+    /// For an address the kernel prints a hashed pointer, another one after each boot. Here it is the address
+    /// itself.
+    pub fn default_event_name(&self) -> String {
+        let letter = match self.kind {
+            ProbeKind::Entry => 'p',
+            ProbeKind::Return => 'r',
+        };
+        let mut name = match &self.place {
+            Place::Symbol { module, symbol, offset, .. } => {
+                let module = module.as_ref().map(|module| format!("{module}_")).unwrap_or_default();
+                format!("{letter}_{module}{symbol}_{offset}")
+            }
+            Place::Address { address, .. } => format!("{letter}_{address:#x}"),
+        };
+        name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        name.truncate(EVENT_NAME_MAX_BYTES);
+        name
+    }
+
+    /// A copy in which every argument has an explicit name, so that the fields are the same on every kernel.
+    ///
+    /// Without a name, a kernel with BTF replaces a plain `$argN` by the parameter: its name *and its type*
+    /// become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and `arg1` on 6.1).
+    /// With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
+    ///
+    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does;
+    /// - everything else, `$argN` and `$retval` included, is named by its position, as kernels without BTF
+    ///   do: `arg1`, with `_` appended while another argument has that name;
+    /// - `$arg*` stays: how many fields it stands for is not known here.
+    ///
+    /// No type is added. One difference between kernels remains on purpose: `$retval` without a type is read
+    /// with the return type of the function where BTF knows it, and as a 64-bit word in hexadecimal
+    /// elsewhere, name or not.
+    #[must_use]
+    pub fn with_explicit_names(&self) -> Self {
+        let mut named = self.clone();
+        let mut taken: Vec<String> = self
+            .args
+            .iter()
+            .filter_map(|argument| match (&argument.name, &argument.fetch.kind) {
+                (Some(name), _) => Some(name.text.clone()),
+                (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
+                    Some(name.clone())
+                }
+                _ => None,
+            })
+            .collect();
+        for (index, argument) in named.args.iter_mut().enumerate() {
+            if argument.name.is_some() {
+                continue;
+            }
+            let text = match &argument.fetch.kind {
+                FetchKind::AllArguments => continue,
+                FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
+                    name.clone()
+                }
+                _ => {
+                    let mut text = positional(index);
+                    while taken.contains(&text) {
+                        text.push('_');
+                    }
+                    taken.push(text.clone());
+                    text
+                }
+            };
+            argument.name = Some(Name { text, span: Span::point(argument.span.start) });
+        }
+        named
+    }
+}
+
+/// The number in `$argN` and its kin, as the kernel's `simple_strtoul(text, &tail, 10)` splits it.
+pub(super) fn leading_index(text: &str) -> (Option<u64>, &str) {
+    let length = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, tail) = text.split_at(length);
+    (number::decimal(digits), tail)
+}

@@ -1,0 +1,102 @@
+//! Numbers as the kernel reads and as we write them.
+//!
+//! Follows lib/kstrtox.c (`kstrtoull`, `kstrtoll`, `simple_strtoull`), the same from 5.10 to 7.3: a number
+//! may have one `+`, its base comes from `0x` or a leading zero, and everything up to the end of the text
+//! must belong to it.
+
+/// Radix and the digits that follow the prefix (lib/kstrtox.c:_parse_integer_fixup_radix with base 0).
+fn split_radix(text: &str) -> (u32, &str) {
+    let bytes = text.as_bytes();
+    if bytes.first() != Some(&b'0') {
+        return (10, text);
+    }
+    match bytes.get(1) {
+        Some(b'x' | b'X') if bytes.get(2).is_some_and(u8::is_ascii_hexdigit) => (16, &text[2..]),
+        _ => (8, text),
+    }
+}
+
+/// Base-0 digits without a sign, to the end of the text.
+fn digits(text: &str) -> Option<u64> {
+    let (radix, digits) = split_radix(text);
+    // The standard parser also takes a sign here, which the kernel does not.
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// `kstrtoul(text, 0)`.
+pub(super) fn unsigned(text: &str) -> Option<u64> {
+    digits(text.strip_prefix('+').unwrap_or(text))
+}
+
+/// `kstrtol(text, 0)`.
+pub(super) fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(rest) => 0i64.checked_sub_unsigned(digits(rest)?),
+        None => i64::try_from(unsigned(text)?).ok(),
+    }
+}
+
+/// `kstrtoul(text, 10)`, of the index in `$stackN` and `$argN`.
+pub(super) fn decimal(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.starts_with(['+', '-']) { None } else { digits.parse().ok() }
+}
+
+/// `simple_strtoul(text, &tail, 0)`: the number at the start (0 without one) and what follows it.
+///
+/// Saturates where the kernel wraps: only sizes of bit-fields are read this way, and both are then out of
+/// range.
+pub(super) fn leading(text: &str) -> (u64, &str) {
+    let (radix, rest) = split_radix(text);
+    let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
+    let (number, tail) = rest.split_at(length);
+    if number.is_empty() {
+        return (0, text);
+    }
+    (u64::from_str_radix(number, radix).unwrap_or(u64::MAX), tail)
+}
+
+/// The shorter of decimal and hexadecimal, so that a canonical text is never longer than what the user wrote:
+/// the kernel limits the length of an expression.
+pub(super) fn shortest(value: u64) -> String {
+    let decimal = value.to_string();
+    let hex = format!("{value:#x}");
+    if hex.len() <= decimal.len() { hex } else { decimal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_kernel_reads() {
+        assert_eq!(unsigned("0x10"), Some(16));
+        assert_eq!(unsigned("010"), Some(8));
+        assert_eq!(unsigned("+4"), Some(4));
+        assert_eq!(unsigned("0"), Some(0));
+        for bad in ["", "+", "-1", "0x", "08", "1a", "++1", "0x+1", "18446744073709551616", " 1"] {
+            assert_eq!(unsigned(bad), None, "{bad:?}");
+        }
+        assert_eq!(signed("-0x8000000000000000"), Some(i64::MIN));
+        assert_eq!(signed("-0x8000000000000001"), None);
+        assert_eq!(signed("0x8000000000000000"), None);
+        assert_eq!(signed("-+1"), None);
+        assert_eq!(leading("10@3"), (10, "@3"));
+        assert_eq!(leading("a/16"), (0, "a/16"));
+        assert_eq!(leading("0x"), (0, "x"));
+    }
+
+    #[test]
+    fn canonical_numbers_are_never_longer() {
+        for value in [0u64, 9, 10, 0xfff, 0x10000, u64::from(u32::MAX), u64::MAX, 1 << 40] {
+            let short = shortest(value);
+            assert_eq!(unsigned(&short), Some(value));
+            for other in [value.to_string(), format!("{value:#x}"), format!("0{value:o}")] {
+                assert!(short.len() <= other.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The head of a definition: letter, maxactive, group, event and place; and deletions.
+//!
+//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal,
+//! kernel/trace/trace_probe.c:traceprobe_parse_event_name and
+//! kernel/trace/trace_dynevent.c:dyn_event_release, in the kernel's order of checks.
+
+use super::argument;
+use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, ProbeKind};
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::features::Features;
+use super::fetch::Site;
+use super::line::{self, Word};
+use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
+use super::number;
+use super::span::Span;
+
+/// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
+const MAXACTIVE_MAX: u64 = 4096;
+/// Files of a group directory, which an event of that name would hide.
+const EVENT_CONTROL_FILES: [&str; 3] = ["enable", "filter", "format"];
+/// Files of the `events` directory.
+const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"];
+
+/// Reads the only definition in `text` as the kernel that `features` describes would.
+///
+/// What the kernel's parser refuses is refused with its code and its position; the first problem is the one
+/// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
+/// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
+pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
+    let words = line::single(text).map_err(|problem| vec![problem])?;
+    let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
+        return Err(vec![Diagnostic::error(
+            Code::NoDefinition,
+            Span::point(0),
+            "no definition in this text",
+        )]);
+    };
+    let span = Span::new(first.start, last.end());
+    match first.text.as_bytes().first() {
+        Some(b'p') => probe(&words, ProbeKind::Entry, span, features),
+        Some(b'r') => probe(&words, ProbeKind::Return, span, features),
+        Some(b'-') => delete(text, &words, span).map(Definition::Delete).map_err(|problem| vec![problem]),
+        _ => Err(vec![unknown_command(first)]),
+    }
+}
+
+fn unknown_command(first: Word<'_>) -> Diagnostic {
+    let letter = first.text.chars().next().unwrap_or_default();
+    let problem = Diagnostic::error(
+        Code::UnknownCommand,
+        Span::new(first.start, first.start + letter.len_utf8()),
+        format!("`{letter}` does not start a kernel probe"),
+    );
+    match letter {
+        'f' => problem.with_hint("use `p` at the function for its entry, `r` for its return"),
+        't' | 'e' | 's' => problem.with_hint("only `p` and `r` are probes of kernel code"),
+        _ => problem,
+    }
+}
+
+fn probe(
+    words: &[Word<'_>],
+    kind: ProbeKind,
+    span: Span,
+    features: &Features,
+) -> Result<Definition, Vec<Diagnostic>> {
+    let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
+        return Err(vec![Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing")]);
+    };
+    let mut errors = Vec::new();
+    let (prefix, names_word) = match head.tail(1).split_once(':') {
+        Some((prefix, names)) => (prefix, Some(names)),
+        None => (head.tail(1), None),
+    };
+    let maxactive = keep(maxactive(prefix, kind, features), &mut errors).flatten();
+    let place = keep(place(place_word), &mut errors);
+    let kind = if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind };
+    let (group, event) = match names_word {
+        Some(word) => event_name(word, features, &mut errors),
+        None => (None, None),
+    };
+    let site = match (&place, kind) {
+        (Some(Place::Address { .. }), _) => Site::Address,
+        (_, ProbeKind::Entry) => Site::Entry,
+        (_, ProbeKind::Return) => Site::Return,
+    };
+    let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, site, features);
+    errors.extend(arguments.errors);
+    match place {
+        Some(place) if errors.is_empty() => Ok(Definition::Probe(ProbeDefinition {
+            kind,
+            maxactive,
+            group,
+            event,
+            place,
+            args: arguments.args,
+            warnings: arguments.warnings,
+            span,
+        })),
+        _ => Err(errors),
+    }
+}
+
+fn keep<T>(result: Result<T, Diagnostic>, errors: &mut Vec<Diagnostic>) -> Option<T> {
+    result.map_err(|problem| errors.push(problem)).ok()
+}
+
+/// What stands between the letter and the colon.
+fn maxactive(word: Word<'_>, kind: ProbeKind, features: &Features) -> Result<Option<u16>, Diagnostic> {
+    if word.text.is_empty() {
+        return Ok(None);
+    }
+    if !word.text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(Diagnostic::error(
+            Code::IgnoredText,
+            word.span(),
+            format!("the kernel silently ignores `{}` here", word.text),
+        ));
+    }
+    if kind == ProbeKind::Entry {
+        let code = if features.fprobe { Code::BadMaxactType } else { Code::MaxactNoKprobe };
+        return Err(Diagnostic::error(code, word.span(), "an entry probe has no maxactive"));
+    }
+    let number = Some(word.text).filter(|text| text.len() <= EVENT_NAME_MAX_BYTES).and_then(number::unsigned);
+    match number.filter(|number| *number > 0 && u32::try_from(*number).is_ok()) {
+        None => Err(Diagnostic::error(
+            Code::BadMaxact,
+            word.span(),
+            format!("`{}` is not a number of instances", word.text),
+        )),
+        Some(number) => {
+            u16::try_from(number).ok().filter(|_| number <= MAXACTIVE_MAX).map(Some).ok_or_else(|| {
+                Diagnostic::error(Code::MaxactTooBig, word.span(), format!("{number} instances are too many"))
+            })
+        }
+    }
+}
+
+fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
+    if let Some(address) = number::unsigned(word.text) {
+        return Ok(Place::Address { address, span: word.span() });
+    }
+    if word.text.contains('/') && word.text.contains(':') {
+        return Err(Diagnostic::error(
+            Code::UnsupportedFeature,
+            word.span(),
+            "this is a place in a file: probes of programs are not kernel probes",
+        )
+        .with_hint("write the name of a kernel function"));
+    }
+    let word = match word.text.find('%') {
+        None => word,
+        Some(at) if &word.text[at..] == "%return" => word.head(at),
+        Some(at) => {
+            let suffix = word.tail(at);
+            let message = format!("`{}` can not follow a place", suffix.text);
+            return Err(Diagnostic::error(Code::BadAddrSuffix, suffix.span(), message));
+        }
+    };
+    let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message);
+    let (symbol, offset) = word.text.split_at(word.text.find(['+', '-']).unwrap_or(word.text.len()));
+    let offset = if offset.is_empty() {
+        0
+    } else {
+        number::signed(offset)
+            .and_then(|offset| u32::try_from(offset).ok())
+            .ok_or_else(|| bad(format!("`{offset}` is not an offset from 0 to 4294967295")))?
+    };
+    let (module, name) = match symbol.split_once(':') {
+        Some((module, name)) => (Some(module), name),
+        None => (None, symbol),
+    };
+    let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    // An empty module name would be accepted as one that is not loaded yet, and never be armed.
+    if !readable(name) || !module.is_none_or(readable) {
+        return Err(bad(format!("`{symbol}` is not the name of a function")));
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        let problem = bad(format!("`{symbol}` is neither an address nor the name of a function"));
+        return Err(if number::unsigned(symbol).is_some() {
+            problem.with_hint(
+                "an address takes no offset and no suffix: add the offset, write `r` for a return probe",
+            )
+        } else {
+            problem
+        });
+    }
+    Ok(Place::Symbol {
+        module: module.map(str::to_owned),
+        symbol: name.to_owned(),
+        offset,
+        span: word.span(),
+    })
+}
+
+/// `[GRP/][EVENT]`, or with `.` if there is no `/`.
+fn event_name(
+    word: Word<'_>,
+    features: &Features,
+    errors: &mut Vec<Diagnostic>,
+) -> (Option<Name>, Option<Name>) {
+    let separator = word.text.find('/').or_else(|| word.text.find('.'));
+    let group = separator.map(|at| word.head(at));
+    let event = separator.map_or(word, |at| word.tail(at + 1));
+    let group_name = group.and_then(|group| keep(check_group(group, features), errors));
+    if event.text.is_empty() && group.is_some() && features.anonymous_group {
+        return (group_name, None);
+    }
+    (group_name, keep(check_event(event), errors))
+}
+
+fn name(word: Word<'_>) -> Name {
+    Name { text: word.text.to_owned(), span: word.span() }
+}
+
+fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
+    let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
+    if word.text.is_empty() {
+        return problem(Code::NoGroupName, "the group is missing before the separator".to_owned());
+    }
+    if word.text.len() > EVENT_NAME_MAX_BYTES {
+        return problem(Code::GroupTooLong, format!("the group has {} bytes", word.text.len()));
+    }
+    if !is_group_name(word.text, features) {
+        return problem(Code::BadGroupName, format!("`{}` is not the name of a group", word.text));
+    }
+    if GROUP_CONTROL_FILES.contains(&word.text) {
+        return problem(Code::ReservedGroupName, format!("`{}` is a control file of the kernel", word.text));
+    }
+    Ok(name(word))
+}
+
+fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
+    let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
+    if word.text.is_empty() {
+        return problem(Code::NoEventName, "the event is missing".to_owned());
+    }
+    if word.text.len() > EVENT_NAME_MAX_BYTES {
+        return problem(Code::EventTooLong, format!("the event has {} bytes", word.text.len()));
+    }
+    if !is_identifier(word.text) {
+        return problem(Code::BadEventName, format!("`{}` is not the name of an event", word.text));
+    }
+    if EVENT_CONTROL_FILES.contains(&word.text) {
+        return problem(Code::ReservedEventName, format!("`{}` is a control file of every group", word.text));
+    }
+    Ok(name(word))
+}
+
+/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no problem.
+fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition, Diagnostic> {
+    let Some((head, location)) = words.split_first() else {
+        return Err(Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text"));
+    };
+    if head.start > 0 && !text[..head.start].ends_with('\n') {
+        let message = "the kernel takes a deletion only at the very start of a line";
+        return Err(
+            Diagnostic::error(Code::UnknownCommand, head.span(), message).with_hint("remove the blanks")
+        );
+    }
+    if !head.text.starts_with("-:") {
+        let message = "a deletion starts with `-:`";
+        return Err(Diagnostic::error(Code::UnknownCommand, head.span(), message));
+    }
+    let target = head.tail(2);
+    let (group, event) = match target.split_once('/') {
+        Some((group, event)) => (Some(group), event),
+        None => (None, target),
+    };
+    if event.text.is_empty() && group.is_none_or(|group| group.text.is_empty()) {
+        let message = "the deletion names neither a group nor an event";
+        return Err(Diagnostic::error(Code::NoEventName, target.span(), message)
+            .with_hint("write `-:GRP/EVENT`, or `-:GRP/` for the whole group"));
+    }
+    Ok(DeleteDefinition {
+        group: group.map(name),
+        event: Some(event).filter(|event| !event.text.is_empty()).map(name),
+        location: location.iter().copied().map(name).collect(),
+        span,
+    })
+}

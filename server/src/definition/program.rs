@@ -1,0 +1,172 @@
+//! What the kernel's fetch program for an argument would be, as far as its limits depend on it.
+//!
+//! The kernel compiles each argument into at most 16 instructions, the last of which ends it. This counts
+//! them like kernel/trace/trace_probe.c:parse_probe_arg and finalize_fetch_insn (5.15, 6.12), and refuses
+//! with the same codes what the instructions do not allow.
+
+use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::span::Span;
+
+/// The slot of the instruction that ends the program (`FETCH_INSN_MAX - 1`).
+const END_SLOT: usize = 15;
+
+/// How the value is there after the last instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// A register, a stack entry, an argument at entry or a return value.
+    Value,
+    /// A value of which the kernel makes no `symstr`: the stack pointer, or an argument that was saved at
+    /// entry.
+    OtherValue,
+    Immediate,
+    /// The name of the task or an immediate string.
+    Text,
+    Deref,
+    UserDeref,
+}
+
+/// The end of a fetch program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Program {
+    /// The slot of the last instruction.
+    last: usize,
+    operation: Operation,
+}
+
+impl Program {
+    /// The next slot, or the kernel's complaint about `span`.
+    fn advance(&mut self, span: Span) -> Result<(), Diagnostic> {
+        self.last += 1;
+        if self.last >= END_SLOT {
+            return Err(Diagnostic::error(
+                Code::TooManyOps,
+                span,
+                "the expression needs more steps than the kernel has for one argument",
+            ));
+        }
+        Ok(())
+    }
+
+    fn dereference(&mut self, user: bool, span: Span) -> Result<(), Diagnostic> {
+        if self.operation == Operation::Text {
+            return Err(Diagnostic::error(Code::CommCantDeref, span, "a string is not a pointer"));
+        }
+        self.advance(span)?;
+        self.operation = if user { Operation::UserDeref } else { Operation::Deref };
+        Ok(())
+    }
+}
+
+/// The program that fetches the value itself.
+fn fetch(fetch: &Fetch, kind: ProbeKind) -> Result<Program, Diagnostic> {
+    let simple = |operation| Ok(Program { last: 0, operation });
+    let argument = match kind {
+        ProbeKind::Entry => Operation::Value,
+        ProbeKind::Return => Operation::OtherValue,
+    };
+    match &fetch.kind {
+        FetchKind::Register(_) | FetchKind::StackNth(_) | FetchKind::Retval => simple(Operation::Value),
+        FetchKind::Stack => simple(Operation::OtherValue),
+        FetchKind::Argument(_) | FetchKind::AllArguments => simple(argument),
+        FetchKind::Comm | FetchKind::ImmediateString(_) => simple(Operation::Text),
+        FetchKind::Immediate(_) => simple(Operation::Immediate),
+        FetchKind::Memory(MemoryAddress::Address(_)) => Ok(Program { last: 1, operation: Operation::Deref }),
+        // One more: the symbol is kept to be resolved again.
+        FetchKind::Memory(MemoryAddress::Symbol { .. }) => {
+            Ok(Program { last: 2, operation: Operation::Deref })
+        }
+        FetchKind::Deref { user, inner, .. } => {
+            let mut program = self::fetch(inner, kind)?;
+            program.dereference(*user, inner.span)?;
+            Ok(program)
+        }
+        FetchKind::Btf { members, .. } => {
+            let mut program = Program { last: 0, operation: argument };
+            for _ in members.iter().filter(|member| member.arrow) {
+                program.dereference(false, fetch.span)?;
+            }
+            Ok(program)
+        }
+    }
+}
+
+/// Whether the kernel could compile the whole argument.
+pub(super) fn check(argument: &Argument, kind: ProbeKind) -> Result<(), Diagnostic> {
+    let body = argument.fetch.span;
+    let mut program = fetch(&argument.fetch, kind)?;
+    let type_span = argument.ty.map_or(body, |ty| ty.span);
+    let count = argument.ty.and_then(|ty| ty.count);
+    let base = argument.base_type();
+
+    // What the kernel puts in the place of these types before it reads the line: dereferences and `string`.
+    let name_derefs = match base {
+        BaseType::DentryName => 2,
+        BaseType::FileName => 3,
+        _ => 0,
+    };
+    for _ in 0..name_derefs {
+        program.dereference(false, body)?;
+    }
+    // A parameter that is a `char *` is followed by the kernel; only BTF can tell, so it is believed here.
+    let by_name = matches!(argument.fetch.kind, FetchKind::Btf { .. });
+    if by_name
+        && matches!(base, BaseType::String | BaseType::UserString)
+        && program.operation != Operation::Deref
+    {
+        program.dereference(base == BaseType::UserString, body)?;
+    }
+
+    let array_possible = store(&mut program, base, count.is_some(), body, type_span)?;
+    if matches!(base, BaseType::BitField { .. }) {
+        // The kernel calls this a bad bit-field too.
+        program.advance(type_span).map_err(|problem| Diagnostic { code: Code::BadBitfield, ..problem })?;
+    }
+    if count.is_some() {
+        if !array_possible {
+            return Err(Diagnostic::error(
+                Code::BadString,
+                type_span,
+                "an array can only be read from kernel memory",
+            ));
+        }
+        program.advance(body)?;
+    }
+    Ok(())
+}
+
+/// The instruction that stores the value, and whether it can be repeated for an array.
+fn store(
+    program: &mut Program,
+    base: BaseType,
+    array: bool,
+    body: Span,
+    type_span: Span,
+) -> Result<bool, Diagnostic> {
+    let operation = program.operation;
+    if base == BaseType::SymbolString {
+        if !matches!(operation, Operation::Value | Operation::Deref) {
+            let message = "`symstr` can not be made of this expression";
+            return Err(Diagnostic::error(Code::BadSymstring, type_span, message));
+        }
+        program.advance(body)?;
+        return Ok(false);
+    }
+    if base.is_text() {
+        if matches!(operation, Operation::Value | Operation::OtherValue) {
+            let message = "a string is read from memory, and this expression is a value";
+            return Err(Diagnostic::error(Code::BadString, type_span, message));
+        }
+        // A dereference becomes the store itself, unless it fetches the pointers of an array.
+        if array || matches!(operation, Operation::Immediate | Operation::Text) {
+            program.advance(body)?;
+        }
+        return Ok(true);
+    }
+    match operation {
+        Operation::Deref => Ok(true),
+        Operation::UserDeref => Ok(false),
+        _ => program.advance(body).map(|()| false),
+    }
+}

@@ -1,0 +1,265 @@
+//! Properties: parsing and rendering are inverse, no text panics, every span lies in its text.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::{probe, v6_1, v6_12, v7_3};
+use crate::definition::guard::guarded;
+use crate::definition::{
+    Argument, BaseType, BtfMember, BtfRoot, Definition, Diagnostic, Fetch, FetchKind, MemoryAddress, Name,
+    Place, ProbeDefinition, ProbeKind, Register, Span, Type, Width, parse,
+};
+
+const HERE: Span = Span { start: 0, end: 0 };
+
+fn fetch(kind: FetchKind) -> Fetch {
+    Fetch { kind, span: HERE }
+}
+
+fn values() -> impl Strategy<Value = FetchKind> {
+    prop_oneof![
+        proptest::sample::select(&Register::NAMES[..])
+            .prop_map(|name| FetchKind::Register(Register::named(name).unwrap())),
+        (0u32..=2048).prop_map(FetchKind::StackNth),
+        Just(FetchKind::Stack),
+        (1u32..=2048).prop_map(FetchKind::Argument),
+        any::<u64>().prop_map(|address| FetchKind::Memory(MemoryAddress::Address(address))),
+        ("[a-z_][a-z0-9_.]{0,8}", any::<i64>().prop_map(|offset| offset.max(-i64::MAX)))
+            .prop_map(|(symbol, offset)| FetchKind::Memory(MemoryAddress::Symbol { symbol, offset })),
+        (-(1i128 << 63)..(1i128 << 64)).prop_map(FetchKind::Immediate),
+        ("[a-z_][a-z0-9_]{0,6}", vec((any::<bool>(), "[a-z_][a-z0-9_]{0,6}"), 0..3)).prop_map(
+            |(root, members)| {
+                let members = members.into_iter().enumerate();
+                let members = members
+                    .map(|(index, (arrow, name))| BtfMember { arrow: arrow || index == 0, name })
+                    .collect();
+                FetchKind::Btf { root: BtfRoot::Parameter(root), members }
+            }
+        ),
+    ]
+}
+
+fn expressions() -> impl Strategy<Value = Fetch> {
+    (values(), vec((any::<bool>(), any::<i32>()), 0..5)).prop_map(|(value, derefs)| {
+        derefs.into_iter().fold(fetch(value), |inner, (user, offset)| {
+            fetch(FetchKind::Deref { user, offset, inner: Box::new(inner) })
+        })
+    })
+}
+
+fn texts() -> impl Strategy<Value = Fetch> {
+    prop_oneof![Just(FetchKind::Comm), "[a-z\"(%é]{0,9}".prop_map(FetchKind::ImmediateString)].prop_map(fetch)
+}
+
+fn widths() -> impl Strategy<Value = Width> {
+    proptest::sample::select(vec![Width::W8, Width::W16, Width::W32, Width::W64])
+}
+
+fn types() -> impl Strategy<Value = Type> {
+    let base = prop_oneof![
+        widths().prop_map(BaseType::Unsigned),
+        widths().prop_map(BaseType::Signed),
+        widths().prop_map(BaseType::Hex),
+        (widths(), 1u8..=64, 0u8..64).prop_map(|(container, width, offset)| {
+            let width = width.min(container.bits());
+            BaseType::BitField { width, offset: offset.min(container.bits() - width), container }
+        }),
+        proptest::sample::select(vec![
+            BaseType::Char,
+            BaseType::Symbol,
+            BaseType::String,
+            BaseType::UserString,
+            BaseType::SymbolString,
+            BaseType::DentryName,
+            BaseType::FileName,
+        ]),
+    ];
+    (base, option::weighted(0.2, 1u8..=64)).prop_map(|(base, count)| Type { base, count, span: HERE })
+}
+
+fn names() -> impl Strategy<Value = Name> {
+    "[a-z][a-z0-9_]{0,10}".prop_map(|text| Name { text, span: HERE })
+}
+
+fn arguments() -> impl Strategy<Value = Argument> {
+    let numbers = (option::of(names()), expressions(), option::of(types()));
+    let strings = (option::of(names()), texts(), Just(None));
+    prop_oneof![4 => numbers, 1 => strings].prop_map(|(name, fetch, ty)| Argument {
+        name,
+        fetch,
+        ty,
+        span: HERE,
+    })
+}
+
+fn places() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        (option::of("[a-z][a-z0-9_-]{0,8}"), "[a-zA-Z_][a-zA-Z0-9_.$]{0,30}", any::<u32>()).prop_map(
+            |(module, symbol, offset)| Place::Symbol {
+                // A `-` in the name of a module would start the offset.
+                module: module.map(|module| module.replace('-', "_")),
+                symbol,
+                offset,
+                span: HERE,
+            }
+        ),
+        any::<u64>().prop_map(|address| Place::Address { address, span: HERE }),
+    ]
+}
+
+fn definitions() -> impl Strategy<Value = ProbeDefinition> {
+    (any::<bool>(), option::of(1u16..=4096), places(), vec(arguments(), 0..6)).prop_map(
+        |(exit, maxactive, place, args)| ProbeDefinition {
+            kind: if exit { ProbeKind::Return } else { ProbeKind::Entry },
+            maxactive: maxactive.filter(|_| exit),
+            group: Some(Name { text: "g".to_owned(), span: HERE }),
+            event: Some(Name { text: "e".to_owned(), span: HERE }),
+            place,
+            args,
+            warnings: Vec::new(),
+            span: HERE,
+        },
+    )
+}
+
+/// Something like a definition, with something wrong in it perhaps.
+fn mutations() -> impl Strategy<Value = String> {
+    let pieces = proptest::sample::select(vec![
+        "p", "r", "-", "+", "(", ")", ":", "/", ".", "=", "[", "]", "%", "$", "@", "\\", "\"", "*", "#",
+        "\n", " ", "u", "0x", "9", "arg", "retval", "stack", "comm", "string", "b1@0/8", "->", "é", "\u{a0}",
+        "\0", "𝒳", "pd", "pD",
+    ]);
+    (definitions(), vec((any::<prop::sample::Index>(), any::<bool>(), pieces), 0..6)).prop_map(
+        |(definition, changes)| {
+            let mut text = definition.render("g", "e");
+            for (index, remove, piece) in changes {
+                let mut at = index.index(text.len() + 1);
+                while !text.is_char_boundary(at) {
+                    at -= 1;
+                }
+                if remove && at < text.len() {
+                    text.remove(at);
+                }
+                text.insert_str(at, piece);
+            }
+            text
+        },
+    )
+}
+
+fn check_diagnostics(text: &str, problems: &[Diagnostic]) {
+    for problem in problems {
+        // Slicing panics unless both ends are in the text and on character boundaries.
+        let _ = &text[problem.span.range()];
+        assert!(!problem.render_caret(text).is_empty());
+        assert!(problem.kernel_position(text) <= text.len());
+        assert!(!problem.message.is_empty());
+    }
+}
+
+fn check_fetch(text: &str, fetch: &Fetch) {
+    let _ = &text[fetch.span.range()];
+    if let FetchKind::Deref { inner, .. } = &fetch.kind {
+        check_fetch(text, inner);
+    }
+}
+
+/// Parses with the features of several kernels; what is accepted must survive rendering, naming and guarding.
+fn check_text(text: &str) {
+    for features in [v6_1(), v6_12(), v7_3()] {
+        match parse(text, &features) {
+            Err(problems) => {
+                assert!(!problems.is_empty());
+                check_diagnostics(text, &problems);
+            }
+            Ok(Definition::Delete(deletion)) => {
+                let _ = &text[deletion.span.range()];
+            }
+            Ok(Definition::Probe(first)) => {
+                check_diagnostics(text, &first.warnings);
+                let _ = (&text[first.span.range()], &text[first.place.span().range()]);
+                for argument in &first.args {
+                    let _ = &text[argument.span.range()];
+                    let _ = argument.ty.map(|ty| &text[ty.span.range()]);
+                    let _ = argument.name.as_ref().map(|name| &text[name.span.range()]);
+                    check_fetch(text, &argument.fetch);
+                }
+                assert!(!first.default_event_name().is_empty());
+                let again = probe(&first.render("g", "e"), &features);
+                assert_eq!(again.args.len(), first.args.len());
+                assert_eq!(again.render("g", "e"), first.render("g", "e"));
+                let named = first.with_explicit_names();
+                let parsed = probe(&named.render("g", "e"), &features);
+                assert_eq!(parsed.render("g", "e"), named.render("g", "e"));
+                let guarded = guarded(&named, &features);
+                assert!(guarded.definition.args.starts_with(&named.args));
+                // What the daemon adds is what the kernel would take from anybody, under another name.
+                let line = guarded.definition.render("g", "e").replace("__kpd_", "kpd_");
+                assert_eq!(probe(&line, &features).args.len(), guarded.definition.args.len());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn rendering_is_the_inverse_of_parsing(definition in definitions()) {
+        let text = definition.render("g", "e");
+        // Not every tree is a definition that a kernel takes; of those that are, nothing is lost.
+        if let Ok(Definition::Probe(parsed)) = parse(&text, &v6_12()) {
+            prop_assert_eq!(parsed.without_spans(), definition);
+        }
+    }
+
+    #[test]
+    fn single_arguments_survive(argument in arguments()) {
+        let text = format!("p:g/e f {argument}");
+        if let Ok(Definition::Probe(parsed)) = parse(&text, &v7_3()) {
+            prop_assert_eq!(&parsed.without_spans().args[0], &argument);
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,80}") {
+        check_text(&text);
+    }
+
+    #[test]
+    fn no_characters_panic(text in vec(any::<char>(), 0..60)) {
+        let text: String = text.into_iter().collect();
+        check_text(&text);
+        check_text(&format!("p f {text}"));
+        check_text(&format!("p f x=+0({text}):{text}[{text}]"));
+    }
+
+    #[test]
+    fn no_mutation_panics(text in mutations()) {
+        check_text(&text);
+    }
+}
+
+#[test]
+fn deep_nesting_does_not_overflow_the_stack() {
+    for depth in [100, 1000, 100_000] {
+        check_text(&format!("p f {}%di{}", "+0(".repeat(depth), ")".repeat(depth)));
+        check_text(&format!("p f a{}", "->a".repeat(depth)));
+    }
+}
+
+/// Most generated trees must be definitions, or the round trip proves little.
+#[test]
+fn the_generator_makes_definitions() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let accepted = (0..400)
+        .filter(|_| {
+            let argument = arguments().new_tree(&mut runner).unwrap().current();
+            parse(&format!("p:g/e f {argument}"), &v7_3()).is_ok()
+        })
+        .count();
+    assert!(accepted > 150, "{accepted} of 400");
+}

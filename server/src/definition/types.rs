@@ -1,0 +1,157 @@
+//! The type of an argument: text to syntax tree.
+//!
+//! Follows kernel/trace/trace_probe.c:parse_probe_arg_type, find_fetch_type and __parse_bitfield_probe_arg.
+//! Whether the type suits the expression is decided in `program`.
+
+use super::ast::{BaseType, Type, Width};
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::features::Features;
+use super::line::Word;
+use super::number;
+use super::span::Span;
+
+/// Longest array (`MAX_ARRAY_LEN`).
+const ARRAY_MAX: u64 = 64;
+
+/// A type, and a problem that the kernel finds only after it has read the expression.
+pub(super) struct ParsedType {
+    pub(super) ty: Type,
+    pub(super) late: Option<Diagnostic>,
+}
+
+/// The type after the `:` of an argument.
+///
+/// `text_only` is said of `$comm` and immediate strings, which are nothing but strings.
+pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Result<ParsedType, Diagnostic> {
+    let (base_word, count) = match word.split_once('[') {
+        Some((base, rest)) => (base, Some(array_length(rest)?)),
+        None => (word, None),
+    };
+    let (base, late) = match base_word.text {
+        "%pd" if features.percent_pd && count.is_none() => (Some(BaseType::DentryName), None),
+        "%pD" if features.percent_pd && count.is_none() => (Some(BaseType::FileName), None),
+        text if text_only && (count.is_some() || text != "string") => {
+            return Err(Diagnostic::error(
+                Code::NeedStringType,
+                word.span(),
+                "$comm and immediate strings can be nothing but a string",
+            ));
+        }
+        text if text.starts_with('b') => bit_field(base_word),
+        text => (plain(text, features), None),
+    };
+    let Some(base) = base else {
+        let message = if base_word.text.is_empty() {
+            "the type after `:` is missing".to_owned()
+        } else {
+            format!("there is no type `{}`", base_word.text)
+        };
+        let problem = Diagnostic::error(Code::BadType, base_word.span(), message);
+        return Err(match instead_of(base_word.text) {
+            Some(hint) => problem.with_hint(hint),
+            None => problem,
+        });
+    };
+    Ok(ParsedType { ty: Type { base, count, span: word.span() }, late })
+}
+
+/// The number between `[` and `]`; `rest` starts after the `[`.
+fn array_length(rest: Word<'_>) -> Result<u8, Diagnostic> {
+    let Some((digits, after)) = rest.split_once(']') else {
+        return Err(Diagnostic::error(Code::ArrayNoClose, Span::point(rest.end()), "the `[` is not closed"));
+    };
+    if !after.text.is_empty() {
+        return Err(Diagnostic::error(
+            Code::BadArraySuffix,
+            after.span(),
+            format!("`{}` after the `]`", after.text),
+        ));
+    }
+    // The kernel reads an unsigned int here: what does not fit is no number, and only then too big.
+    let length = number::unsigned(digits.text).filter(|length| *length > 0 && u32::try_from(*length).is_ok());
+    let Some(length) = length else {
+        return Err(Diagnostic::error(
+            Code::BadArrayNum,
+            digits.span(),
+            format!("`{}` is not the length of an array", digits.text),
+        ));
+    };
+    u8::try_from(length).ok().filter(|_| length <= ARRAY_MAX).ok_or_else(|| {
+        let message = format!("an array of {length} elements is too long");
+        Diagnostic::error(Code::ArrayTooBig, digits.span(), message)
+    })
+}
+
+fn plain(text: &str, features: &Features) -> Option<BaseType> {
+    let width = |digits: &str| match digits {
+        "8" => Some(Width::W8),
+        "16" => Some(Width::W16),
+        "32" => Some(Width::W32),
+        "64" => Some(Width::W64),
+        _ => None,
+    };
+    match text {
+        "char" if features.char_type => Some(BaseType::Char),
+        "symbol" => Some(BaseType::Symbol),
+        "string" => Some(BaseType::String),
+        "ustring" if features.ustring => Some(BaseType::UserString),
+        "symstr" if features.symstr => Some(BaseType::SymbolString),
+        _ => text
+            .strip_prefix('u')
+            .and_then(width)
+            .map(BaseType::Unsigned)
+            .or_else(|| text.strip_prefix('s').and_then(width).map(BaseType::Signed))
+            .or_else(|| text.strip_prefix('x').and_then(width).map(BaseType::Hex)),
+    }
+}
+
+/// `bWIDTH@OFFSET/SIZE`. Without a known SIZE it is no type at all; the rest is judged after the expression,
+/// for which any field of that size stands in.
+fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
+    let size =
+        word.text.split_once('/').and_then(|(_, size)| number::unsigned(size)).and_then(Width::from_bits);
+    let Some(container) = size else { return (None, None) };
+    let (width, rest) = number::leading(&word.text[1..]);
+    let field = (|| {
+        let after_at = rest.strip_prefix('@').filter(|_| width > 0)?;
+        let (offset, tail) = number::leading(after_at);
+        if tail.len() == after_at.len() || !tail.starts_with('/') {
+            return None;
+        }
+        let fits = width.saturating_add(offset) <= u64::from(container.bits());
+        let (width, offset) = (u8::try_from(width).ok()?, u8::try_from(offset).ok()?);
+        fits.then_some(BaseType::BitField { width, offset, container })
+    })();
+    match field {
+        Some(field) => (Some(field), None),
+        None => (
+            Some(BaseType::BitField { width: 1, offset: 0, container }),
+            Some(Diagnostic::error(
+                Code::BadBitfield,
+                word.span(),
+                format!("`{}` is not a bit-field of {} bits", word.text, container.bits()),
+            )),
+        ),
+    }
+}
+
+/// What people write who think in C, or of a newer kernel.
+fn instead_of(text: &str) -> Option<&'static str> {
+    Some(match text {
+        "int" => "write `s32`",
+        "unsigned" | "uint" => "write `u32`",
+        "long" => "write `s64`",
+        "ulong" | "size_t" => "write `u64`",
+        "short" => "write `s16`",
+        "bool" => "write `u8`",
+        "ptr" | "pointer" | "hex" => "write `x64`",
+        "str" => "write `string`",
+        "char" => "this kernel has no type `char`: write `u8`",
+        "symstr" => "this kernel has no type `symstr`: write `symbol`",
+        "%pd" | "%pD" => {
+            "this kernel does not know it: read the name through its offsets, +0(+OFFSET(EXPRESSION)):string"
+        }
+        _ => return None,
+    })
+}

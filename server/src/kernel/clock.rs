@@ -1,0 +1,54 @@
+//! The trace clock in relation to the wall clock.
+
+use std::time::{Duration, SystemTime};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// The clock that the daemon's instance uses: CLOCK_BOOTTIME, which is comparable between CPUs and goes on during suspend.
+pub const TRACE_CLOCK: &str = "boot";
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockMapping {
+    /// Wall clock minus trace clock, in nanoseconds.
+    pub wall_offset_ns: i64,
+    /// How far apart the readings can be, in nanoseconds.
+    pub error_bound_ns: u64,
+}
+
+impl ClockMapping {
+    /// Reads both clocks now: the wall clock between two readings of the trace clock, taking their middle.
+    pub fn sample() -> Self {
+        let before = now_ns(ClockId::CLOCK_BOOTTIME);
+        let wall = now_ns(ClockId::CLOCK_REALTIME);
+        let after = now_ns(ClockId::CLOCK_BOOTTIME);
+        let width = after.saturating_sub(before);
+        Self { wall_offset_ns: wall - (before + width / 2), error_bound_ns: width.unsigned_abs().div_ceil(2) }
+    }
+
+    /// The wall-clock time of a time stamp.
+    pub fn wall_time(&self, timestamp_ns: u64) -> SystemTime {
+        let wall_ns = i128::from(timestamp_ns) + i128::from(self.wall_offset_ns);
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(wall_ns).unwrap_or_default())
+    }
+}
+
+/// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so that reading them can not fail.
+fn now_ns(clock: ClockId) -> i64 {
+    clock_gettime(clock).map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_stamp_of_now_is_now() {
+        let mapping = ClockMapping::sample();
+        let now = u64::try_from(now_ns(ClockId::CLOCK_BOOTTIME)).unwrap();
+        let difference =
+            mapping.wall_time(now).duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
+        assert!(difference < Duration::from_secs(1), "{difference:?}");
+        assert!(mapping.error_bound_ns < 1_000_000_000);
+    }
+}

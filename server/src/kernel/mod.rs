@@ -1,0 +1,43 @@
+//! Facts of the running kernel that decide about a probe: symbols, code bytes, traceable functions, blacklist, modules.
+//!
+//! Owns reading and holding them. Never writes anything, and never decides: that is [`crate::validate`].
+
+mod blacklist;
+mod clock;
+mod facts;
+mod functions;
+mod host;
+mod symbols;
+mod text;
+
+pub use blacklist::Blacklist;
+pub use clock::{ClockMapping, TRACE_CLOCK};
+pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
+pub use functions::TraceableFunctions;
+pub use host::HostIdentity;
+pub use symbols::{Located, Symbol, SymbolTable};
+pub use text::{KernelText, TextError};
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file of the kernel could not be read.
+#[derive(Debug, Error)]
+#[error("can not read `{path}`: {source}", path = path.display())]
+pub struct ReadError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced: names there are ASCII.
+pub(crate) fn read_text(path: &Path) -> Result<String, ReadError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
+        Err(source) => Err(ReadError { path: path.to_owned(), source }),
+    }
+}

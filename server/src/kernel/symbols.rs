@@ -1,0 +1,254 @@
+//! The kernel's symbol table.
+//!
+//! Owns name ↔ address in both directions. Never assumes that they are a bijection: static functions share names, aliases share
+//! addresses, and both matter to a probe.
+
+use std::fmt;
+
+/// One symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its address.
+    pub address: u64,
+    /// The module that it belongs to; absent for the kernel itself.
+    pub module: Option<&'a str>,
+    /// Letter of `nm`: `t`, `T`, `w`, `W` are code.
+    pub kind: char,
+}
+
+impl Symbol<'_> {
+    /// Whether this names code.
+    pub fn is_code(&self) -> bool {
+        matches!(self.kind, 't' | 'T' | 'w' | 'W')
+    }
+}
+
+/// An address in terms of the symbol that it lies in. Prints as the kernel's `%pS`: `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located<'a> {
+    /// The symbol.
+    pub symbol: Symbol<'a>,
+    /// Distance from the symbol, in bytes.
+    pub offset: u64,
+    /// Distance from the symbol to the next higher one, in bytes: what the kernel takes for its size
+    /// (kernel/kallsyms.c:get_symbol_pos).
+    pub size: u64,
+}
+
+impl fmt::Display for Located<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:#x}/{:#x}", self.symbol.name, self.offset, self.size)?;
+        self.symbol.module.map_or(Ok(()), |module| write!(f, " [{module}]"))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    name_start: u32,
+    name_len: u16,
+    /// 0: the kernel itself; otherwise one more than the index of the module.
+    module: u16,
+    kind: u8,
+}
+
+/// All symbols of `/proc/kallsyms`, held in about 4 MiB for 160,000 of them.
+#[derive(Debug, Default)]
+pub struct SymbolTable {
+    names: String,
+    modules: Vec<String>,
+    /// By address; symbols of one address keep the order of the file, as the kernel's own table does.
+    entries: Vec<Entry>,
+    /// Indices of `entries`, by name.
+    by_name: Vec<u32>,
+}
+
+impl SymbolTable {
+    /// Parses the text of `/proc/kallsyms`. Lines of another form, absolute (`A`) and per-CPU symbols below the kernel's half of the
+    /// address space are left out.
+    pub fn parse(text: &str) -> Self {
+        let mut table = Self::default();
+        table.names.reserve(text.len() / 2);
+        for line in text.lines() {
+            table.add_line(line);
+        }
+        table.entries.sort_by_key(|entry| entry.address);
+        table.by_name = (0..u32::try_from(table.entries.len()).unwrap_or(u32::MAX)).collect();
+        let mut by_name = std::mem::take(&mut table.by_name);
+        by_name.sort_by(|a, b| table.name_at(*a).cmp(table.name_at(*b)));
+        table.by_name = by_name;
+        table.names.shrink_to_fit();
+        table.entries.shrink_to_fit();
+        table
+    }
+
+    fn add_line(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let kind = *words.next()?.as_bytes().first()?;
+        let name = words.next()?;
+        if address < KERNEL_HALF || kind == b'A' || kind == b'a' {
+            return None;
+        }
+        let module = match words.next() {
+            Some(bracketed) => self.module_index(bracketed.strip_prefix('[')?.strip_suffix(']')?)?,
+            None => 0,
+        };
+        let name_start = u32::try_from(self.names.len()).ok()?;
+        let name_len = u16::try_from(name.len()).ok()?;
+        self.names.push_str(name);
+        self.entries.push(Entry { address, name_start, name_len, module, kind });
+        Some(())
+    }
+
+    /// Modules come in runs, so looking from the end finds the right one at once.
+    fn module_index(&mut self, module: &str) -> Option<u16> {
+        if let Some(index) = self.modules.iter().rposition(|known| known == module) {
+            return u16::try_from(index + 1).ok();
+        }
+        self.modules.push(module.to_owned());
+        u16::try_from(self.modules.len()).ok()
+    }
+
+    fn name_at(&self, index: u32) -> &str {
+        self.entries.get(index as usize).map_or("", |entry| self.name_of(*entry))
+    }
+
+    fn name_of(&self, entry: Entry) -> &str {
+        let start = entry.name_start as usize;
+        self.names.get(start..start + usize::from(entry.name_len)).unwrap_or_default()
+    }
+
+    fn symbol(&self, entry: Entry) -> Symbol<'_> {
+        Symbol {
+            name: self.name_of(entry),
+            address: entry.address,
+            module: usize::from(entry.module)
+                .checked_sub(1)
+                .and_then(|i| self.modules.get(i))
+                .map(String::as_str),
+            kind: char::from(entry.kind),
+        }
+    }
+
+    /// How many symbols there are. 0 when the kernel hides its addresses from us.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the kernel showed us no symbol with an address.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All symbols of that name, in the order of their addresses. With a module, only those of it.
+    pub fn named<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> impl Iterator<Item = Symbol<'a>> {
+        let first = self.by_name.partition_point(|index| self.name_at(*index) < name);
+        self.by_name
+            .get(first..)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|index| self.entries.get(*index as usize))
+            .map(|entry| self.symbol(*entry))
+            .take_while(move |symbol| symbol.name == name)
+            .filter(move |symbol| module.is_none() || symbol.module == module)
+    }
+
+    /// Names of all code symbols.
+    pub fn code_names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| self.symbol(*entry)).filter(Symbol::is_code).map(|symbol| symbol.name)
+    }
+
+    /// Whether a module of that name has symbols here.
+    pub fn has_module(&self, module: &str) -> bool {
+        self.modules.iter().any(|known| known == module)
+    }
+
+    /// The symbol that `address` lies in: the first of those with the greatest address that is not above it.
+    pub fn locate(&self, address: u64) -> Option<Located<'_>> {
+        let after = self.entries.partition_point(|entry| entry.address <= address);
+        let base = self.entries.get(after.checked_sub(1)?)?.address;
+        let first = self.entries.partition_point(|entry| entry.address < base);
+        let symbol = self.symbol(*self.entries.get(first)?);
+        let end = self.entries.get(after).map_or(address.saturating_add(1), |next| next.address);
+        Some(Located { symbol, offset: address - base, size: end - base })
+    }
+
+    /// The bounds of the symbol that begins at `address`: its size in bytes.
+    pub fn size_at(&self, address: u64) -> u64 {
+        self.locate(address).map_or(0, |located| located.size)
+    }
+}
+
+/// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a number.
+const KERNEL_HALF: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "\
+0000000000000000 A fixed_percpu_data
+ffffffff81000000 T _stext
+ffffffff81000000 T startup_64
+ffffffff81000100 t helper
+ffffffff81000180 t helper.cold
+ffffffff81000200 t helper
+ffffffff81000300 D data
+ffffffffc0000000 t helper\t[ext4]
+ffffffffc0000040 t ext4_open\t[ext4]
+";
+
+    #[test]
+    fn both_directions() {
+        let table = SymbolTable::parse(TEXT);
+        assert_eq!(table.len(), 8);
+        let helpers: Vec<_> = table.named("helper", None).map(|s| (s.address, s.module)).collect();
+        assert_eq!(
+            helpers,
+            [
+                (0xffff_ffff_8100_0100, None),
+                (0xffff_ffff_8100_0200, None),
+                (0xffff_ffff_c000_0000, Some("ext4"))
+            ]
+        );
+        assert_eq!(table.named("helper", Some("ext4")).count(), 1);
+        assert_eq!(table.named("absent", None).count(), 0);
+        assert_eq!(table.locate(0xffff_ffff_8100_0104).unwrap().to_string(), "helper+0x4/0x80");
+        assert_eq!(
+            table.locate(0xffff_ffff_8100_0000).unwrap().to_string(),
+            "_stext+0x0/0x100",
+            "the first alias"
+        );
+        assert_eq!(table.locate(0xffff_ffff_c000_0010).unwrap().to_string(), "helper+0x10/0x40 [ext4]");
+        assert!(table.locate(0x1000).is_none());
+        assert!(table.has_module("ext4") && !table.has_module("xfs"));
+    }
+
+    #[test]
+    fn hidden_addresses_leave_nothing() {
+        assert!(SymbolTable::parse("0000000000000000 T vfs_read\n").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in ".*", address: u64) {
+            let table = SymbolTable::parse(&text);
+            let _ = table.locate(address);
+        }
+
+        #[test]
+        fn every_symbol_is_found_again(addresses in proptest::collection::vec(KERNEL_HALF..u64::MAX, 1..50)) {
+            let text: String = addresses.iter().enumerate().map(|(i, a)| format!("{a:x} t f{i}\n")).collect();
+            let table = SymbolTable::parse(&text);
+            for (i, address) in addresses.iter().enumerate() {
+                let name = format!("f{i}");
+                prop_assert_eq!(table.named(&name, None).next().unwrap().address, *address);
+                prop_assert_eq!(table.locate(*address).unwrap().offset, 0);
+            }
+        }
+    }
+}

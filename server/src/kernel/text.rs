@@ -1,0 +1,167 @@
+//! The bytes of the running kernel, from `/proc/kcore`.
+//!
+//! Owns reading them. Never reads code from a file on disk: the kernel patches itself at boot (alternatives, retpolines, static calls),
+//! so that the bytes, and even the instruction boundaries, of the file are not those of memory.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why kernel memory could not be read.
+#[derive(Debug, Error)]
+pub enum TextError {
+    /// The file could not be opened or read: no CAP_SYS_RAWIO, or the kernel is locked down (confidentiality).
+    #[error("can not read `{path}`: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is no 64-bit little-endian ELF core.
+    #[error("`{path}` is not a 64-bit core file", path = path.display())]
+    NotCore {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No segment of the core holds these addresses.
+    #[error("no kernel memory at {address:#x}")]
+    Unmapped {
+        /// First address asked for.
+        address: u64,
+    },
+}
+
+/// A program header: `size` bytes at virtual address `address` are at `offset` of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    size: u64,
+}
+
+/// Reader of kernel memory.
+#[derive(Debug)]
+pub struct KernelText {
+    path: PathBuf,
+    file: File,
+    segments: Vec<Segment>,
+}
+
+const ELF_HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const PT_LOAD: u32 = 1;
+
+impl KernelText {
+    /// Opens the core file and reads where it has which memory.
+    ///
+    /// # Errors
+    /// [`TextError::Io`] and [`TextError::NotCore`].
+    pub fn open(path: &Path) -> Result<Self, TextError> {
+        let io = |source| TextError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let mut header = [0; ELF_HEADER_BYTES];
+        file.read_exact_at(&mut header, 0).map_err(io)?;
+        let not_core = || TextError::NotCore { path: path.to_owned() };
+        let (table_offset, count) = parse_header(&header).ok_or_else(not_core)?;
+        let mut table = vec![0; PROGRAM_HEADER_BYTES * usize::from(count)];
+        file.read_exact_at(&mut table, table_offset).map_err(io)?;
+        let segments = table.chunks_exact(PROGRAM_HEADER_BYTES).filter_map(parse_segment).collect();
+        Ok(Self { path: path.to_owned(), file, segments })
+    }
+
+    /// Reads `length` bytes from `address` on.
+    ///
+    /// # Errors
+    /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Io`] when reading fails.
+    pub fn read(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
+        let unmapped = || TextError::Unmapped { address };
+        let end = address.checked_add(length as u64).ok_or_else(unmapped)?;
+        let segment = self
+            .segments
+            .iter()
+            .find(|s| address >= s.address && end - s.address <= s.size)
+            .ok_or_else(unmapped)?;
+        let mut bytes = vec![0; length];
+        let offset = segment.offset.checked_add(address - segment.address).ok_or_else(unmapped)?;
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|source| TextError::Io { path: self.path.clone(), source })?;
+        Ok(bytes)
+    }
+}
+
+/// Offset and number of the program headers.
+fn parse_header(header: &[u8; ELF_HEADER_BYTES]) -> Option<(u64, u16)> {
+    const CLASS_64_LITTLE_ENDIAN: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
+    if !header.starts_with(&CLASS_64_LITTLE_ENDIAN)
+        || usize::from(u16_at(header, 54)?) != PROGRAM_HEADER_BYTES
+    {
+        return None;
+    }
+    Some((u64_at(header, 32)?, u16_at(header, 56)?))
+}
+
+fn parse_segment(header: &[u8]) -> Option<Segment> {
+    let kind = u32::from_le_bytes(header.get(..4)?.try_into().ok()?);
+    (kind == PT_LOAD).then_some(())?;
+    Some(Segment { address: u64_at(header, 16)?, offset: u64_at(header, 8)?, size: u64_at(header, 40)? })
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write as _;
+
+    /// A core file with one segment of `memory` at `address`.
+    fn core(address: u64, memory: &[u8]) -> tempfile::NamedTempFile {
+        let mut bytes = vec![0; ELF_HEADER_BYTES + PROGRAM_HEADER_BYTES];
+        bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
+        bytes[32..40].copy_from_slice(&(ELF_HEADER_BYTES as u64).to_le_bytes());
+        bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
+        bytes[56..58].copy_from_slice(&1u16.to_le_bytes());
+        let header = &mut bytes[ELF_HEADER_BYTES..];
+        header[..4].copy_from_slice(&PT_LOAD.to_le_bytes());
+        header[8..16].copy_from_slice(&120u64.to_le_bytes());
+        header[16..24].copy_from_slice(&address.to_le_bytes());
+        header[40..48].copy_from_slice(&(memory.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(memory);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn reads_inside_of_segments_only() {
+        let base = 0xffff_ffff_8100_0000;
+        let file = core(base, &[1, 2, 3, 4]);
+        let text = KernelText::open(file.path()).unwrap();
+        assert_eq!(text.read(base + 1, 2).unwrap(), [2, 3]);
+        assert!(matches!(text.read(base + 3, 2), Err(TextError::Unmapped { .. })));
+        assert!(matches!(text.read(base - 1, 1), Err(TextError::Unmapped { .. })));
+        assert!(matches!(text.read(u64::MAX, 2), Err(TextError::Unmapped { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400), address: u64) {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&bytes).unwrap();
+            if let Ok(text) = KernelText::open(file.path()) {
+                let _ = text.read(address, 16);
+            }
+        }
+    }
+}

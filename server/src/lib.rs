@@ -1,0 +1,34 @@
+//! The kprobed daemon as a library.
+//!
+//! Two paths run through it. Control, from a request to the kernel and back:
+//!
+//! ```text
+//! rpc -> definition (parse) -> kernel (facts) + validate (judge) -> control (single writer)
+//!     -> store (intent) -> tracefs (write) -> store (outcome) -> rpc
+//! ```
+//!
+//! Events, from a raw page to a client:
+//!
+//! ```text
+//! tracefs instance -> ring (pages, records) -> decode (columns) -> pipeline (batches, fan-out, queues) -> rpc
+//! ```
+//!
+//! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
+//! `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
+
+pub mod app;
+pub mod config;
+pub mod control;
+pub mod decode;
+pub mod definition;
+pub mod insn;
+pub mod kernel;
+pub mod model;
+pub mod pipeline;
+pub mod ring;
+pub mod rpc;
+pub mod shutdown;
+pub mod store;
+pub mod telemetry;
+pub mod tracefs;
+pub mod validate;

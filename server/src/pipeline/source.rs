@@ -1,0 +1,79 @@
+//! What the readers know of the probes: which event id belongs to whom, and how it is decoded.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::counters::{Counter, ProbeCounts};
+use crate::decode::{Plan, PlanTable, Schema};
+use crate::model::{ProbeName, ProbeUid};
+
+/// A probe as the source of events.
+#[derive(Debug)]
+pub struct EventSource {
+    /// Identifies the schema within streams: given out once in the life of the daemon.
+    pub schema_id: u32,
+    /// The probe's incarnation.
+    pub uid: ProbeUid,
+    /// Its event.
+    pub name: ProbeName,
+    /// How its events are decoded.
+    pub plan: Plan,
+    pub(super) read: Counter,
+    pub(super) undecodable: Counter,
+}
+
+impl EventSource {
+    /// A source that nothing was read from yet.
+    pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
+        Self { schema_id, uid, name, plan, read: Counter::default(), undecodable: Counter::default() }
+    }
+
+    /// The fields of its events.
+    pub fn schema(&self) -> &Schema {
+        self.plan.schema()
+    }
+
+    /// What was read so far.
+    pub fn counts(&self) -> ProbeCounts {
+        ProbeCounts { read: self.read.get(), undecodable: self.undecodable.get() }
+    }
+}
+
+/// Event ids and their sources, as of one moment.
+pub(super) type Sources = PlanTable<Arc<EventSource>>;
+
+/// The sources by event id. The control thread changes it, the readers look at it once in each turn.
+#[derive(Debug, Default)]
+pub struct SourceTable {
+    current: Mutex<Arc<Sources>>,
+}
+
+impl SourceTable {
+    /// Makes the events of `id` known. Has to happen before the event is enabled.
+    pub fn insert(&self, id: u16, source: Arc<EventSource>) {
+        self.change(|sources| {
+            sources.insert(id, source);
+        });
+    }
+
+    /// Forgets the source with that uid. Has to happen after the buffers were drained, and before the id can be given to another event.
+    pub fn remove(&self, uid: ProbeUid) {
+        self.change(|sources| {
+            let ids: Vec<_> =
+                sources.iter_mut().filter(|(_, source)| source.uid == uid).map(|(id, _)| id).collect();
+            for id in ids {
+                sources.remove(id);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Sources)) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = Sources::clone(&current);
+        change(&mut sources);
+        *current = Arc::new(sources);
+    }
+
+    pub(super) fn current(&self) -> Arc<Sources> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,171 @@
+//! The header of a sub-buffer.
+//!
+//! Owns the time stamp, the commit word and the account of lost events. The walk over the records is in `record`.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::layout::PageLayout;
+use super::record::Records;
+
+/// Bits of the commit word that count bytes (kernel/trace/ring_buffer.c:RB_WRITE_MASK). The two flags above them are
+/// added as signed 32-bit constants to a 64-bit counter, so that everything above bit 31 is a copy of it and means
+/// nothing.
+pub(super) const COMMIT_MASK: u64 = 0xf_ffff;
+
+/// Events were lost before this page (RB_MISSED_EVENTS).
+const MISSED: u64 = 1 << 31;
+
+/// Their number stands behind the data (RB_MISSED_STORED).
+const MISSED_STORED: u64 = 1 << 30;
+
+/// One sub-buffer, its header parsed and the bounds of its data checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    timestamp_ns: u64,
+    lost: Lost,
+    data: &'a [u8],
+}
+
+/// What the kernel says about events that were overwritten before this page and after the one that was read before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nothing was lost.
+    None,
+    /// So many events, of all probes together.
+    Count(u64),
+    /// Some; the page was too full to hold their number.
+    Unknown,
+}
+
+/// How a page breaks the rules. `at` is an offset in bytes into the data area of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// There are fewer bytes than the page header has.
+    #[error("page of {bytes} bytes is shorter than its header")]
+    HeaderTruncated {
+        /// Bytes of the page.
+        bytes: usize,
+    },
+    /// The commit word counts more bytes than the page has.
+    #[error("page commits {committed} bytes of data but has {available}")]
+    CommitBeyondPage {
+        /// Bytes that the commit word counts.
+        committed: usize,
+        /// Bytes of the data area.
+        available: usize,
+    },
+    /// The number of lost events is announced, but there is no room for it.
+    #[error("page announces a count of lost events at {at}, where it has no room for it")]
+    LostCountTruncated {
+        /// Where the count would stand.
+        at: usize,
+    },
+    /// Fewer than four bytes are left for a record.
+    #[error("record header at {at} is cut short")]
+    RecordHeaderTruncated {
+        /// Where the record begins.
+        at: usize,
+    },
+    /// The word with the length of a long record is missing.
+    #[error("length word of the record at {at} is cut short")]
+    LengthTruncated {
+        /// Where the record begins.
+        at: usize,
+    },
+    /// A length word that does not even cover itself, or that would break the alignment of all later records.
+    #[error("record at {at} has the impossible length {length}")]
+    LengthInvalid {
+        /// Where the record begins.
+        at: usize,
+        /// The length word.
+        length: u32,
+    },
+    /// A record reaches beyond the committed data.
+    #[error("record at {at} has {needed} bytes, where {available} are left")]
+    DataTruncated {
+        /// Where the record begins.
+        at: usize,
+        /// Its size in bytes, with its header.
+        needed: usize,
+        /// Bytes from there to the end of the data.
+        available: usize,
+    },
+    /// The word with the length of a discarded event is missing.
+    #[error("length word of the padding at {at} is cut short")]
+    PaddingLengthTruncated {
+        /// Where the padding begins.
+        at: usize,
+    },
+    /// A discarded event reaches beyond the committed data.
+    #[error("padding at {at} has {needed} bytes, where {available} are left")]
+    PaddingTruncated {
+        /// Where the padding begins.
+        at: usize,
+        /// Its size in bytes, with its header.
+        needed: usize,
+        /// Bytes from there to the end of the data.
+        available: usize,
+    },
+    /// The second word of a time extend is missing.
+    #[error("time extend at {at} is cut short")]
+    TimeExtendTruncated {
+        /// Where it begins.
+        at: usize,
+    },
+    /// The second word of an absolute time stamp is missing.
+    #[error("absolute time stamp at {at} is cut short")]
+    TimeStampTruncated {
+        /// Where it begins.
+        at: usize,
+    },
+}
+
+impl<'a> Page<'a> {
+    /// Reads the header of a sub-buffer (kernel/trace/ring_buffer.c:struct buffer_data_page). Bytes after the committed
+    /// data are not looked at, except for the count of lost events.
+    pub fn parse(bytes: &'a [u8], layout: &PageLayout) -> Result<Self, PageError> {
+        let truncated = PageError::HeaderTruncated { bytes: bytes.len() };
+        let timestamp_ns = word(bytes, layout.timestamp_at).ok_or(truncated)?;
+        let commit = word(bytes, layout.commit_at).ok_or(truncated)?;
+        let area = bytes.get(layout.data_at..).ok_or(truncated)?;
+        let area = area.get(..layout.data_capacity_bytes()).unwrap_or(area);
+
+        // 20 bits always fit.
+        let committed = usize::try_from(commit & COMMIT_MASK).unwrap_or(usize::MAX);
+        let data =
+            area.get(..committed).ok_or(PageError::CommitBeyondPage { committed, available: area.len() })?;
+        let lost = match (commit & MISSED != 0, commit & MISSED_STORED != 0) {
+            (false, _) => Lost::None,
+            (true, false) => Lost::Unknown,
+            (true, true) => {
+                Lost::Count(word(area, committed).ok_or(PageError::LostCountTruncated { at: committed })?)
+            }
+        };
+        Ok(Self { timestamp_ns, lost, data })
+    }
+
+    /// Time of the page, in nanoseconds of the trace clock: the base that the deltas of its records count from. A page
+    /// that was read in part is stamped anew, so nothing carries over from an earlier read.
+    pub const fn timestamp_ns(&self) -> u64 {
+        self.timestamp_ns
+    }
+
+    /// What was lost before this page.
+    pub const fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    /// Bytes of committed records. A page on which this is far below [`PageLayout::data_capacity_bytes`] was most
+    /// likely read while the writer was still on it: the reader has caught up.
+    pub const fn data_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The records, in the order in which they were written.
+    pub const fn records(&self) -> Records<'a> {
+        Records::new(self.timestamp_ns, self.data)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}

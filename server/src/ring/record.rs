@@ -1,0 +1,160 @@
+//! The walk over the records of a page.
+//!
+//! Owns record headers and the arithmetic of time. Never looks into a payload.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::page::PageError;
+
+/// Record types in the low five bits of a header (include/linux/ring_buffer.h:enum ring_buffer_type); smaller ones are
+/// data.
+const TYPE_PADDING: u32 = 29;
+const TYPE_TIME_EXTEND: u32 = 30;
+const TYPE_TIME_STAMP: u32 = 31;
+
+const TYPE_BITS: u32 = 5;
+const TYPE_MASK: u32 = 0x1f;
+
+/// Bits of time in a record header; the second word of an extend or absolute stamp continues above them (TS_SHIFT).
+const DELTA_BITS: u32 = 27;
+
+/// What an absolute stamp can not hold of a time: its upper five bits (TS_MSB, 5.13).
+const ABSOLUTE_BITS: u32 = 59;
+
+/// One event as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When, in nanoseconds of the trace clock.
+    pub timestamp_ns: u64,
+    /// What. The length is rounded up to four bytes, so it says nothing about the size of the last field.
+    pub payload: &'a [u8],
+}
+
+/// Iterator over the records of a page. Padding, discarded events and time records are passed over and their time is
+/// accounted. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    data_bytes: usize,
+    now_ns: u64,
+}
+
+impl<'a> Records<'a> {
+    pub(super) const fn new(timestamp_ns: u64, data: &'a [u8]) -> Self {
+        Self { rest: data, data_bytes: data.len(), now_ns: timestamp_ns }
+    }
+
+    /// Offset of what is read next.
+    const fn at(&self) -> usize {
+        self.data_bytes.saturating_sub(self.rest.len())
+    }
+
+    /// Passes over one record and returns it when it carries an event
+    /// (kernel/trace/ring_buffer.c:rb_event_length, rb_event_data_length).
+    #[inline]
+    fn step(&mut self) -> Result<Option<Record<'a>>, PageError> {
+        let rest = self.rest;
+        let Some((header, after)) = rest.split_first_chunk() else {
+            return Err(PageError::RecordHeaderTruncated { at: self.at() });
+        };
+        let header = u32::from_le_bytes(*header);
+        let (kind, delta) = (header & TYPE_MASK, u64::from(header >> TYPE_BITS));
+        match kind {
+            0 => {
+                let Some((length, after)) = after.split_first_chunk() else {
+                    return Err(PageError::LengthTruncated { at: self.at() });
+                };
+                let payload_bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
+                self.data(delta, after, payload_bytes).map(Some)
+            }
+            TYPE_PADDING => self.padding(delta, after).map(|()| None),
+            TYPE_TIME_EXTEND => {
+                let Some((high, after)) = after.split_first_chunk() else {
+                    return Err(PageError::TimeExtendTruncated { at: self.at() });
+                };
+                let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
+                self.now_ns = self.now_ns.wrapping_add(high | delta);
+                self.rest = after;
+                Ok(None)
+            }
+            TYPE_TIME_STAMP => {
+                let Some((high, after)) = after.split_first_chunk() else {
+                    return Err(PageError::TimeStampTruncated { at: self.at() });
+                };
+                let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
+                self.now_ns = complete(high | delta, self.now_ns);
+                self.rest = after;
+                Ok(None)
+            }
+            words => self.data(delta, after, (words << 2) as usize).map(Some),
+        }
+    }
+
+    /// A record whose payload of `bytes` begins with `after`.
+    #[inline]
+    fn data(&mut self, delta: u64, after: &'a [u8], bytes: usize) -> Result<Record<'a>, PageError> {
+        let Some((payload, rest)) = after.split_at_checked(bytes) else {
+            let available = self.rest.len();
+            let needed = available.saturating_sub(after.len()).saturating_add(bytes);
+            return Err(PageError::DataTruncated { at: self.at(), needed, available });
+        };
+        self.now_ns = self.now_ns.wrapping_add(delta);
+        self.rest = rest;
+        Ok(Record { timestamp_ns: self.now_ns, payload })
+    }
+
+    /// A discarded event, or the unused end of the page. The delta of a discarded event counts, because the writer
+    /// counted the next one from it (rb_event_discard); the filler at the end of a page has a delta of 1 that nothing
+    /// follows (rb_reset_tail).
+    fn padding(&mut self, delta: u64, after: &'a [u8]) -> Result<(), PageError> {
+        if delta == 0 {
+            self.rest = &[];
+            return Ok(());
+        }
+        let Some((length, after)) = after.split_first_chunk() else {
+            return Err(PageError::PaddingLengthTruncated { at: self.at() });
+        };
+        let bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
+        let Some(rest) = after.get(bytes..) else {
+            let needed = bytes.saturating_add(8);
+            return Err(PageError::PaddingTruncated { at: self.at(), needed, available: self.rest.len() });
+        };
+        self.now_ns = self.now_ns.wrapping_add(delta);
+        self.rest = rest;
+        Ok(())
+    }
+
+    /// What is left of a length that counts its own word.
+    fn beyond_length_word(&self, length: u32) -> Result<usize, PageError> {
+        let rest = length.checked_sub(4).filter(|rest| rest % 4 == 0);
+        rest.and_then(|rest| usize::try_from(rest).ok())
+            .ok_or(PageError::LengthInvalid { at: self.at(), length })
+    }
+}
+
+/// The full time of an absolute stamp, which has only 59 bits, from a time shortly before it
+/// (kernel/trace/ring_buffer.c:rb_fix_abs_ts). A time without the upper bits is left alone even if it lies before
+/// `previous_ns`: clocks that are not synchronised step back.
+fn complete(absolute: u64, previous_ns: u64) -> u64 {
+    let upper = previous_ns >> ABSOLUTE_BITS << ABSOLUTE_BITS;
+    let full = absolute | upper;
+    if upper != 0 && full < previous_ns { full.wrapping_add(1 << ABSOLUTE_BITS) } else { full }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, PageError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            match self.step() {
+                Ok(None) => {}
+                Ok(Some(record)) => return Some(Ok(record)),
+                Err(error) => {
+                    self.rest = &[];
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}

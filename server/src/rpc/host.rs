@@ -1,0 +1,115 @@
+//! `HostService`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::host_service_server::HostService;
+use tonic::{Request, Response, Status};
+
+use super::convert;
+use crate::control::{CheckStatus, Checker, Doctor, HostCheck};
+use crate::definition::Features;
+use crate::kernel::{HostIdentity, TRACE_CLOCK};
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct HostInfo {
+    /// This host.
+    pub host: HostIdentity,
+    /// CPUs with a ring buffer.
+    pub cpus: usize,
+    /// When the daemon was started.
+    pub start: SystemTime,
+    /// Mount point of tracefs.
+    pub tracefs: PathBuf,
+    /// The daemon's instance.
+    pub instance: PathBuf,
+    /// Size of the ring buffer of one CPU, in KiB.
+    pub buffer_kib: u64,
+    /// Size of a sub-buffer, in bytes.
+    pub sub_buffer_bytes: usize,
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct HostServer {
+    /// Constants.
+    pub info: HostInfo,
+    /// Looks at the host.
+    pub doctor: Arc<Doctor>,
+    /// Knows the kernel's probe language.
+    pub checker: Arc<Checker>,
+}
+
+#[tonic::async_trait]
+impl HostService for HostServer {
+    async fn get_host(
+        &self,
+        _request: Request<v1::GetHostRequest>,
+    ) -> Result<Response<v1::GetHostResponse>, Status> {
+        // Reads a dozen small kernel files, and the symbol table when modules have changed.
+        let (checks, foreign) = tokio::task::block_in_place(|| (self.doctor.checks(), self.doctor.foreign()));
+        let info = &self.info;
+        Ok(Response::new(v1::GetHostResponse {
+            hostname: info.host.hostname.clone(),
+            kernel_release: info.host.kernel_release.clone(),
+            kernel_version: info.host.kernel_version.clone(),
+            machine: info.host.machine.clone(),
+            boot_id: info.host.boot_id.clone(),
+            cpus: convert::length(info.cpus),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            daemon_start_time: Some(convert::timestamp(info.start)),
+            tracefs: info.tracefs.display().to_string(),
+            instance: info.instance.display().to_string(),
+            trace_clock: TRACE_CLOCK.to_owned(),
+            buffer_kib: info.buffer_kib,
+            sub_buffer_bytes: convert::length(info.sub_buffer_bytes),
+            features: features(self.checker.features()),
+            checks: checks.iter().map(check).collect(),
+            foreign_probes: foreign
+                .into_iter()
+                .map(|(name, listed)| v1::ForeignProbe {
+                    name: name.to_string(),
+                    kernel_definition: listed.line,
+                })
+                .collect(),
+        }))
+    }
+}
+
+fn check(check: &HostCheck) -> v1::HostCheck {
+    let status = match check.status {
+        CheckStatus::Ok => v1::CheckStatus::Ok,
+        CheckStatus::Warning => v1::CheckStatus::Warning,
+        CheckStatus::Failed => v1::CheckStatus::Failed,
+    };
+    v1::HostCheck {
+        id: check.id.to_owned(),
+        status: status.into(),
+        finding: check.finding.clone(),
+        fix: check.fix.to_owned(),
+    }
+}
+
+fn features(features: &Features) -> Vec<v1::KernelFeature> {
+    [
+        ("ustring", features.ustring, "strings in user memory"),
+        ("symstr", features.symstr, "symbol names, resolved when the probe hits"),
+        ("char", features.char_type, "the type `char`"),
+        ("percent_pd", features.percent_pd, "names of dentries and files (`%pd`, `%pD`)"),
+        ("anonymous_group", features.anonymous_group, "a group without an event name (`GRP/`)"),
+        ("btf_args", features.btf_args, "arguments by name, from BTF"),
+        ("btf_members", features.btf_members, "members of structures (`NAME->member`), from BTF"),
+        ("retprobe_args", features.retprobe_args, "`$argN` in return probes"),
+        ("typecasts", features.typecasts, "casts and per-CPU access"),
+    ]
+    .into_iter()
+    .map(|(id, available, description)| v1::KernelFeature {
+        id: id.to_owned(),
+        available,
+        description: description.to_owned(),
+    })
+    .collect()
+}

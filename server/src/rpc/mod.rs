@@ -1,0 +1,14 @@
+//! The gRPC services.
+//!
+//! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
+
+mod convert;
+mod events;
+mod host;
+mod probes;
+mod rows;
+pub mod status;
+
+pub use events::EventServer;
+pub use host::{HostInfo, HostServer};
+pub use probes::ProbeServer;

@@ -1,0 +1,308 @@
+//! `ProbeService`.
+
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::probe_service_server::ProbeService;
+use tonic::{Request, Response, Status};
+
+use super::{convert, status};
+use crate::control::{
+    CheckOutcome, Checker, ControlError, ControlHandle, CreateRequest, Registry, RemoveRequest, UpdateRequest,
+};
+use crate::definition::{Definition, DeleteDefinition};
+use crate::model::{Glob, Probe, ProbeName};
+use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
+use crate::validate::ShownInstruction;
+
+/// The service.
+#[derive(Debug)]
+pub struct ProbeServer {
+    /// Changes go here.
+    pub control: ControlHandle,
+    /// Probes are read here.
+    pub registry: Arc<Registry>,
+    /// Definitions are judged here.
+    pub checker: Arc<Checker>,
+    /// History is read here.
+    pub store: Store,
+}
+
+/// Probes on a page, unless the client says otherwise, and at most.
+const PROBE_PAGE: (u32, u32) = (100, 1000);
+
+/// Samples on a page, unless the client says otherwise, and at most.
+const SAMPLE_PAGE: (u32, u32) = (1000, 10_000);
+
+/// Longest id of a request, in bytes.
+const MAX_REQUEST_ID: usize = 128;
+
+fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
+    if asked == 0 { default } else { asked.min(most) }
+}
+
+/// What makes a request safe to repeat: its id, and all that it asks for.
+fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
+    if id.len() > MAX_REQUEST_ID {
+        return Err(status::invalid("request_id", "a request id has at most 128 bytes"));
+    }
+    Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
+}
+
+fn non_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+impl ProbeServer {
+    async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
+        let fingerprint = format!("create {} {:?} {:?}", request.enabled, request.filter, request.definition);
+        let create = CreateRequest {
+            definition: request.definition,
+            enabled: request.enabled,
+            filter: request.filter,
+            request: request_key(request.request_id, fingerprint)?,
+            validate_only: request.validate_only,
+        };
+        Ok(convert::probe(&*self.control.create(create).await?))
+    }
+
+    async fn delete(
+        &self,
+        request: v1::DeleteProbeRequest,
+    ) -> Result<(ProbeName, Option<v1::HitProfile>), Status> {
+        let remove = RemoveRequest {
+            request: request_key(request.request_id, format!("delete {:?}", request.name))?,
+            name: request.name,
+            etag: non_empty(request.etag),
+            validate_only: request.validate_only,
+        };
+        let (name, profile) = self.control.remove(remove).await?;
+        Ok((name, profile.as_ref().map(convert::profile)))
+    }
+
+    /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
+    fn named_by(&self, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, Status> {
+        if !delete.location.is_empty() {
+            let message = "an event of this daemon has one location: name the event alone";
+            return Err(status::invalid("line", message));
+        }
+        let fits = |name: &ProbeName| {
+            delete.group.as_ref().is_none_or(|group| group.text == name.group())
+                && delete.event.as_ref().is_none_or(|event| event.text == name.event())
+        };
+        let named: Vec<_> = self.registry.all().into_iter().filter(|probe| fits(&probe.name)).collect();
+        if named.is_empty() {
+            let part = |name: &Option<crate::definition::Name>| {
+                name.as_ref().map_or("*", |name| &name.text).to_owned()
+            };
+            let name = format!("{}/{}", part(&delete.group), part(&delete.event));
+            return Err(Status::from(ControlError::NotFound { name, foreign: false }));
+        }
+        Ok(named)
+    }
+
+    fn check(&self, definition: &str) -> Result<v1::CheckProbeResponse, Status> {
+        match self.checker.check(definition) {
+            Ok(outcome) => Ok(self.verdict(&outcome)),
+            // A text that is no definition has a verdict too.
+            Err(ControlError::Definition { diagnostics, .. }) => {
+                let errno = status::errno_of(&diagnostics, self.checker.features());
+                let reason = diagnostics.first().map_or("", |first| first.code.name());
+                Ok(v1::CheckProbeResponse {
+                    diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
+                    ..refused(errno, reason)
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn verdict(&self, outcome: &CheckOutcome) -> v1::CheckProbeResponse {
+        let CheckOutcome { definition, report, misplaced } = outcome;
+        let mut response = match (&report.refusal, misplaced) {
+            (Some(refusal), _) => v1::CheckProbeResponse {
+                diagnostics: vec![status::refusal_diagnostic(refusal)],
+                ..refused(refusal.rule.errno(), refusal.rule.name())
+            },
+            (None, Some(diagnostic)) => v1::CheckProbeResponse {
+                diagnostics: vec![convert::diagnostic(diagnostic)],
+                ..refused(diagnostic.code.errno(self.checker.features()), diagnostic.code.name())
+            },
+            (None, None) => {
+                v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() }
+            }
+        };
+        response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
+        (response.kernel_definition, response.name) = self.checker.preview(definition);
+        response.location.clone_from(&report.location);
+        response.listing = report.listing.iter().map(instruction).collect();
+        response.nearest_before = report.nearest_before;
+        response.nearest_after = report.nearest_after;
+        response
+    }
+}
+
+fn refused(errno: i32, reason: &str) -> v1::CheckProbeResponse {
+    v1::CheckProbeResponse {
+        verdict: v1::Verdict::Refused.into(),
+        errno: errno.unsigned_abs(),
+        errno_name: format!("{:?}", nix::errno::Errno::from_raw(errno)),
+        reason: reason.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn instruction(shown: &ShownInstruction) -> v1::Instruction {
+    v1::Instruction {
+        offset: shown.instruction.offset,
+        code: shown.instruction.bytes.clone(),
+        text: shown.instruction.text.clone(),
+        probeable: shown.refusal.is_none(),
+        refusal: shown.refusal.clone().unwrap_or_default(),
+    }
+}
+
+#[tonic::async_trait]
+impl ProbeService for ProbeServer {
+    async fn create_probe(
+        &self,
+        request: Request<v1::CreateProbeRequest>,
+    ) -> Result<Response<v1::CreateProbeResponse>, Status> {
+        let probe = self.create(request.into_inner()).await?;
+        Ok(Response::new(v1::CreateProbeResponse { probe: Some(probe) }))
+    }
+
+    async fn get_probe(
+        &self,
+        request: Request<v1::GetProbeRequest>,
+    ) -> Result<Response<v1::GetProbeResponse>, Status> {
+        let probe = self.registry.find(&request.into_inner().name)?;
+        Ok(Response::new(v1::GetProbeResponse { probe: Some(convert::probe(&probe)) }))
+    }
+
+    async fn list_probes(
+        &self,
+        request: Request<v1::ListProbesRequest>,
+    ) -> Result<Response<v1::ListProbesResponse>, Status> {
+        let request = request.into_inner();
+        let limit = page_size(request.page_size, PROBE_PAGE) as usize;
+        let glob = non_empty(request.name_glob).map(Glob::new);
+        // The token is the last name of the page before: it stays good whatever is added or deleted in between.
+        let mut rest = self.registry.all().into_iter().filter(|probe| {
+            probe.name.to_string() > request.page_token
+                && glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+        });
+        let page: Vec<_> = rest.by_ref().take(limit).collect();
+        let more = rest.next().is_some();
+        Ok(Response::new(v1::ListProbesResponse {
+            next_page_token: page
+                .last()
+                .filter(|_| more)
+                .map(|probe| probe.name.to_string())
+                .unwrap_or_default(),
+            probes: page.iter().map(|probe| convert::probe(probe)).collect(),
+        }))
+    }
+
+    async fn update_probe(
+        &self,
+        request: Request<v1::UpdateProbeRequest>,
+    ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
+        let request = request.into_inner();
+        let fingerprint = format!("update {:?} {:?} {:?}", request.name, request.enabled, request.filter);
+        let update = UpdateRequest {
+            name: request.name,
+            enabled: request.enabled,
+            filter: request.filter,
+            etag: non_empty(request.etag),
+            request: request_key(request.request_id, fingerprint)?,
+            validate_only: request.validate_only,
+        };
+        let probe = self.control.update(update).await?;
+        Ok(Response::new(v1::UpdateProbeResponse { probe: Some(convert::probe(&probe)) }))
+    }
+
+    async fn delete_probe(
+        &self,
+        request: Request<v1::DeleteProbeRequest>,
+    ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
+        let (_, profile) = self.delete(request.into_inner()).await?;
+        Ok(Response::new(v1::DeleteProbeResponse { profile }))
+    }
+
+    async fn apply_line(
+        &self,
+        request: Request<v1::ApplyLineRequest>,
+    ) -> Result<Response<v1::ApplyLineResponse>, Status> {
+        let request = request.into_inner();
+        let mut response = v1::ApplyLineResponse::default();
+        match self.checker.parse(&request.line)? {
+            Definition::Probe(_) => {
+                let create = v1::CreateProbeRequest {
+                    definition: request.line,
+                    enabled: request.enabled,
+                    filter: String::new(),
+                    request_id: request.request_id,
+                    validate_only: request.validate_only,
+                };
+                response.created = Some(self.create(create).await?);
+            }
+            Definition::Delete(delete) => {
+                for probe in self.named_by(&delete)? {
+                    let delete = v1::DeleteProbeRequest {
+                        name: probe.name.to_string(),
+                        validate_only: request.validate_only,
+                        ..Default::default()
+                    };
+                    response.deleted.push(self.delete(delete).await?.0.to_string());
+                }
+            }
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn check_probe(
+        &self,
+        request: Request<v1::CheckProbeRequest>,
+    ) -> Result<Response<v1::CheckProbeResponse>, Status> {
+        let definition = request.into_inner().definition;
+        // Reads kernel memory, and the symbol table when modules have changed.
+        tokio::task::block_in_place(|| self.check(&definition)).map(Response::new)
+    }
+
+    async fn get_hit_profiles(
+        &self,
+        request: Request<v1::GetHitProfilesRequest>,
+    ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
+        let glob = non_empty(request.into_inner().name_glob).map(Glob::new);
+        let profiles = self.control.hit_profiles().await?;
+        let wanted = profiles
+            .iter()
+            .filter(|profile| glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)));
+        Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(convert::profile).collect() }))
+    }
+
+    async fn list_hit_profile_samples(
+        &self,
+        request: Request<v1::ListHitProfileSamplesRequest>,
+    ) -> Result<Response<v1::ListHitProfileSamplesResponse>, Status> {
+        let request = request.into_inner();
+        let name = non_empty(request.probe).map(|name| name.parse::<ProbeName>()).transpose();
+        let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
+        let query = SampleQuery {
+            name: name.map_err(|error| status::invalid("probe", &error.to_string()))?,
+            start: request.start_time.and_then(convert::time),
+            end: request.end_time.and_then(convert::time),
+            after: after
+                .map_err(|_number| status::invalid("page_token", "this is no page token"))?
+                .unwrap_or(0),
+            limit: page_size(request.page_size, SAMPLE_PAGE),
+        };
+        let page =
+            self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
+        Ok(Response::new(v1::ListHitProfileSamplesResponse {
+            samples: page.samples.iter().map(convert::profile).collect(),
+            next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
+        }))
+    }
+}

@@ -1,0 +1,203 @@
+//! Errors as gRPC statuses: the only place that makes them.
+//!
+//! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
+//! `kprobed.v1.Diagnostics`.
+
+use std::collections::HashMap;
+
+use kprobed_proto::{ERROR_DOMAIN, v1};
+use prost::Message as _;
+use prost_types::Any;
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+use super::convert;
+use crate::control::ControlError;
+use crate::definition::{self, Diagnostic};
+use crate::tracefs::KernelMessage;
+use crate::validate::Refusal;
+
+/// What goes into a status.
+struct Parts {
+    code: Code,
+    reason: &'static str,
+    field: Option<&'static str>,
+    metadata: Vec<(&'static str, String)>,
+    diagnostics: Option<v1::Diagnostics>,
+}
+
+impl Parts {
+    fn new(code: Code, reason: &'static str) -> Self {
+        Self { code, reason, field: None, metadata: Vec::new(), diagnostics: None }
+    }
+
+    fn field(mut self, field: &'static str) -> Self {
+        self.field = Some(field);
+        self
+    }
+
+    fn with(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
+        self.metadata.push((key, value.to_string()));
+        self
+    }
+
+    fn diagnostics(mut self, text: &str, diagnostics: Vec<v1::Diagnostic>) -> Self {
+        self.diagnostics = Some(v1::Diagnostics { text: text.to_owned(), diagnostics });
+        self
+    }
+
+    fn status(self, message: &str) -> Status {
+        let metadata: HashMap<String, String> =
+            self.metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let info =
+            pb::ErrorInfo { reason: self.reason.to_owned(), domain: ERROR_DOMAIN.to_owned(), metadata };
+        let mut details = vec![any("google.rpc.ErrorInfo", &info)];
+        if let Some(field) = self.field {
+            let violation = pb::bad_request::FieldViolation {
+                field: field.to_owned(),
+                description: message.to_owned(),
+                reason: self.reason.to_owned(),
+                ..Default::default()
+            };
+            details.push(any("google.rpc.BadRequest", &pb::BadRequest { field_violations: vec![violation] }));
+        }
+        if let Some(diagnostics) = &self.diagnostics {
+            details.push(any("kprobed.v1.Diagnostics", diagnostics));
+        }
+        let whole = pb::Status { code: self.code as i32, message: message.to_owned(), details };
+        Status::with_details(self.code, message, whole.encode_to_vec().into())
+    }
+}
+
+fn any(name: &str, message: &impl prost::Message) -> Any {
+    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// A request that makes no sense by itself.
+pub(super) fn invalid(field: &'static str, message: &str) -> Status {
+    Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
+}
+
+impl From<ControlError> for Status {
+    fn from(error: ControlError) -> Self {
+        from_control(&error)
+    }
+}
+
+/// Maps every way in which a request can fail.
+fn from_control(error: &ControlError) -> Status {
+    let message = error.to_string();
+    let parts = match error {
+        ControlError::Definition { text, diagnostics } => {
+            let reason = diagnostics.first().map_or("BAD_DEFINITION", |first| first.code.name());
+            let errno = diagnostics
+                .first()
+                .map_or(0, |first| first.code.errno(&definition::Features::from_readme("")));
+            Parts::new(Code::InvalidArgument, reason)
+                .field("definition")
+                .with("errno", &errno)
+                .diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
+        }
+        ControlError::Refused { text, refusal } => Parts::new(Code::InvalidArgument, refusal.rule.name())
+            .field("definition")
+            .with("errno", &refusal.rule.errno())
+            .diagnostics(text, vec![refusal_diagnostic(refusal)]),
+        ControlError::Kernel(error) => {
+            let parts =
+                Parts::new(Code::InvalidArgument, kernel_reason(error.message.as_ref(), "KERNEL_REFUSED"))
+                    .field("definition")
+                    .with("errno", &error.error.errno());
+            match &error.message {
+                Some(message) => {
+                    parts.diagnostics(&message.command, vec![kernel_diagnostic(message, "KERNEL_REFUSED")])
+                }
+                None => parts,
+            }
+        }
+        ControlError::Filter { filter, error, message } => {
+            let parts =
+                Parts::new(Code::InvalidArgument, "BAD_FILTER").field("filter").with("errno", &error.errno());
+            match message {
+                Some(message) => {
+                    parts.diagnostics(&message.command, vec![kernel_diagnostic(message, "BAD_FILTER")])
+                }
+                None => parts.with("filter", filter),
+            }
+        }
+        ControlError::Exists { name } => Parts::new(Code::AlreadyExists, "PROBE_EXISTS").with("probe", name),
+        ControlError::ExistsForeign { name } => {
+            Parts::new(Code::AlreadyExists, "FOREIGN_EVENT_EXISTS").with("probe", name)
+        }
+        ControlError::NotFound { name, foreign: false } => {
+            Parts::new(Code::NotFound, "NO_SUCH_PROBE").with("probe", name)
+        }
+        ControlError::NotFound { name, foreign: true } => {
+            Parts::new(Code::NotFound, "FOREIGN_PROBE").with("probe", name)
+        }
+        ControlError::Ambiguous { event, .. } => {
+            Parts::new(Code::InvalidArgument, "AMBIGUOUS_NAME").field("name").with("event", event)
+        }
+        ControlError::Changed { name, current } => {
+            Parts::new(Code::Aborted, "ETAG_MISMATCH").with("probe", name).with("etag", current)
+        }
+        ControlError::InUse { name } => Parts::new(Code::FailedPrecondition, "IN_USE").with("probe", name),
+        ControlError::Unregistered { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_REGISTERED").with("probe", name)
+        }
+        ControlError::FtraceDisabled => Parts::new(Code::FailedPrecondition, "FTRACE_DISABLED")
+            .with("fix", "sysctl kernel.ftrace_enabled=1"),
+        ControlError::NotInKernel { name, .. } => {
+            Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
+        }
+        ControlError::BadArgument { field, .. } => {
+            Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field)
+        }
+        ControlError::Format { name, .. } => Parts::new(Code::Internal, "BAD_FORMAT").with("probe", name),
+        ControlError::Facts(_) => Parts::new(Code::FailedPrecondition, "KERNEL_FACTS_HIDDEN"),
+        ControlError::Tracefs(error) => Parts::new(Code::Internal, "TRACEFS").with("errno", &error.errno()),
+        ControlError::Store(crate::store::StoreError::RequestReused(_)) => {
+            Parts::new(Code::InvalidArgument, "REQUEST_ID_REUSED").field("request_id")
+        }
+        ControlError::Store(_) => Parts::new(Code::Internal, "DATABASE"),
+        ControlError::Stopping => Parts::new(Code::Unavailable, "STOPPING"),
+    };
+    parts.status(&message)
+}
+
+/// The name of the kernel's message, where it is one that we know.
+fn kernel_reason(message: Option<&KernelMessage>, otherwise: &'static str) -> &'static str {
+    message
+        .and_then(|message| definition::Code::from_kernel_text(&message.text))
+        .map_or(otherwise, definition::Code::name)
+}
+
+/// The kernel's own words, with our hint.
+fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Diagnostic {
+    let code = definition::Code::from_kernel_text(&message.text);
+    let rest = message.command.get(message.position..).unwrap_or_default();
+    let word = rest.find(' ').unwrap_or(rest.len());
+    v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: code.map_or(otherwise, definition::Code::name).to_owned(),
+        message: message.text.clone(),
+        hint: code.map_or("", definition::Code::hint).to_owned(),
+        span_start: convert::length(message.position),
+        span_end: convert::length(message.position + word),
+    }
+}
+
+pub(super) fn refusal_diagnostic(refusal: &Refusal) -> v1::Diagnostic {
+    v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: refusal.rule.name().to_owned(),
+        message: refusal.message.clone(),
+        hint: refusal.hint.clone(),
+        span_start: convert::length(refusal.span.start),
+        span_end: convert::length(refusal.span.end),
+    }
+}
+
+/// The errno that the kernel would answer to the first of these.
+pub(super) fn errno_of(diagnostics: &[Diagnostic], features: &definition::Features) -> i32 {
+    diagnostics.first().map_or(0, |first| first.code.errno(features))
+}

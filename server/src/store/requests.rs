@@ -1,0 +1,76 @@
+//! Requests that were carried out: what makes calls safe to repeat.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::{Row as _, Sqlite, Transaction};
+
+use super::{Store, StoreError, to_ns};
+use crate::model::ProbeUid;
+
+/// How long a request is remembered.
+const REMEMBERED: Duration = Duration::from_hours(24);
+
+/// What a request asked for: its method and arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint(pub String);
+
+/// A request that its client may repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// The client's id.
+    pub id: String,
+    /// What it asked for.
+    pub fingerprint: Fingerprint,
+}
+
+/// Remembers a request within the transaction that carries it out.
+pub(super) async fn remember(
+    transaction: &mut Transaction<'_, Sqlite>,
+    request: Option<&RequestKey>,
+    uid: ProbeUid,
+) -> Result<(), StoreError> {
+    let Some(request) = request else { return Ok(()) };
+    let now = SystemTime::now();
+    sqlx::query("DELETE FROM request WHERE time_ns < ?")
+        .bind(to_ns(now.checked_sub(REMEMBERED).unwrap_or(SystemTime::UNIX_EPOCH)))
+        .execute(&mut **transaction)
+        .await?;
+    sqlx::query("INSERT OR REPLACE INTO request (id, fingerprint, probe_uid, time_ns) VALUES (?, ?, ?, ?)")
+        .bind(&request.id)
+        .bind(&request.fingerprint.0)
+        .bind(uid.0)
+        .bind(to_ns(now))
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+/// Forgets the deletion of a probe that was taken back.
+pub(super) async fn forget_about(
+    transaction: &mut Transaction<'_, Sqlite>,
+    uid: ProbeUid,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM request WHERE probe_uid = ? AND fingerprint LIKE 'delete %'")
+        .bind(uid.0)
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+impl Store {
+    /// The probe that this request was about, if it was carried out before.
+    ///
+    /// # Errors
+    /// [`StoreError::RequestReused`] when the id was used for something else, [`StoreError::Sql`].
+    pub async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
+        let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")
+            .bind(&request.id)
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        if row.try_get::<String, _>("fingerprint")? != request.fingerprint.0 {
+            return Err(StoreError::RequestReused(request.id.clone()));
+        }
+        Ok(Some(ProbeUid(row.try_get("probe_uid")?)))
+    }
+}

@@ -1,0 +1,113 @@
+use super::*;
+use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
+
+fn new_probe(event: &str) -> NewProbe {
+    NewProbe {
+        name: ProbeName::new("kprobes", event).unwrap(),
+        definition: format!("p:{event} vfs_read"),
+        kernel_definition: format!("p:kprobes/{event} vfs_read"),
+        enabled: true,
+        filter: String::new(),
+        time: SystemTime::now(),
+    }
+}
+
+fn key(id: &str, fingerprint: &str) -> RequestKey {
+    RequestKey { id: id.to_owned(), fingerprint: Fingerprint(fingerprint.to_owned()) }
+}
+
+#[tokio::test]
+async fn a_probe_lives_through_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let uid = store.begin_create(&new_probe("a")).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
+    store.settle_create(uid, "p:kprobes/a vfs_read", Some(&key("r1", "create a"))).await.unwrap();
+    store.update(uid, false, "x == 1", SystemTime::now(), None).await.unwrap();
+    store.close().await;
+
+    let store = Store::open(directory.path()).await.unwrap();
+    let probes = store.probes().await.unwrap();
+    assert_eq!(probes.len(), 1);
+    assert_eq!((probes[0].uid, probes[0].phase, probes[0].revision), (uid, Phase::Settled, 2));
+    assert_eq!((probes[0].enabled, probes[0].filter.as_str()), (false, "x == 1"));
+    assert_eq!(store.carried_out(&key("r1", "create a")).await.unwrap(), Some(uid));
+    assert_eq!(store.carried_out(&key("r2", "create a")).await.unwrap(), None);
+    assert!(matches!(store.carried_out(&key("r1", "create b")).await, Err(StoreError::RequestReused(_))));
+}
+
+#[tokio::test]
+async fn uids_are_never_given_out_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let first = store.begin_create(&new_probe("a")).await.unwrap();
+    assert!(store.begin_create(&new_probe("a")).await.is_err(), "the name is taken");
+    store.forget(first).await.unwrap();
+    let second = store.begin_create(&new_probe("a")).await.unwrap();
+    assert!(second > first);
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let uid = store.begin_create(&new_probe("a")).await.unwrap();
+    let request = key("r", "delete kprobes/a");
+    store.begin_remove(uid, Some(&request)).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Removing);
+    store.abort_remove(uid).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Settled);
+    assert_eq!(store.carried_out(&request).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_database_of_a_later_version_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'later', 1, x'00', 0)",
+    )
+    .execute(&store.pool)
+    .await
+    .unwrap();
+    store.close().await;
+    let error = Store::open(directory.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn samples_are_paged_and_selected() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let at = |second: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+    let sample = |event: &str, second| HitProfile {
+        uid: ProbeUid(1),
+        name: ProbeName::new("kprobes", event).unwrap(),
+        boot_id: "boot".to_owned(),
+        time: at(second),
+        hits: Hits { hits: second, misses: 0 },
+    };
+    let all: Vec<_> =
+        (0..10).map(|second| sample(if second % 2 == 0 { "even" } else { "odd" }, second)).collect();
+    store.add_samples(&all).await.unwrap();
+
+    let first = store.samples(&SampleQuery { limit: 4, ..SampleQuery::default() }).await.unwrap();
+    assert_eq!(first.samples, all[..4]);
+    let rest = SampleQuery { limit: 10, after: first.next.unwrap(), ..SampleQuery::default() };
+    assert_eq!(store.samples(&rest).await.unwrap(), SamplePage { samples: all[4..].to_vec(), next: None });
+
+    let odd = SampleQuery {
+        name: Some(ProbeName::new("kprobes", "odd").unwrap()),
+        start: Some(at(3)),
+        end: Some(at(7)),
+        limit: 10,
+        after: 0,
+    };
+    let seconds: Vec<_> =
+        store.samples(&odd).await.unwrap().samples.into_iter().map(|s| s.hits.hits).collect();
+    assert_eq!(seconds, [3, 5]);
+
+    store.drop_samples_before(at(8)).await.unwrap();
+    let left = store.samples(&SampleQuery { limit: 10, ..SampleQuery::default() }).await.unwrap();
+    assert_eq!(left.samples, all[8..]);
+}

@@ -1,0 +1,49 @@
+//! Reading and writing the small control files of tracefs.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use super::TracefsError;
+
+/// Reads a control file whole.
+pub(super) fn read(path: &Path) -> Result<String, TracefsError> {
+    let bytes = std::fs::read(path).map_err(|source| failed("read", path, source))?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Reads a control file without the newline at its end.
+pub(super) fn read_trimmed(path: &Path) -> Result<String, TracefsError> {
+    Ok(read(path)?.trim().to_owned())
+}
+
+/// Replaces the value of a control file that holds one value.
+pub(super) fn write(path: &Path, value: &str) -> Result<(), TracefsError> {
+    write_with(OpenOptions::new().write(true), path, value)
+}
+
+/// Adds to a control file that holds a list. Such a file must never be opened in any other way: truncation deletes what is there
+/// (kernel/trace/trace_kprobe.c:probes_open).
+pub(super) fn append(path: &Path, line: &str) -> Result<(), TracefsError> {
+    write_with(OpenOptions::new().append(true), path, line)
+}
+
+fn write_with(options: &OpenOptions, path: &Path, value: &str) -> Result<(), TracefsError> {
+    let mut file = options.open(path).map_err(|source| failed("open for writing", path, source))?;
+    // One call, so that the answer belongs to the whole value.
+    let written = file.write(value.as_bytes()).map_err(|source| failed("write", path, source))?;
+    if written == value.len() {
+        return Ok(());
+    }
+    let source = io::Error::new(
+        io::ErrorKind::WriteZero,
+        format!("only {written} of {} bytes were taken", value.len()),
+    );
+    Err(failed("write", path, source))
+}
+
+/// An error about `path`.
+pub(super) fn failed(action: &'static str, path: &Path, source: io::Error) -> TracefsError {
+    TracefsError { action, path: path.to_owned(), source }
+}

@@ -1,0 +1,87 @@
+//! Tracefs: the only module that touches it.
+//!
+//! Owns every path below the tracefs root and the grammar of every file there. Never truncates a file that holds other people's
+//! definitions, and never decides what should be in it: that is [`crate::control`].
+
+pub mod format;
+
+mod control_file;
+mod error_log;
+mod instance;
+mod kprobe_events;
+mod mount;
+mod profile;
+mod registered;
+mod stats;
+
+pub use error_log::KernelMessage;
+pub use instance::{Instance, InstanceOptions};
+pub use kprobe_events::{DefineError, ListedProbe};
+pub use mount::{MountError, Mounted, Mounts};
+pub use profile::ProfileRow;
+pub use registered::RegisteredProbe;
+pub use stats::BufferStats;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A tracefs file refused to be read or written.
+#[derive(Debug, Error)]
+#[error("{action} `{path}`: {source}", path = path.display())]
+pub struct TracefsError {
+    /// What was tried: `read`, `write`, …
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the kernel answered.
+    pub source: io::Error,
+}
+
+impl TracefsError {
+    /// The errno of the kernel's answer; 0 when it did not come from the kernel.
+    pub fn errno(&self) -> i32 {
+        self.source.raw_os_error().unwrap_or(0)
+    }
+}
+
+/// A mounted tracefs, and the debugfs beside it that says what is registered.
+#[derive(Clone, Debug)]
+pub struct Tracefs {
+    root: PathBuf,
+    debugfs: PathBuf,
+}
+
+impl Tracefs {
+    /// Takes the mount points as they are.
+    pub fn new(root: impl Into<PathBuf>, debugfs: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), debugfs: debugfs.into() }
+    }
+
+    /// The mount point.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The README, which says what the kernel's probe language knows.
+    ///
+    /// # Errors
+    /// [`TracefsError`]. On a kernel that is locked down (confidentiality) the directory is empty.
+    pub fn readme(&self) -> Result<String, TracefsError> {
+        control_file::read(&self.root.join("README"))
+    }
+
+    /// Whether an event directory of that name exists, whoever made it.
+    pub fn has_event(&self, group: &str, event: &str) -> bool {
+        self.root.join("events").join(group).join(event).is_dir()
+    }
+
+    /// The `format` file of an event.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; ENOENT when there is no such event.
+    pub fn format_text(&self, group: &str, event: &str) -> Result<String, TracefsError> {
+        control_file::read(&self.root.join("events").join(group).join(event).join("format"))
+    }
+}

@@ -1,0 +1,68 @@
+//! The `kprobe_profile` file: hit counts.
+
+use super::{Tracefs, TracefsError, control_file};
+use crate::model::{Hits, ProbeName};
+
+/// One row of `kprobe_profile`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileRow {
+    /// The event, with its group.
+    pub name: ProbeName,
+    /// The counts.
+    pub hits: Hits,
+}
+
+/// Rows of `EVENT HITS MISSES`. The file has no groups.
+fn parse(text: &str) -> Vec<(&str, Hits)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let event = words.next()?;
+            let hits = Hits { hits: words.next()?.parse().ok()?, misses: words.next()?.parse().ok()? };
+            Some((event, hits))
+        })
+        .collect()
+}
+
+/// How often a listing and a profile that do not fit together are read again. They fit unless somebody adds or removes probes
+/// between the two readings.
+const TRIES: usize = 10;
+
+impl Tracefs {
+    /// The hit counts of all kprobe events. Rows of the profile have no group; they stand in the same order as the lines of
+    /// `kprobe_events` (both walk the same list), which gives it back to them.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be read.
+    pub fn hit_profile(&self) -> Result<Vec<ProfileRow>, TracefsError> {
+        let path = self.root().join("kprobe_profile");
+        for _ in 0..TRIES {
+            let before = self.list_kprobes()?;
+            let text = control_file::read(&path)?;
+            let rows = parse(&text);
+            let fits = before.len() == rows.len()
+                && before.iter().zip(&rows).all(|(listed, (event, _))| listed.event == *event)
+                && self.list_kprobes()? == before;
+            if fits {
+                return Ok(before
+                    .into_iter()
+                    .zip(rows)
+                    .filter_map(|(listed, (_, hits))| Some(ProfileRow { name: listed.name?, hits }))
+                    .collect());
+            }
+        }
+        Err(control_file::failed("read", &path, nix::errno::Errno::EAGAIN.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read() {
+        let text =
+            "  myprobe                                                   26               1\n  other 0 0\n";
+        assert_eq!(parse(text), [("myprobe", Hits { hits: 26, misses: 1 }), ("other", Hits::default())]);
+    }
+}
