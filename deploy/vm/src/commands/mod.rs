@@ -1,0 +1,59 @@
+//! The command line: arguments, and which command runs.
+
+mod exec;
+mod guest;
+mod kernels;
+mod test;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use kprobed_vm::cache::Cache;
+
+/// Boots real Debian kernels in QEMU (emulated, no KVM needed) with kprobed inside.
+#[derive(Debug, Parser)]
+#[command(name = "cargo vm", bin_name = "cargo vm", version, max_term_width = 110)]
+pub(crate) struct Arguments {
+    /// Where kernels, disks and logs are kept [default: $XDG_CACHE_HOME/kprobed-vm or ~/.cache/kprobed-vm]
+    #[arg(long, global = true, value_name = "DIR", env = "KPROBED_VM_CACHE")]
+    cache: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Up(up::Up),
+    Exec(exec::Exec),
+    Kernels(kernels::Kernels),
+    Test(test::Test),
+}
+
+impl Arguments {
+    /// Runs the command that was asked for; its exit code is this program's.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let cache = match self.cache {
+            Some(directory) => Cache::new(std::path::absolute(directory).context("--cache")?),
+            None => Cache::from_environment().context("no home directory: give --cache DIR")?,
+        };
+        match self.command {
+            Subcommands::Up(up) => up.run(cache),
+            Subcommands::Exec(exec) => exec.run(cache),
+            Subcommands::Kernels(kernels) => kernels.run(&cache),
+            Subcommands::Test(test) => test.run(&cache),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

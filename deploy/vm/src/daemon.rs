@@ -1,0 +1,155 @@
+//! kprobed in a guest: configured, started, waited for, stopped.
+//!
+//! Speaks no gRPC: that the daemon answers is proven one layer below, by its HTTP/2 settings.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::machine::{Command, Machine, MachineError};
+use crate::protocol::Status;
+
+/// TCP port of the daemon in the guest.
+pub const PORT: u16 = 7000;
+/// Name of its background process, and of its log.
+pub const NAME: &str = "kprobed";
+/// What a guest's daemon is configured with unless the caller says otherwise.
+pub const DEFAULT_CONFIG: &str = r#"[listen]
+unix = "/run/kprobed/kprobed.sock"
+tcp = "10.0.2.15:7000"
+tcp_insecure_guest = true
+
+[state]
+directory = "/var/lib/kprobed"
+"#;
+
+const PROGRAM: &str = "/usr/bin/kprobed";
+const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
+const LOG_PATH: &str = "/run/log/kprobed.log";
+const SIGTERM: i32 = 15;
+/// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
+const READY: Duration = Duration::from_mins(1);
+/// How long it may take to stop.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The guest failed, or refused.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// It ended.
+    #[error("kprobed ended ({status:?}); the end of its log:\n{log}")]
+    Ended {
+        /// How.
+        status: Status,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// It runs, but does not answer.
+    #[error(
+        "kprobed did not answer within {after:.0?}; the end of its log:\n{log}\nand of the console:\n{console}"
+    )]
+    Silent {
+        /// How long it was waited for.
+        after: Duration,
+        /// The last lines of its log.
+        log: String,
+        /// The last lines of the guest's console.
+        console: String,
+    },
+    /// The machine was booted without a forward to [`PORT`].
+    #[error("the machine forwards no port to the daemon's")]
+    NoForward,
+}
+
+/// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where. The machine forwards [`PORT`].
+pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError> {
+    let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
+    machine.put(CONFIG_PATH, 0o644, config.as_bytes())?;
+    machine.spawn(NAME, &Command::new(PROGRAM).arg("--config").arg(CONFIG_PATH))?;
+    let start = Instant::now();
+    loop {
+        if answers(address, Duration::from_millis(500)).is_ok() {
+            return Ok(address);
+        }
+        match machine.wait(NAME, Some(Duration::from_millis(100)))? {
+            Status::TimedOut => {}
+            status => return Err(DaemonError::Ended { status, log: log_tail(machine) }),
+        }
+        if start.elapsed() > READY {
+            return Err(DaemonError::Silent {
+                after: READY,
+                log: log_tail(machine),
+                console: machine.console_tail(20),
+            });
+        }
+    }
+}
+
+/// Asks the daemon to stop (SIGTERM) and waits until it has.
+pub fn stop(machine: &Machine) -> Result<Status, DaemonError> {
+    machine.kill(NAME, SIGTERM)?;
+    Ok(machine.wait(NAME, Some(STOP))?)
+}
+
+/// The last lines of the daemon's log; what went wrong with reading it otherwise.
+pub fn log_tail(machine: &Machine) -> String {
+    match machine.get(LOG_PATH) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        }
+        Err(error) => format!("(cannot be read: {error})"),
+    }
+}
+
+/// Greets an HTTP/2 server, and is greeted. A connection alone proves nothing: QEMU accepts it in any case.
+fn answers(address: SocketAddr, timeout: Duration) -> io::Result<()> {
+    const SETTINGS: u8 = 4;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    let mut greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // An empty SETTINGS frame: length 0, no flags, stream 0.
+    greeting.extend([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]);
+    stream.write_all(&greeting)?;
+    let mut header = [0; 9];
+    if let Err(error) = stream.read_exact(&mut header) {
+        // Refused at once: not to be asked again at once.
+        thread::sleep(Duration::from_millis(50));
+        return Err(error);
+    }
+    if header[3] == SETTINGS { Ok(()) } else { Err(io::Error::other("this is not HTTP/2")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// A server that reads a greeting and answers with these bytes.
+    fn server(answer: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut greeting = [0; 33];
+            stream.read_exact(&mut greeting).unwrap();
+            assert!(greeting.starts_with(b"PRI * HTTP/2.0"));
+            stream.write_all(answer).unwrap();
+            thread::sleep(Duration::from_millis(500));
+        });
+        address
+    }
+
+    #[test]
+    fn only_settings_prove_that_it_answers() {
+        let short = Duration::from_millis(300);
+        assert!(answers(server(&[0, 0, 0, 4, 0, 0, 0, 0, 0]), short).is_ok());
+        assert!(answers(server(b"HTTP/1.1 400 Bad Request"), short).is_err());
+        assert!(answers(server(b""), short).is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! Disk images that outlive machines.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::packages::search_path;
+
+/// Size of a new image, in bytes. The file is sparse: it takes what is written to it.
+const IMAGE_BYTES: u64 = 128 << 20;
+
+/// Why there is no disk.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// A machine uses it, and two writers would destroy it.
+    #[error("the disk {0} is in use by another machine: choose another name with --disk NAME")]
+    InUse(PathBuf),
+    /// Not a name that can be a file's.
+    #[error("{0:?} is no name for a disk: use letters, digits, `.`, `_`, `-`")]
+    Name(String),
+    /// The host could not make it.
+    #[error("{what}: {source}")]
+    Host {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// An ext4 image that is held by this program: nobody else can have it until the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    image: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: Arc<File>,
+}
+
+impl Disk {
+    /// The image called `name` in `directory`, made when it is not there, or made anew when `fresh`.
+    pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self, DiskError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
+            return Err(DiskError::Name(name.to_owned()));
+        }
+        let image = directory.join(format!("{name}.ext4"));
+        let host = |what: &str| {
+            let what = format!("{what} {}", image.display());
+            |source| DiskError::Host { what, source }
+        };
+        fs::create_dir_all(directory).map_err(host("create the directory of"))?;
+        // The lock is a file of its own, because the image is replaced when it is made anew.
+        let lock = File::create(directory.join(format!("{name}.lock"))).map_err(host("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse(image)),
+            Err(TryLockError::Error(source)) => return Err(host("lock")(source)),
+        }
+        if fresh || !image.exists() {
+            // Made beside and renamed, so that an interruption leaves no half-made image behind.
+            let making = directory.join(format!("{name}.new"));
+            make(&making).map_err(host("make"))?;
+            fs::rename(&making, &image).map_err(host("make"))?;
+        }
+        Ok(Self { image, _lock: Arc::new(lock) })
+    }
+
+    /// The image file.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    File::create(path)?.set_len(IMAGE_BYTES)?;
+    let program = search_path("mkfs.ext4").unwrap_or_else(|| "mkfs.ext4".into());
+    let output = Command::new(program).args(["-F", "-q"]).arg(path).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_one_user_and_keeps_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::open(directory.path(), "a", false).unwrap();
+        assert!(matches!(Disk::open(directory.path(), "a", true), Err(DiskError::InUse(_))));
+        Disk::open(directory.path(), "b", false).unwrap();
+        let read = || fs::read(directory.path().join("a.ext4")).unwrap();
+        let first = read();
+        drop(disk);
+        let disk = Disk::open(directory.path(), "a", false).unwrap();
+        assert!(read() == first);
+        drop(disk);
+        // A new file system has a new identity.
+        let _disk = Disk::open(directory.path(), "a", true).unwrap();
+        assert!(read() != first);
+    }
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        for name in ["", "..", "a/b", ".hidden", "ü"] {
+            assert!(matches!(Disk::open(Path::new("/nowhere"), name, false), Err(DiskError::Name(_))));
+        }
+    }
+}

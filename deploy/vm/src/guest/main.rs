@@ -1,0 +1,44 @@
+//! `kprobed-guest`: PID 1 of the guest, and the agent that it starts.
+//!
+//! As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a child, can wait for its own
+//! children undisturbed. Knows nothing about kprobed: what runs in the guest is the host's business.
+
+mod agent;
+mod background;
+mod console;
+mod power;
+mod run;
+mod setup;
+
+use std::process::{Command, ExitCode};
+
+use nix::errno::Errno;
+use nix::sys::wait::wait;
+use nix::unistd::getpid;
+
+fn main() -> ExitCode {
+    let error = if getpid().as_raw() == 1 { init() } else { agent::serve() };
+    // When PID 1 returns the kernel panics, which is what the host looks for.
+    console::say(&format!("kprobed-guest: failed: {error}"));
+    ExitCode::FAILURE
+}
+
+/// Never returns unless something failed.
+fn init() -> String {
+    if let Err(error) = setup::prepare() {
+        return error;
+    }
+    let agent = match Command::new("/init").spawn() {
+        Ok(agent) => i32::try_from(agent.id()).ok(),
+        Err(error) => return format!("cannot start the agent: {error}"),
+    };
+    loop {
+        match wait() {
+            Ok(status) if status.pid().map(nix::unistd::Pid::as_raw) == agent => {
+                return format!("the agent ended: {status:?}");
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return format!("waiting for children: {error}"),
+        }
+    }
+}

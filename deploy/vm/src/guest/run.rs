@@ -1,0 +1,138 @@
+//! Runs a process to its end while its output goes to the host and the host's bytes go to its input.
+
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{ChildStdin, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kprobed_vm::protocol::{ALIVE_INTERVAL, CHUNK_BYTES, Frame, Process, Status, read_frame};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::agent::{Refusal, Stop, command, send};
+
+/// How long output may still come after the process has ended: something that it left behind may hold the pipes open
+/// for ever.
+const LINGER: Duration = Duration::from_millis(300);
+/// How often a quiet process is looked at, in milliseconds.
+const TICK_MS: u8 = 100;
+
+/// Runs `process`; the host's `Data` frames on `stream` are its standard input.
+pub(crate) fn run(stream: &TcpStream, process: &Process, timeout: Option<Duration>) -> Result<Status, Stop> {
+    let name = process.argv.first().map_or("", String::as_str);
+    let incoming = stream.try_clone().map_err(|error| Refusal::io("socket", &error))?;
+    let mut started = command(process).and_then(|mut command| {
+        // A group of its own, so that a time-out ends what it started too.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.spawn().map_err(|error| Refusal::io(name, &error))
+    });
+    let host_gone = Arc::new(AtomicBool::new(false));
+    let stdin = started.as_mut().ok().and_then(|child| child.stdin.take());
+    // Also when nothing was started: the host's bytes have to leave the socket.
+    feed(incoming, stdin, Arc::clone(&host_gone));
+    let mut child = started?;
+    let group = Pid::from_raw(i32::try_from(child.id()).map_err(|error| Refusal::new(error.to_string()))?);
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut stdout = child.stdout.take();
+    let mut stderr = child.stderr.take();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut last_sent = Instant::now();
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    let mut timed_out = false;
+    loop {
+        let mut moved = pump(&mut stdout, &mut chunk, |bytes| send(stream, &Frame::Stdout(bytes)))?;
+        moved |= pump(&mut stderr, &mut chunk, |bytes| send(stream, &Frame::Stderr(bytes)))?;
+        if moved {
+            last_sent = Instant::now();
+        } else if last_sent.elapsed() >= ALIVE_INTERVAL {
+            send(stream, &Frame::Alive).inspect_err(|_| kill(group))?;
+            last_sent = Instant::now();
+        }
+        if ended.is_none() {
+            let status = child.try_wait().map_err(|error| Refusal::io(name, &error))?;
+            ended = status.map(|status| (status, Instant::now()));
+            timed_out |= ended.is_none() && deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if timed_out || host_gone.load(Ordering::Relaxed) {
+                kill(group);
+            }
+        }
+        let drained = stdout.is_none() && stderr.is_none();
+        if let Some((status, at)) = ended
+            && (drained || (!moved && at.elapsed() >= LINGER))
+        {
+            return Ok(if timed_out { Status::TimedOut } else { convert(status) });
+        }
+        if drained {
+            // Nothing left to poll: the end is near, or the process has closed its output.
+            thread::sleep(Duration::from_millis(5));
+        } else {
+            wait_for_output(stdout.as_ref().map(AsFd::as_fd), stderr.as_ref().map(AsFd::as_fd));
+        }
+    }
+}
+
+/// How the process ended, in the protocol's words.
+pub(crate) fn convert(status: ExitStatus) -> Status {
+    status.signal().map_or_else(|| Status::Exited(status.code().unwrap_or_default()), Status::Signaled)
+}
+
+fn kill(group: Pid) {
+    // Already gone is what is wanted.
+    killpg(group, Signal::SIGKILL).ok();
+}
+
+/// Moves what is there without waiting; true when something moved. At the end the pipe becomes `None`.
+fn pump(
+    pipe: &mut Option<impl Read + AsFd>,
+    chunk: &mut [u8],
+    mut deliver: impl FnMut(Vec<u8>) -> Result<(), Stop>,
+) -> Result<bool, Stop> {
+    let Some(open) = pipe else { return Ok(false) };
+    let mut ready = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+    if !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(count) if count > 0) {
+        return Ok(false);
+    }
+    match open.read(chunk) {
+        Ok(0) | Err(_) => {
+            *pipe = None;
+            Ok(false)
+        }
+        Ok(count) => deliver(chunk[..count].to_vec()).map(|()| true),
+    }
+}
+
+fn wait_for_output(stdout: Option<std::os::fd::BorrowedFd<'_>>, stderr: Option<std::os::fd::BorrowedFd<'_>>) {
+    let mut ready: Vec<_> =
+        stdout.into_iter().chain(stderr).map(|pipe| PollFd::new(pipe, PollFlags::POLLIN)).collect();
+    match poll(&mut ready, TICK_MS) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        // Can only be a lack of kernel memory; trying again later is all there is.
+        Err(_) => thread::sleep(Duration::from_millis(u64::from(TICK_MS))),
+    }
+}
+
+/// Feeds the process from the connection until `End`, then watches the connection: when the host closes it while the
+/// process runs, the host is gone. Nobody waits for this thread, because a pipe that is never read may hold it.
+fn feed(mut incoming: TcpStream, mut stdin: Option<ChildStdin>, host_gone: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        loop {
+            match read_frame(&mut incoming) {
+                Ok(Frame::Data(bytes)) => {
+                    // A process need not read its input; the rest still has to leave the socket.
+                    if stdin.as_mut().is_some_and(|pipe| pipe.write_all(&bytes).is_err()) {
+                        stdin = None;
+                    }
+                }
+                Ok(Frame::End) => stdin = None,
+                Ok(_) | Err(_) => break host_gone.store(true, Ordering::Relaxed),
+            }
+        }
+    });
+}

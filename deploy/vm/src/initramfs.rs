@@ -1,0 +1,251 @@
+//! Packs what the guest has in its memory: busybox, the agent, programs with their libraries, kernel modules, a few files
+//! below `/etc`.
+//!
+//! Owns the layout of the guest's file system. Does not decide which programs there are.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cpio::{Kind, Writer};
+use crate::elf;
+use crate::kernels::Kernel;
+pub use crate::modules::ModulesError;
+use crate::modules::{self, Module};
+use crate::packages::search_path;
+
+/// Modules for the devices that the machine has, by the names that the kernel gives them. Built-in ones are skipped.
+const NEEDED_MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_blk"];
+/// Modules that help, but that a kernel may do without: the random number device.
+const WELCOME_MODULES: [&str; 1] = ["virtio_rng"];
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n";
+const GROUP: &str = "root:x:0:\nkprobed:x:900:\nnogroup:x:65534:\n";
+
+/// Why an initramfs could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InitramfsError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Modules are missing or damaged.
+    #[error(transparent)]
+    Modules(#[from] ModulesError),
+    /// A helper of the host's could not be run.
+    #[error("cannot run {program}: {source}")]
+    Run {
+        /// Which program.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program would not start in the guest.
+    #[error("{program} needs the library {library}, which this machine does not have")]
+    Library {
+        /// The program.
+        program: PathBuf,
+        /// What it needs.
+        library: String,
+    },
+    /// A path in the guest that is not one.
+    #[error("{0:?} is no absolute path for a file in the guest")]
+    GuestPath(String),
+}
+
+/// A file of the host's that the guest gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestFile {
+    /// Where it is here. Its permission bits are kept; a dynamic program brings its libraries.
+    pub host: PathBuf,
+    /// Its absolute path there.
+    pub guest: String,
+}
+
+/// The content of an initramfs, by path; what is added later wins.
+#[derive(Clone, Debug, Default)]
+pub struct Initramfs {
+    members: BTreeMap<String, (u32, Kind)>,
+}
+
+impl Initramfs {
+    /// What every guest has: `agent` as `/init`, busybox, the modules of `kernel`, users and groups, host name.
+    pub fn new(kernel: &Kernel, agent: &Path) -> Result<Self, InitramfsError> {
+        let mut this = Self::default();
+        for directory in ["bin", "sbin", "lib", "lib64"] {
+            this.members.insert(directory.to_owned(), (0o777, Kind::Symlink(format!("usr/{directory}"))));
+            this.members.insert(format!("usr/{directory}"), (0o755, Kind::Directory));
+        }
+        for directory in ["dev", "proc", "sys", "tmp", "run", "root", "var/lib"] {
+            this.insert(&format!("/{directory}"), 0o755, Kind::Directory)?;
+        }
+        // The kernel opens it for /init before /init can mount anything on /dev.
+        this.insert("/dev/console", 0o600, Kind::CharacterDevice(5, 1))?;
+        this.text("/etc/passwd", PASSWD)?;
+        this.text("/etc/group", GROUP)?;
+        this.text("/etc/hosts", "127.0.0.1 localhost\n")?;
+        this.text("/etc/hostname", &format!("kprobed-{}\n", kernel.series))?;
+        this.busybox()?;
+        this.modules(kernel)?;
+        this.add(&GuestFile { host: agent.to_owned(), guest: "/init".to_owned() })?;
+        Ok(this)
+    }
+
+    /// Adds a file of the host's.
+    pub fn add(&mut self, file: &GuestFile) -> Result<(), InitramfsError> {
+        let image = self.copy(&file.host, &file.guest)?;
+        if elf::is_dynamic(&image) {
+            for library in libraries(&file.host)? {
+                self.copy(Path::new(&library), &library)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the archive.
+    pub fn write(&self, to: &Path) -> Result<(), InitramfsError> {
+        let failed = |source| InitramfsError::File { path: to.to_owned(), source };
+        let file = BufWriter::with_capacity(1 << 20, File::create(to).map_err(failed)?);
+        let mut writer = Writer::new(file);
+        // In the order of their names, a directory comes before what is in it.
+        for (path, (permissions, kind)) in &self.members {
+            writer.member(path, *permissions, kind).map_err(failed)?;
+        }
+        writer.finish().map_err(failed)?;
+        Ok(())
+    }
+
+    fn busybox(&mut self) -> Result<(), InitramfsError> {
+        let host = search_path("busybox").unwrap_or_else(|| "busybox".into());
+        let listed = Command::new(&host).arg("--list").stdin(Stdio::null()).output();
+        let listed = listed.map_err(|source| InitramfsError::Run { program: "busybox", source })?;
+        for applet in String::from_utf8_lossy(&listed.stdout).lines().filter(|name| *name != "busybox") {
+            self.insert(&format!("/bin/{applet}"), 0o777, Kind::Symlink("busybox".to_owned()))?;
+        }
+        self.add(&GuestFile { host, guest: "/bin/busybox".to_owned() })
+    }
+
+    fn modules(&mut self, kernel: &Kernel) -> Result<(), InitramfsError> {
+        let Some(directory) = &kernel.modules else { return Ok(()) };
+        let all = [NEEDED_MODULES.as_slice(), &WELCOME_MODULES].concat();
+        let found = modules::closure(directory, &all).or_else(|error| match error {
+            ModulesError::Missing { .. } => modules::closure(directory, &NEEDED_MODULES),
+            other => Err(other),
+        })?;
+        for (position, Module { name, image }) in found.into_iter().enumerate() {
+            // The agent loads them in the order of their names.
+            let path = format!("/lib/kprobed-guest/modules/{position:02}-{name}.ko");
+            self.insert(&path, 0o644, Kind::File(image))?;
+        }
+        Ok(())
+    }
+
+    /// Copies one file and gives back its content.
+    fn copy(&mut self, host: &Path, guest: &str) -> Result<Vec<u8>, InitramfsError> {
+        let failed = |source| InitramfsError::File { path: host.to_owned(), source };
+        let image = fs::read(host).map_err(failed)?;
+        let permissions = fs::metadata(host).map_err(failed)?.permissions().mode();
+        self.insert(guest, permissions & 0o7777, Kind::File(image.clone()))?;
+        Ok(image)
+    }
+
+    fn text(&mut self, path: &str, content: &str) -> Result<(), InitramfsError> {
+        self.insert(path, 0o644, Kind::File(content.as_bytes().to_vec()))
+    }
+
+    fn insert(&mut self, path: &str, permissions: u32, kind: Kind) -> Result<(), InitramfsError> {
+        let path = member_path(path).ok_or_else(|| InitramfsError::GuestPath(path.to_owned()))?;
+        for (slash, _) in path.match_indices('/') {
+            self.members.entry(path[..slash].to_owned()).or_insert((0o755, Kind::Directory));
+        }
+        self.members.insert(path, (permissions, kind));
+        Ok(())
+    }
+}
+
+/// An absolute guest path as an archive member: no leading slash, and below `usr` what is reached through the links
+/// `/bin`, `/sbin`, `/lib` and `/lib64`.
+fn member_path(path: &str) -> Option<String> {
+    let path = path.strip_prefix('/')?;
+    if path.is_empty() || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return None;
+    }
+    let below_usr =
+        path.split_once('/').is_some_and(|(top, _)| matches!(top, "bin" | "sbin" | "lib" | "lib64"));
+    Some(if below_usr { format!("usr/{path}") } else { path.to_owned() })
+}
+
+/// Paths of the libraries and of the dynamic linker that `program` needs.
+fn libraries(program: &Path) -> Result<Vec<String>, InitramfsError> {
+    let output = Command::new("ldd").arg(program).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let output = output.map_err(|source| InitramfsError::Run { program: "ldd", source })?;
+    ldd_paths(&String::from_utf8_lossy(&output.stdout))
+        .map_err(|library| InitramfsError::Library { program: program.to_owned(), library })
+}
+
+/// The paths in what `ldd` printed; an error is a library that it did not find.
+fn ldd_paths(text: &str) -> Result<Vec<String>, String> {
+    let mut paths = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let (name, found) = line.split_once(" => ").map_or((line, line), |(name, found)| (name, found));
+        if found.starts_with("not found") {
+            return Err(name.to_owned());
+        }
+        if let Some(path) = found.split_whitespace().next().filter(|path| path.starts_with('/')) {
+            paths.push(path.to_owned());
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ldd_is_understood() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\
+                    \tlibgcc_s.so.1 => /lib/x86_64-linux-gnu/libgcc_s.so.1 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        assert_eq!(
+            ldd_paths(text).unwrap(),
+            ["/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib64/ld-linux-x86-64.so.2"]
+        );
+        assert_eq!(ldd_paths("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
+        assert_eq!(ldd_paths("\tstatically linked\n").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn guest_paths() {
+        assert_eq!(member_path("/bin/sh").as_deref(), Some("usr/bin/sh"));
+        assert_eq!(member_path("/root/x y").as_deref(), Some("root/x y"));
+        assert_eq!(member_path("/lib").as_deref(), Some("lib"));
+        for bad in ["relative", "/", "/a/../b", "/a//b", ""] {
+            assert_eq!(member_path(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_program_brings_its_libraries_and_directories() {
+        let mut content = Initramfs::default();
+        let host = std::env::current_exe().unwrap();
+        content.add(&GuestFile { host, guest: "/opt/tests/program".to_owned() }).unwrap();
+        assert!(matches!(content.members["opt/tests"], (0o755, Kind::Directory)));
+        let (permissions, _) = content.members["opt/tests/program"];
+        assert_eq!(permissions & 0o111, 0o111);
+        assert!(content.members.keys().any(|path| path.starts_with("usr/lib") && path.contains("libc.so")));
+        let names: Vec<_> = content.members.keys().collect();
+        for path in &names {
+            if let Some((parent, _)) = path.rsplit_once('/') {
+                assert!(names.iter().position(|p| *p == parent) < names.iter().position(|p| p == path));
+            }
+        }
+    }
+}

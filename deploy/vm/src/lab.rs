@@ -1,0 +1,143 @@
+//! Puts a guest together and boots it: packages, kernel, initramfs, disk, machine.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::cache::Cache;
+use crate::disk::{Disk, DiskError};
+use crate::initramfs::{GuestFile, Initramfs, InitramfsError};
+use crate::kernels::{Kernel, KernelError};
+use crate::machine::{Machine, MachineConfig, MachineError};
+use crate::packages::{self, MissingPrograms};
+use crate::progress::{self, Step};
+
+/// Why a guest could not be put together or booted.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The host lacks programs.
+    #[error(transparent)]
+    Packages(#[from] MissingPrograms),
+    /// There is no such kernel.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The initramfs could not be made.
+    #[error(transparent)]
+    Initramfs(#[from] InitramfsError),
+    /// The disk could not be had.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The machine did not boot.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The cache cannot be written.
+    #[error("the cache {path}: {source}")]
+    Cache {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What one guest is to be.
+#[derive(Clone, Debug)]
+pub struct GuestOptions {
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// Programs and files that it has.
+    pub files: Vec<GuestFile>,
+    /// Its disk.
+    pub disk: Option<Disk>,
+    /// Loopback ports of the host (0: any free one) and the guest ports that they lead to.
+    pub forwards: Vec<(u16, u16)>,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Virtual CPUs; more than one needs QEMU 10.
+    pub cpus: u32,
+    /// More for the kernel command line.
+    pub cmdline: String,
+}
+
+impl GuestOptions {
+    /// A guest with nothing in it but busybox and the agent.
+    pub fn new(kernel: Kernel) -> Self {
+        Self {
+            kernel,
+            files: Vec::new(),
+            disk: None,
+            forwards: Vec::new(),
+            memory_mib: 768,
+            cpus: 1,
+            cmdline: String::new(),
+        }
+    }
+}
+
+/// A host that can boot guests.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    cache: Cache,
+    agent: PathBuf,
+}
+
+impl Lab {
+    /// Makes sure that the host has what it takes. `agent` is the program `kprobed-guest`.
+    pub fn new(cache: Cache, agent: impl Into<PathBuf>) -> Result<Self, LabError> {
+        packages::ensure()?;
+        Ok(Self { cache, agent: agent.into() })
+    }
+
+    /// Kernels, disks and logs.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The newest cached kernel of a series, fetched when there is none.
+    pub fn kernel(&self, series: &str) -> Result<Kernel, LabError> {
+        Ok(self.cache.kernels().find_or_fetch(series)?)
+    }
+
+    /// The persistent disk called `name`; empty when it is new or `fresh`.
+    pub fn disk(&self, name: &str, fresh: bool) -> Result<Disk, LabError> {
+        Ok(Disk::open(&self.cache.disks(), name, fresh)?)
+    }
+
+    /// Boots a guest. One that fails by itself is booted again, twice at most.
+    pub fn boot(&self, options: &GuestOptions) -> Result<Machine, LabError> {
+        let config = self.prepare(options)?;
+        let step = Step::start(format!("booting {}", options.kernel.release));
+        let booted = Machine::boot_with_retries(&config, |error| {
+            progress::note(format_args!("the guest failed, booting again: {error}"));
+        });
+        // QEMU has it in memory now. The logs stay.
+        drop(fs::remove_file(&config.initramfs));
+        let machine = booted?;
+        step.done();
+        Ok(machine)
+    }
+
+    /// Everything that booting takes, for callers that boot in a way of their own: packs the initramfs into a new directory
+    /// of the cache.
+    pub fn prepare(&self, options: &GuestOptions) -> Result<MachineConfig, LabError> {
+        let kernel = &options.kernel;
+        let run = self
+            .cache
+            .new_run(&kernel.series)
+            .map_err(|source| LabError::Cache { path: self.cache.root().to_owned(), source })?;
+        let initramfs = run.join("initramfs.cpio");
+        let mut content = Initramfs::new(kernel, &self.agent)?;
+        for file in &options.files {
+            content.add(file)?;
+        }
+        content.write(&initramfs)?;
+        Ok(MachineConfig {
+            memory_mib: options.memory_mib,
+            cpus: options.cpus,
+            disk: options.disk.clone(),
+            forwards: options.forwards.clone(),
+            cmdline: options.cmdline.clone(),
+            ..MachineConfig::new(&kernel.image, &initramfs, run.join("serial.log"))
+        })
+    }
+}

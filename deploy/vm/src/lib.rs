@@ -1,0 +1,23 @@
+//! Boots real Debian kernels in QEMU (emulated, no KVM needed), with the kprobe daemon inside.
+//!
+//! The pieces, from the outside in: [`lab`] puts a guest together and boots it; [`kernels`] finds or fetches the kernel,
+//! [`workspace`] builds the programs, [`initramfs`] packs them, [`machine`] runs QEMU and talks to the agent in the guest,
+//! [`daemon`] starts kprobed there. Host tests use [`lab::Lab`] and then the methods of [`machine::Machine`].
+
+pub mod cache;
+pub mod daemon;
+pub mod disk;
+pub mod initramfs;
+pub mod kernels;
+pub mod lab;
+pub mod machine;
+pub mod packages;
+pub mod progress;
+pub mod protocol;
+pub mod workspace;
+
+mod apt;
+mod apt_sources;
+mod cpio;
+mod elf;
+mod modules;

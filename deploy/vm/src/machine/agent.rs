@@ -1,0 +1,134 @@
+//! The host's side of one conversation with the agent in the guest.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crate::protocol::{
+    ALIVE_INTERVAL, CHUNK_BYTES, Frame, ProtocolError, Status, VERSION, read_frame, write_frame,
+};
+
+/// How long the agent may be silent before the guest counts as hung. The agent speaks every [`ALIVE_INTERVAL`]; an emulated
+/// guest on a busy host can be that much slower.
+pub(super) const SILENCE: Duration = ALIVE_INTERVAL.saturating_mul(60);
+
+/// Why a request had no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Socket or protocol.
+    Protocol(ProtocolError),
+    /// Nothing came for this long.
+    Silence(Duration),
+    /// The agent refused.
+    Refused(i32, String),
+    /// Not the frame that belongs here.
+    Unexpected(&'static str),
+}
+
+impl From<ProtocolError> for Failure {
+    fn from(error: ProtocolError) -> Self {
+        match error {
+            ProtocolError::Io(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                Self::Silence(SILENCE)
+            }
+            other => Self::Protocol(other),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::from(ProtocolError::Io(error))
+    }
+}
+
+/// A connection on which the agent has said hello.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    stream: TcpStream,
+    /// `uname -r` of the guest.
+    pub(super) release: String,
+}
+
+impl Conversation {
+    /// Connects, waiting at most `hello` for the agent's greeting. A connection alone proves nothing: QEMU accepts it
+    /// before the guest listens.
+    pub(super) fn open(address: SocketAddr, hello: Duration) -> Result<Self, Failure> {
+        let mut stream = TcpStream::connect_timeout(&address, hello)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(hello))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        match read_frame(&mut stream)? {
+            Frame::Hello { version: VERSION, release } => {
+                stream.set_read_timeout(Some(SILENCE))?;
+                Ok(Self { stream, release })
+            }
+            Frame::Hello { .. } => Err(Failure::Unexpected("another protocol version")),
+            _ => Err(Failure::Unexpected("no greeting")),
+        }
+    }
+
+    /// Sends a request that has no answer.
+    pub(super) fn send(&mut self, request: &Frame) -> Result<(), Failure> {
+        Ok(write_frame(&mut self.stream, request)?)
+    }
+
+    /// The next frame that says something.
+    pub(super) fn next(&mut self) -> Result<Frame, Failure> {
+        loop {
+            match read_frame(&mut self.stream)? {
+                Frame::Alive => {}
+                Frame::Failed { errno, message } => return Err(Failure::Refused(errno, message)),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The answer to a request that is either done or refused.
+    pub(super) fn done(&mut self) -> Result<(), Failure> {
+        match self.next()? {
+            Frame::Done => Ok(()),
+            _ => Err(Failure::Unexpected("not `done`")),
+        }
+    }
+
+    /// The answer to a request that ends with a process.
+    pub(super) fn status(&mut self) -> Result<Status, Failure> {
+        match self.next()? {
+            Frame::Exit(status) => Ok(status),
+            _ => Err(Failure::Unexpected("not a process's end")),
+        }
+    }
+
+    /// Sends `bytes` as the data of the request that was just sent, while `answer` reads: the guest may well answer, and wait
+    /// for its answer to be read, before it has read everything.
+    pub(super) fn with_data<T>(
+        &mut self,
+        bytes: impl Read + Send,
+        answer: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let outgoing = self.stream.try_clone()?;
+        thread::scope(|scope| {
+            // What goes wrong with sending shows in the answer, or in its absence.
+            let sender = scope.spawn(move || send_data(outgoing, bytes));
+            let result = answer(self);
+            // The answer is complete (or will never be): a guest that does not read must not keep the sender.
+            drop(self.stream.shutdown(Shutdown::Both));
+            drop(sender.join());
+            result
+        })
+    }
+}
+
+fn send_data(mut to: TcpStream, mut bytes: impl Read) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match bytes.read(&mut chunk)? {
+            0 => return write_frame(&mut to, &Frame::End),
+            count => write_frame(&mut to, &Frame::Data(chunk[..count].to_vec()))?,
+        }
+    }
+}

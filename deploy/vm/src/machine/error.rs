@@ -1,0 +1,103 @@
+//! What can go wrong with a machine, and whose fault it is.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::protocol::ProtocolError;
+
+/// Why a machine could not be started or used.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The guest's kernel panicked, or reported an oops, a bug, a lock-up or a stall.
+    #[error("the guest kernel failed: {line}\n(serial log: {log})")]
+    Panicked {
+        /// The first line that says so.
+        line: String,
+        /// The whole serial log.
+        log: PathBuf,
+    },
+    /// QEMU ended without having been asked to, and the serial log names no reason.
+    #[error("QEMU ended unexpectedly ({status}){}\n(serial log: {log})", indented(.stderr))]
+    Exited {
+        /// How it ended.
+        status: ExitStatus,
+        /// What QEMU itself had to say.
+        stderr: String,
+        /// The serial log.
+        log: PathBuf,
+    },
+    /// The agent in the guest gave no sign of life for this long.
+    #[error("the guest did not answer for {after:.1?}\n(serial log: {log})")]
+    Hung {
+        /// How long it was waited for.
+        after: Duration,
+        /// The serial log.
+        log: PathBuf,
+    },
+    /// The agent ended the connection, or the guest went away, in the middle of a request, and nothing says why.
+    #[error("lost the connection to the guest: {source}\n(serial log: {log})")]
+    Lost {
+        /// What the socket said.
+        source: ProtocolError,
+        /// The serial log.
+        log: PathBuf,
+    },
+    /// The agent carried out the request and failed, or refused it.
+    #[error("in the guest: {message}")]
+    Refused {
+        /// The guest kernel's errno; 0 when the agent itself refused.
+        errno: i32,
+        /// What was tried and what went wrong.
+        message: String,
+    },
+    /// The agent speaks, but not as expected: host and guest were not built from the same source.
+    #[error("the agent in the guest said something unexpected ({0}): was it built from this source?")]
+    Unexpected(&'static str),
+    /// More than one virtual CPU with a QEMU that cannot do that without corrupting the guest.
+    #[error(
+        "{cpus} CPUs need QEMU 10 or newer, this is {version}: older ones run each virtual CPU on a thread of its own and \
+         mishandle the kernel patching its own code, so that arming a probe crashes the guest. Use 1 CPU"
+    )]
+    TooManyCpus {
+        /// How many were asked for.
+        cpus: u32,
+        /// What `qemu-system-x86_64 --version` says.
+        version: String,
+    },
+    /// The guest ended, but without having written everything to its disk first.
+    #[error("the guest did not switch off cleanly ({status})\n(serial log: {log})")]
+    UncleanPowerOff {
+        /// How QEMU ended.
+        status: ExitStatus,
+        /// The serial log.
+        log: PathBuf,
+    },
+    /// The host could not do its part.
+    #[error("{what}: {source}")]
+    Host {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl MachineError {
+    /// Whether the guest itself failed, so that booting it again may help; otherwise the host or the request is at fault.
+    pub fn is_guest_failure(&self) -> bool {
+        match self {
+            Self::Panicked { .. } | Self::Exited { .. } | Self::Hung { .. } | Self::Lost { .. } => true,
+            Self::Refused { .. }
+            | Self::Unexpected(_)
+            | Self::TooManyCpus { .. }
+            | Self::UncleanPowerOff { .. }
+            | Self::Host { .. } => false,
+        }
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.trim().lines().fold(String::new(), |shown, line| shown + "\n  " + line)
+}

@@ -1,0 +1,370 @@
+//! One guest: booted, talked to, switched off.
+//!
+//! Owns the QEMU process, the connection to the agent and the reading of the console. Does not know what is in the
+//! initramfs, and knows nothing of kprobed.
+
+mod agent;
+mod command;
+mod console;
+mod error;
+mod qemu;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent::{Conversation, Failure, SILENCE};
+pub use command::{Command, Output, Stream};
+use console::Console;
+pub use error::MachineError;
+use qemu::Qemu;
+
+use crate::disk::Disk;
+use crate::protocol::{self, Frame, Status};
+
+/// How often a machine is booted again at most when the guest itself fails.
+const BOOT_RETRIES: u32 = 2;
+/// How long one attempt to be greeted by the agent takes at most.
+const GREETING: Duration = Duration::from_millis(300);
+/// How long the guest may take from the request to switch off to the end of QEMU.
+const POWER_OFF: Duration = Duration::from_mins(1);
+/// A guest that has panicked is about to take QEMU with it; this is how long that is waited for.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What to boot.
+#[derive(Clone, Debug)]
+pub struct MachineConfig {
+    /// The kernel: a bzImage.
+    pub image: PathBuf,
+    /// Its initramfs, with `kprobed-guest` as `/init`.
+    pub initramfs: PathBuf,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Virtual CPUs; more than one needs QEMU 10.
+    pub cpus: u32,
+    /// Mounted on `/var/lib/kprobed`.
+    pub disk: Option<Disk>,
+    /// Loopback ports of the host and the guest ports that they lead to; host port 0 takes a free one.
+    pub forwards: Vec<(u16, u16)>,
+    /// More for the kernel command line.
+    pub cmdline: String,
+    /// Where the console goes; QEMU's own messages go to a file with `.qemu` appended.
+    pub serial_log: PathBuf,
+    /// How long the guest may take until its agent answers.
+    pub boot_deadline: Duration,
+}
+
+impl MachineConfig {
+    /// One CPU, 768 MiB, no disk, no forwards, 90 seconds to boot.
+    pub fn new(
+        image: impl Into<PathBuf>,
+        initramfs: impl Into<PathBuf>,
+        serial_log: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            image: image.into(),
+            initramfs: initramfs.into(),
+            memory_mib: 768,
+            cpus: 1,
+            disk: None,
+            forwards: Vec::new(),
+            cmdline: String::new(),
+            serial_log: serial_log.into(),
+            boot_deadline: Duration::from_secs(90),
+        }
+    }
+}
+
+/// A booted guest. Several threads may use it at once. Dropping it kills it.
+#[derive(Debug)]
+pub struct Machine {
+    qemu: Qemu,
+    console: Console,
+    qemu_messages: PathBuf,
+    forwards: Vec<(u16, u16)>,
+    agent: SocketAddr,
+    release: String,
+    /// Held so that nobody else takes the disk.
+    _disk: Option<Disk>,
+}
+
+impl Machine {
+    /// Boots and waits until the agent answers.
+    pub fn boot(config: &MachineConfig) -> Result<Self, MachineError> {
+        if config.cpus > 1 {
+            let (version, major) = qemu::version().map_err(host("ask QEMU for its version"))?;
+            if major < 10 {
+                return Err(MachineError::TooManyCpus { cpus: config.cpus, version });
+            }
+        }
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match Self::boot_once(config) {
+                // Somebody took the port between its choice and its use.
+                Err(MachineError::Exited { stderr, .. })
+                    if attempts < 4 && stderr.contains("Could not set up host forwarding") => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// As [`Machine::boot`], but when the guest itself fails it is booted again, twice at most. `failed` is told of every
+    /// failure that is tried again.
+    pub fn boot_with_retries(
+        config: &MachineConfig,
+        mut failed: impl FnMut(&MachineError),
+    ) -> Result<Self, MachineError> {
+        for _ in 0..BOOT_RETRIES {
+            match Self::boot(config) {
+                Err(error) if error.is_guest_failure() => failed(&error),
+                other => return other,
+            }
+        }
+        Self::boot(config)
+    }
+
+    fn boot_once(config: &MachineConfig) -> Result<Self, MachineError> {
+        let console = Console::new(config.serial_log.clone());
+        let mut qemu_messages = config.serial_log.clone().into_os_string();
+        qemu_messages.push(".qemu");
+        let qemu_messages = PathBuf::from(qemu_messages);
+        // QEMU truncates it, but only once it runs; what an earlier boot said must not be taken for this one's.
+        fs::write(&config.serial_log, "").map_err(host("write the serial log"))?;
+        let mut ports = qemu::free_ports(config.forwards.len() + 1).map_err(host("find a free port"))?;
+        let agent_port = ports.pop().unwrap_or_default();
+        let mut forwards: Vec<(u16, u16)> = config
+            .forwards
+            .iter()
+            .zip(ports)
+            .map(|((host, guest), free)| (if *host == 0 { free } else { *host }, *guest))
+            .collect();
+        forwards.push((agent_port, protocol::AGENT_PORT));
+        let qemu = Qemu::start(qemu::arguments(config, &forwards), &qemu_messages)
+            .map_err(host("start QEMU through setpriv"))?;
+        let mut machine = Self {
+            qemu,
+            console,
+            qemu_messages,
+            forwards,
+            agent: SocketAddr::from((Ipv4Addr::LOCALHOST, agent_port)),
+            release: String::new(),
+            _disk: config.disk.clone(),
+        };
+        machine.release = machine.wait_for_agent(config.boot_deadline)?;
+        Ok(machine)
+    }
+
+    fn wait_for_agent(&self, deadline: Duration) -> Result<String, MachineError> {
+        // The line on the console only says when it is worth asking; the greeting is the proof. Should the line not be
+        // readable, asking now and then does as well.
+        let ask_anyway = Duration::from_secs(2);
+        let start = Instant::now();
+        let mut asked = start;
+        loop {
+            let text = self.console.text();
+            self.check(&text)?;
+            if console::has_line(&text, protocol::LISTENING_LINE) || asked.elapsed() > ask_anyway {
+                asked = Instant::now();
+                match Conversation::open(self.agent, GREETING) {
+                    Ok(conversation) => return Ok(conversation.release),
+                    Err(Failure::Unexpected(what)) => return Err(MachineError::Unexpected(what)),
+                    Err(_not_yet) => {}
+                }
+            }
+            if start.elapsed() > deadline {
+                return Err(MachineError::Hung { after: deadline, log: self.serial_log().to_owned() });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs `command` to its end and collects its output.
+    pub fn exec(&self, command: &Command) -> Result<Output, MachineError> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let status = self.exec_streaming(command, |stream, bytes| match stream {
+            Stream::Stdout => stdout.extend_from_slice(bytes),
+            Stream::Stderr => stderr.extend_from_slice(bytes),
+        })?;
+        Ok(Output { status, stdout, stderr })
+    }
+
+    /// Runs `command` to its end, giving its output to `output` as it comes.
+    pub fn exec_streaming(
+        &self,
+        command: &Command,
+        mut output: impl FnMut(Stream, &[u8]),
+    ) -> Result<Status, MachineError> {
+        let request =
+            Frame::Run { process: command.process.clone(), timeout_ms: command.timeout.map(milliseconds) };
+        self.converse(&request, |conversation| {
+            conversation.with_data(command.stdin.as_slice(), |conversation| {
+                loop {
+                    match conversation.next()? {
+                        Frame::Stdout(bytes) => output(Stream::Stdout, &bytes),
+                        Frame::Stderr(bytes) => output(Stream::Stderr, &bytes),
+                        Frame::Exit(status) => return Ok(status),
+                        _ => return Err(Failure::Unexpected("no output and no end of a process")),
+                    }
+                }
+            })
+        })
+    }
+
+    /// Writes a file, replacing what is there and creating its directories. `mode` are its permission bits.
+    pub fn put(&self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), MachineError> {
+        let request = Frame::Put { path: path.to_owned(), mode };
+        self.converse(&request, |conversation| conversation.with_data(bytes, Conversation::done))
+    }
+
+    /// Reads a file.
+    pub fn get(&self, path: &str) -> Result<Vec<u8>, MachineError> {
+        self.converse(&Frame::Get { path: path.to_owned() }, |conversation| {
+            let mut bytes = Vec::new();
+            loop {
+                match conversation.next()? {
+                    Frame::Data(chunk) => bytes.extend_from_slice(&chunk),
+                    Frame::End => return Ok(bytes),
+                    _ => return Err(Failure::Unexpected("no file content")),
+                }
+            }
+        })
+    }
+
+    /// Starts `command` in the background; its output is appended to `/run/log/NAME.log`. Its standard input is empty and
+    /// its time-out is not used. An error when a process of that name runs.
+    pub fn spawn(&self, name: &str, command: &Command) -> Result<(), MachineError> {
+        let request = Frame::Spawn { name: name.to_owned(), process: command.process.clone() };
+        self.converse(&request, Conversation::done)
+    }
+
+    /// Sends a signal to a background process.
+    pub fn kill(&self, name: &str, signal: i32) -> Result<(), MachineError> {
+        self.converse(&Frame::Signal { name: name.to_owned(), signal }, Conversation::done)
+    }
+
+    /// Waits until a background process has ended, for at most `timeout`: then the status is [`Status::TimedOut`], and the
+    /// process goes on.
+    pub fn wait(&self, name: &str, timeout: Option<Duration>) -> Result<Status, MachineError> {
+        let request = Frame::Wait { name: name.to_owned(), timeout_ms: timeout.map(milliseconds) };
+        self.converse(&request, Conversation::status)
+    }
+
+    /// Ends every process with SIGTERM, then SIGKILL, unmounts the disk, switches off, and proves that it went that way.
+    pub fn power_off(self) -> Result<(), MachineError> {
+        let mut conversation = self.conversation()?;
+        conversation.send(&Frame::PowerOff).map_err(|failure| self.explain(failure))?;
+        // Only a failure is answered; otherwise the connection ends with the guest.
+        if let Err(Failure::Refused(errno, message)) = conversation.next() {
+            return Err(MachineError::Refused { errno, message });
+        }
+        let Some(status) = self.qemu.wait(POWER_OFF) else {
+            return Err(MachineError::Hung { after: POWER_OFF, log: self.serial_log().to_owned() });
+        };
+        if status.success() && console::has_line(&self.console.text(), protocol::POWER_OFF_LINE) {
+            return Ok(());
+        }
+        Err(MachineError::UncleanPowerOff { status, log: self.serial_log().to_owned() })
+    }
+
+    /// Kills the guest where it stands, as a power cut would. What the guest was told is on its disk is there afterwards.
+    pub fn power_cut(self) {
+        self.qemu.kill();
+    }
+
+    /// The first line on the console so far that reports a panic, oops, bug, warning, lock-up or stall.
+    pub fn console_problem(&self) -> Option<String> {
+        console::problem(&self.console.text())
+    }
+
+    /// Why the guest is no more, or should be given up, if that is so: QEMU has ended, or its kernel has failed.
+    pub fn failure(&self) -> Option<MachineError> {
+        self.check(&self.console.text()).err()
+    }
+
+    /// The last `lines` lines on the console.
+    pub fn console_tail(&self, lines: usize) -> String {
+        console::tail(&self.console.text(), lines)
+    }
+
+    /// Where the host reaches a guest port that is forwarded.
+    pub fn address(&self, guest_port: u16) -> Option<SocketAddr> {
+        let (host, _) = self.forwards.iter().find(|(_, guest)| *guest == guest_port)?;
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, *host)))
+    }
+
+    /// `uname -r` of the guest.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The file that the console goes to.
+    pub fn serial_log(&self) -> &Path {
+        self.console.path()
+    }
+
+    /// Process id of QEMU.
+    pub fn qemu_pid(&self) -> u32 {
+        self.qemu.pid()
+    }
+
+    fn converse<T>(
+        &self,
+        request: &Frame,
+        answer: impl FnOnce(&mut Conversation) -> Result<T, Failure>,
+    ) -> Result<T, MachineError> {
+        let mut conversation = self.conversation()?;
+        conversation
+            .send(request)
+            .and_then(|()| answer(&mut conversation))
+            .map_err(|failure| self.explain(failure))
+    }
+
+    fn conversation(&self) -> Result<Conversation, MachineError> {
+        Conversation::open(self.agent, SILENCE).map_err(|failure| self.explain(failure))
+    }
+
+    /// A failed request may be the first sign that the guest has failed.
+    fn explain(&self, failure: Failure) -> MachineError {
+        let log = self.serial_log().to_owned();
+        match failure {
+            Failure::Refused(errno, message) => MachineError::Refused { errno, message },
+            Failure::Unexpected(what) => MachineError::Unexpected(what),
+            Failure::Silence(after) => {
+                self.check(&self.console.text()).err().unwrap_or(MachineError::Hung { after, log })
+            }
+            Failure::Protocol(source) => {
+                self.qemu.wait(LAST_WORDS);
+                self.check(&self.console.text()).err().unwrap_or(MachineError::Lost { source, log })
+            }
+        }
+    }
+
+    /// An error when QEMU has ended, or the console tells of a failure that the guest does not survive.
+    fn check(&self, console: &str) -> Result<(), MachineError> {
+        let log = || self.serial_log().to_owned();
+        if let Some(status) = self.qemu.status() {
+            // It may have written its last words after `console` was read.
+            if let Some(line) = console::failure(&self.console.text()) {
+                return Err(MachineError::Panicked { line, log: log() });
+            }
+            let stderr = fs::read_to_string(&self.qemu_messages).unwrap_or_default();
+            return Err(MachineError::Exited { status, stderr, log: log() });
+        }
+        match console::failure(console) {
+            Some(line) => Err(MachineError::Panicked { line, log: log() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn host(what: &str) -> impl FnOnce(std::io::Error) -> MachineError {
+    let what = what.to_owned();
+    move |source| MachineError::Host { what, source }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

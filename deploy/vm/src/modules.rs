@@ -1,0 +1,228 @@
+//! Kernel modules that a guest loads at boot: which files, in which order, decompressed.
+//!
+//! Debian's packages carry no `modules.dep` (it is made at installation), so dependencies come from the modules' own
+//! `.modinfo` sections. Never loads anything into the host's kernel.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::elf;
+
+/// A module, ready for `finit_module`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Module {
+    /// Its name as the kernel spells it: underscores only.
+    pub(crate) name: String,
+    /// The uncompressed ELF image.
+    pub(crate) image: Vec<u8>,
+}
+
+/// Why modules could not be collected.
+#[derive(Debug, thiserror::Error)]
+pub enum ModulesError {
+    /// A file or directory could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A compressed module is damaged, or packed in a way that is not known here.
+    #[error("cannot decompress {path}: {reason}")]
+    Decompress {
+        /// Which one.
+        path: PathBuf,
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// Neither a module file nor built in.
+    #[error("the kernel modules in {directory} have no {name}, which the guest needs")]
+    Missing {
+        /// Name of the module.
+        name: String,
+        /// Where it was looked for.
+        directory: PathBuf,
+    },
+}
+
+/// The modules `wanted` and what they depend on, dependencies first, without those that are built into the kernel.
+/// `directory` is `lib/modules/RELEASE`.
+pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>, ModulesError> {
+    let builtin_list = directory.join("modules.builtin");
+    // A missing list means that nothing is known to be built in; a needed module is then an error below.
+    let builtin_list = fs::read_to_string(builtin_list).unwrap_or_default();
+    let mut search = Search {
+        directory,
+        builtin: builtin_list.lines().filter_map(module_name).collect(),
+        files: HashMap::new(),
+        seen: HashSet::new(),
+        ordered: Vec::new(),
+    };
+    search.index(&directory.join("kernel"))?;
+    for name in wanted {
+        search.visit(name)?;
+    }
+    Ok(search.ordered)
+}
+
+struct Search<'a> {
+    directory: &'a Path,
+    builtin: HashSet<String>,
+    files: HashMap<String, PathBuf>,
+    seen: HashSet<String>,
+    ordered: Vec<Module>,
+}
+
+impl Search<'_> {
+    fn index(&mut self, directory: &Path) -> Result<(), ModulesError> {
+        let failed = |source| ModulesError::Read { path: directory.to_owned(), source };
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                self.index(&path)?;
+            } else if let Some(name) = path.to_str().and_then(module_name) {
+                self.files.insert(name, path);
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, name: &str) -> Result<(), ModulesError> {
+        let name = name.replace('-', "_");
+        if self.builtin.contains(&name) || !self.seen.insert(name.clone()) {
+            return Ok(());
+        }
+        let Some(path) = self.files.get(&name) else {
+            return Err(ModulesError::Missing { name, directory: self.directory.to_owned() });
+        };
+        let image = decompressed(path)?;
+        for dependency in dependencies(&image) {
+            self.visit(&dependency)?;
+        }
+        self.ordered.push(Module { name, image });
+        Ok(())
+    }
+}
+
+/// `kernel/drivers/char/hw_random/virtio-rng.ko.xz` is the module `virtio_rng`.
+fn module_name(path: &str) -> Option<String> {
+    let (stem, compression) = path.rsplit('/').next()?.split_once(".ko")?;
+    matches!(compression, "" | ".xz" | ".zst").then(|| stem.replace('-', "_"))
+}
+
+fn decompressed(path: &Path) -> Result<Vec<u8>, ModulesError> {
+    let stored = fs::read(path).map_err(|source| ModulesError::Read { path: path.to_owned(), source })?;
+    let failed = |reason: String| ModulesError::Decompress { path: path.to_owned(), reason };
+    let mut image = Vec::new();
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => lzma_rs::xz_decompress(&mut stored.as_slice(), &mut image)
+            .map_err(|error| failed(format!("{error:?}")))?,
+        Some("zst") => {
+            ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
+                .map_err(|error| failed(error.to_string()))?
+                .read_to_end(&mut image)
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        _ => return Ok(stored),
+    }
+    Ok(image)
+}
+
+fn dependencies(image: &[u8]) -> Vec<String> {
+    let modinfo = elf::section(image, ".modinfo").unwrap_or_default();
+    modinfo
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| entry.strip_prefix(b"depends="))
+        .flat_map(|list| list.split(|byte| *byte == b','))
+        .filter(|name| !name.is_empty())
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smallest ELF file with a `.modinfo` section that says `depends=`.
+    fn module(depends: &str) -> Vec<u8> {
+        let modinfo = format!("license=GPL\0depends={depends}\0");
+        let names = b"\0.modinfo\0";
+        let mut image = vec![0; 64];
+        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        image.extend_from_slice(modinfo.as_bytes());
+        let names_at = image.len();
+        image.extend_from_slice(names);
+        let table_at = image.len() as u64;
+        for (name, offset, size) in [(1u32, 64, modinfo.len()), (0, names_at, names.len())] {
+            let mut header = [0; 64];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[0x18..0x20].copy_from_slice(&(offset as u64).to_le_bytes());
+            header[0x20..0x28].copy_from_slice(&(size as u64).to_le_bytes());
+            image.extend_from_slice(&header);
+        }
+        image[0x28..0x30].copy_from_slice(&table_at.to_le_bytes());
+        image[0x3a] = 64;
+        image[0x3c] = 2;
+        image[0x3e] = 1;
+        image
+    }
+
+    fn tree(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("kernel/drivers/x")).unwrap();
+        fs::write(tree.path().join("modules.builtin"), builtin).unwrap();
+        for (file, depends) in modules {
+            fs::write(tree.path().join("kernel/drivers/x").join(file), module(depends)).unwrap();
+        }
+        tree
+    }
+
+    fn names(modules: &[Module]) -> Vec<&str> {
+        modules.iter().map(|module| module.name.as_str()).collect()
+    }
+
+    #[test]
+    fn dependencies_come_first_and_once() {
+        let tree =
+            tree(&[("virtio-a.ko", "ring,base"), ("ring.ko", "base"), ("base.ko", ""), ("other.ko", "")], "");
+        assert_eq!(
+            names(&closure(tree.path(), &["virtio_a", "ring"]).unwrap()),
+            ["base", "ring", "virtio_a"]
+        );
+    }
+
+    #[test]
+    fn what_is_built_in_is_not_loaded() {
+        let tree = tree(&[("net.ko", "virtio-pci")], "kernel/drivers/virtio/virtio_pci.ko\n");
+        assert_eq!(names(&closure(tree.path(), &["net", "virtio_pci"]).unwrap()), ["net"]);
+    }
+
+    #[test]
+    fn a_missing_module_is_named() {
+        let tree = tree(&[("net.ko", "gone")], "");
+        let error = closure(tree.path(), &["net"]).unwrap_err();
+        assert!(matches!(error, ModulesError::Missing { name, .. } if name == "gone"));
+    }
+
+    #[test]
+    fn compressed_modules_are_opened() {
+        let tree = tree(&[], "");
+        let image = module("");
+        let mut packed = Vec::new();
+        lzma_rs::xz_compress(&mut image.as_slice(), &mut packed).unwrap();
+        fs::write(tree.path().join("kernel/a.ko.xz"), packed).unwrap();
+        let packed = ruzstd::encoding::compress_to_vec(
+            image.as_slice(),
+            ruzstd::encoding::CompressionLevel::Uncompressed,
+        );
+        fs::write(tree.path().join("kernel/b.ko.zst"), packed).unwrap();
+        let found = closure(tree.path(), &["a", "b"]).unwrap();
+        assert!(found.iter().all(|module| module.image == image));
+        assert_eq!(found.len(), 2);
+        fs::write(tree.path().join("kernel/c.ko.xz"), b"not xz").unwrap();
+        assert!(matches!(closure(tree.path(), &["c"]), Err(ModulesError::Decompress { .. })));
+    }
+}

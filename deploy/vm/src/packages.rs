@@ -1,0 +1,144 @@
+//! Programs that the host needs, and the Debian packages that bring them.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::unistd::geteuid;
+
+use crate::progress::Step;
+
+/// Program and the package that has it.
+const NEEDED: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("setpriv", "util-linux"),
+    ("ldd", "libc-bin"),
+];
+
+/// Programs are missing and could not be installed.
+#[derive(Debug, thiserror::Error)]
+#[error("missing programs: {} ({reason}). Install what is missing with:\n\n    {}apt-get install --no-install-recommends {}\n", programs.join(", "), sudo(), packages.join(" "))]
+pub struct MissingPrograms {
+    /// The programs.
+    programs: Vec<&'static str>,
+    /// Their packages.
+    packages: Vec<&'static str>,
+    /// Why they were not installed.
+    reason: String,
+}
+
+/// Makes sure that every program that booting a guest takes is there; installs what is missing as root, or through
+/// `sudo` when that asks for no password.
+pub fn ensure() -> Result<(), MissingPrograms> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (programs, packages): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
+    let step = Step::start(format!("installing {}", packages.join(" ")));
+    match install(&packages) {
+        Ok(()) => {
+            step.done();
+            Ok(())
+        }
+        Err(reason) => Err(MissingPrograms { programs, packages, reason }),
+    }
+}
+
+/// Where `program` is: in `PATH`, or in the directories for administrators, which users often do not have in theirs.
+pub fn search_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let executable = |file: &Path| {
+        file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|directory| directory.join(program))
+        .find(|file| executable(file))
+}
+
+fn missing() -> Vec<(&'static str, &'static str)> {
+    NEEDED.into_iter().filter(|(program, _)| search_path(program).is_none()).collect()
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    if search_path("apt-get").is_none() {
+        return Err("this machine has no apt-get".to_owned());
+    }
+    if !geteuid().is_root() && !sudo_works() {
+        return Err("this needs root".to_owned());
+    }
+    if !packages.iter().all(|package| is_known(package)) {
+        apt_get(&["update"])?;
+    }
+    let mut arguments = vec!["install", "-y", "--no-install-recommends"];
+    arguments.extend(packages);
+    // Lists that are months old name files that are no longer there.
+    apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)))?;
+    if missing().is_empty() { Ok(()) } else { Err("their packages did not bring them".to_owned()) }
+}
+
+fn is_known(package: &str) -> bool {
+    let policy = Command::new("apt-cache").args(["policy", package]).env("LC_ALL", "C").output();
+    policy.is_ok_and(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().any(|line| {
+            line.trim().strip_prefix("Candidate: ").is_some_and(|version| version.trim() != "(none)")
+        })
+    })
+}
+
+fn apt_get(arguments: &[&str]) -> Result<(), String> {
+    let mut words: Vec<OsString> = Vec::new();
+    if !geteuid().is_root() {
+        words.extend(["sudo".into(), "-n".into()]);
+    }
+    // `env`, because sudo passes no environment on.
+    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"].map(OsString::from));
+    words.extend(arguments.iter().map(OsString::from));
+    let output = Command::new(&words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("apt-get cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = said.lines().rev().find(|line| line.starts_with("E: ")).unwrap_or("it does not say why");
+    Err(format!("apt-get {} failed: {last}", arguments[0]))
+}
+
+fn sudo_works() -> bool {
+    let asked = Command::new("sudo").args(["-n", "true"]).stdin(Stdio::null()).output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
+fn sudo() -> &'static str {
+    if geteuid().is_root() { "" } else { "sudo " }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_or_not() {
+        assert!(search_path("sh").is_some());
+        assert!(search_path("no-such-program-anywhere").is_none());
+    }
+
+    #[test]
+    fn the_error_says_what_to_type() {
+        let error = MissingPrograms {
+            programs: vec!["busybox"],
+            packages: vec!["busybox-static"],
+            reason: "this needs root".to_owned(),
+        };
+        assert!(error.to_string().contains("apt-get install --no-install-recommends busybox-static"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Builds the programs that go into the guest from the workspace's source.
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::initramfs::GuestFile;
+use crate::progress::Step;
+
+/// Why the programs could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Neither cargo's environment nor the current directory leads to the source.
+    #[error("the source of kprobed is not here: run this within its directory, through `cargo vm`")]
+    NoWorkspace,
+    /// cargo cannot be run.
+    #[error("cannot run cargo: {0}")]
+    Cargo(io::Error),
+    /// cargo said why.
+    #[error("cargo build failed ({0})")]
+    Failed(ExitStatus),
+    /// It built, but not this program.
+    #[error("cargo built no program called {0}")]
+    NoProgram(&'static str),
+}
+
+/// The programs of the workspace, built for release.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The agent, `kprobed-guest`.
+    pub agent: PathBuf,
+    /// The daemon.
+    pub kprobed: PathBuf,
+    /// The command line client.
+    pub kprobectl: PathBuf,
+}
+
+impl Programs {
+    /// Builds them, cargo's own progress on standard error.
+    pub fn build() -> Result<Self, BuildError> {
+        let root = root().ok_or(BuildError::NoWorkspace)?;
+        let step = Step::start("building kprobed, kprobectl and the agent (release)");
+        let mut command = cargo(&root);
+        command
+            .args(["build", "--release", "--bins", "--message-format=json-render-diagnostics"])
+            .args(["-p", "kprobed", "-p", "kprobed-client", "-p", "kprobed-vm"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit());
+        let output = command.output().map_err(BuildError::Cargo)?;
+        if !output.status.success() {
+            return Err(BuildError::Failed(output.status));
+        }
+        step.done();
+        let mut built = executables(&String::from_utf8_lossy(&output.stdout));
+        let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
+        Ok(Self { agent: take("kprobed-guest")?, kprobed: take("kprobed")?, kprobectl: take("kprobectl")? })
+    }
+
+    /// Daemon and client, at their places in the guest.
+    pub fn guest_files(&self) -> Vec<GuestFile> {
+        let file = |host: &Path, guest: &str| GuestFile { host: host.to_owned(), guest: guest.to_owned() };
+        vec![file(&self.kprobed, "/usr/bin/kprobed"), file(&self.kprobectl, "/usr/bin/kprobectl")]
+    }
+}
+
+/// cargo, the one that runs this program if any, in the workspace.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(root);
+    // What cargo told this program about itself must not reach the inner cargo's build scripts: they would run again.
+    for (name, _) in env::vars_os() {
+        let about_this = |name: &str| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|start| name.starts_with(start))
+        };
+        if name.to_str().is_some_and(about_this) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The workspace's directory: what cargo says it runs this program from, or a directory above the current one.
+pub fn root() -> Option<PathBuf> {
+    let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let starts = told.into_iter().chain(env::current_dir());
+    starts
+        .flat_map(|start| start.ancestors().map(Path::to_path_buf).collect::<Vec<_>>())
+        .find(|directory| directory.join("deploy/vm/Cargo.toml").is_file())
+}
+
+/// Names and paths of the programs that cargo reports.
+fn executables(messages: &str) -> HashMap<String, PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| {
+            let message: serde_json::Value = serde_json::from_str(line).ok()?;
+            let path = message["executable"].as_str()?;
+            Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(path)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_among_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"lib"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"kprobectl"},"executable":"/t/release/kprobectl"}
+{"reason":"build-finished","success":true}"#;
+        let found = executables(messages);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found["kprobectl"], Path::new("/t/release/kprobectl"));
+    }
+
+    #[test]
+    fn the_workspace_is_found() {
+        assert!(root().unwrap().join("Cargo.toml").is_file());
+    }
+}

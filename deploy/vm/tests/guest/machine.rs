@@ -1,0 +1,219 @@
+//! What a machine promises to every other test: commands, files and background processes work, a failing guest is noticed
+//! as what it is, and nothing outlives its owner.
+
+use std::env;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{self, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::lab::GuestOptions;
+use kprobed_vm::machine::{Command, Machine, MachineError, Stream};
+use kprobed_vm::progress;
+use kprobed_vm::protocol::Status;
+
+use crate::Test;
+use crate::fixture::{Fixture, Kernels};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("commands_report_how_they_ended", commands_report_how_they_ended),
+    ("ten_megabytes_pass_in_both_directions", ten_megabytes_pass_in_both_directions),
+    ("output_arrives_while_the_command_runs", output_arrives_while_the_command_runs),
+    ("what_a_command_leaves_behind_does_not_hold_it", what_a_command_leaves_behind_does_not_hold_it),
+    ("background_processes_obey", background_processes_obey),
+    ("a_panic_is_noticed", a_panic_is_noticed),
+    ("a_hang_is_noticed", a_hang_is_noticed),
+    ("a_guest_that_cannot_start_says_why", a_guest_that_cannot_start_says_why),
+    ("machines_do_not_disturb_each_other", machines_do_not_disturb_each_other),
+    ("qemu_dies_with_its_owner", qemu_dies_with_its_owner),
+];
+
+fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
+    let machine = fixture.machine()?;
+    let output = machine.exec(&Command::shell("echo out; echo err >&2; exit 42"))?;
+    ensure!(output.status == Status::Exited(42), "{output:?}");
+    ensure!(output.stdout == b"out\n" && output.stderr == b"err\n", "{output:?}");
+    let output = machine.exec(&Command::shell("kill -11 $$"))?;
+    ensure!(output.status == Status::Signaled(11), "{output:?}");
+    let started = Instant::now();
+    let output = machine.exec(&Command::shell("sleep 100 & sleep 100").timeout(Duration::from_secs(1)))?;
+    ensure!(output.status == Status::TimedOut && started.elapsed() < Duration::from_secs(20), "{output:?}");
+    let environment = Command::shell("echo $A; pwd").env("A", "b c").cwd("/tmp");
+    ensure!(machine.exec(&environment)?.stdout == b"b c\n/tmp\n");
+    match machine.exec(&Command::new("no-such-program").stdin(vec![0; 1 << 20])) {
+        Err(MachineError::Refused { errno: 2, .. }) => Ok(()),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn ten_megabytes_pass_in_both_directions(fixture: &Fixture) -> Result<()> {
+    let machine = fixture.machine()?;
+    let bytes: Vec<u8> =
+        (0..10_000_000_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    // The echo is on its way back while the rest is still being sent.
+    let output = machine.exec(&Command::new("cat").stdin(bytes.clone()))?;
+    ensure!(output.status.success() && output.stdout == bytes, "{} bytes", output.stdout.len());
+    // A command need not read what it is given.
+    let output = machine.exec(&Command::new("true").stdin(bytes.clone()))?;
+    ensure!(output.status.success(), "{output:?}");
+    machine.put("/tmp/new/directory/file", 0o750, &bytes)?;
+    ensure!(machine.get("/tmp/new/directory/file")? == bytes);
+    let mode = machine.exec(&Command::shell("stat -c %a /tmp/new/directory/file"))?;
+    ensure!(mode.stdout == b"750\n", "{mode:?}");
+    match (machine.get("/no/such/file"), machine.put("/proc/no", 0o644, &bytes)) {
+        (Err(MachineError::Refused { errno: 2, .. }), Err(MachineError::Refused { .. })) => Ok(()),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn output_arrives_while_the_command_runs(fixture: &Fixture) -> Result<()> {
+    let mut seen = Vec::new();
+    let start = Instant::now();
+    let command = Command::shell("echo first; sleep 3; echo second >&2");
+    let status = fixture.machine()?.exec_streaming(&command, |stream, bytes| {
+        seen.push((stream, bytes.to_vec(), start.elapsed()));
+    })?;
+    ensure!(status.success());
+    let [(Stream::Stdout, first, early), (Stream::Stderr, second, late)] = seen.as_slice() else {
+        bail!("{seen:?}");
+    };
+    ensure!(first == b"first\n" && second == b"second\n", "{seen:?}");
+    ensure!(late.saturating_sub(*early) > Duration::from_secs(2), "{seen:?}");
+    Ok(())
+}
+
+fn what_a_command_leaves_behind_does_not_hold_it(fixture: &Fixture) -> Result<()> {
+    let start = Instant::now();
+    let output = fixture.machine()?.exec(&Command::shell("sleep 50 & echo done"))?;
+    ensure!(output.stdout == b"done\n" && start.elapsed() < Duration::from_secs(20), "{output:?}");
+    Ok(())
+}
+
+fn background_processes_obey(fixture: &Fixture) -> Result<()> {
+    let machine = fixture.machine()?;
+    let command = Command::shell("trap 'echo bye; exit 3' TERM; echo hello; while :; do sleep 0.1; done");
+    machine.spawn("patient", &command)?;
+    ensure!(matches!(machine.spawn("patient", &command), Err(MachineError::Refused { .. })));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while machine.get("/run/log/patient.log")? != b"hello\n" {
+        ensure!(Instant::now() < deadline, "no output in the log");
+        thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(machine.wait("patient", Some(Duration::from_millis(100)))? == Status::TimedOut);
+    machine.kill("patient", 15)?;
+    ensure!(machine.wait("patient", Some(Duration::from_secs(20)))? == Status::Exited(3));
+    ensure!(machine.get("/run/log/patient.log")? == b"hello\nbye\n");
+    ensure!(matches!(machine.kill("patient", 15), Err(MachineError::Refused { errno: 3, .. })));
+    // The name is free again.
+    machine.spawn("patient", &Command::new("sleep").arg("100"))?;
+    machine.kill("patient", 9)?;
+    ensure!(machine.wait("patient", None)? == Status::Signaled(9));
+    Ok(())
+}
+
+fn a_panic_is_noticed(fixture: &Fixture) -> Result<()> {
+    let machine = fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?))?;
+    ensure!(machine.console_problem().is_none(), "{:?}", machine.console_problem());
+    match machine.exec(&Command::shell("echo c > /proc/sysrq-trigger")) {
+        Err(error @ MachineError::Panicked { .. }) if error.is_guest_failure() => {}
+        other => bail!("{other:?}"),
+    }
+    ensure!(machine.failure().is_some() && machine.console_problem().is_some());
+    Ok(())
+}
+
+fn a_hang_is_noticed(fixture: &Fixture) -> Result<()> {
+    // A PID 1 that waits for ever for somebody to type.
+    let options =
+        GuestOptions { cmdline: "rdinit=/bin/cat".to_owned(), ..GuestOptions::new(fixture.kernel()?) };
+    let mut config = fixture.lab()?.prepare(&options)?;
+    config.boot_deadline = Duration::from_secs(8);
+    match Machine::boot(&config) {
+        Err(error @ MachineError::Hung { .. }) if error.is_guest_failure() => Ok(()),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn a_guest_that_cannot_start_says_why(fixture: &Fixture) -> Result<()> {
+    let lab = fixture.lab()?;
+    let options = GuestOptions {
+        disk: Some(lab.disk(&format!("test-bad-{}", fixture.series()), true)?),
+        ..GuestOptions::new(fixture.kernel()?)
+    };
+    let config = lab.prepare(&options)?;
+    // A disk with nothing on it.
+    let disk = config.disk.as_ref().context("no disk")?.image();
+    std::fs::write(disk, vec![0; 1 << 20])?;
+    match Machine::boot(&config) {
+        Err(MachineError::Panicked { line, .. }) if line.contains("mount /dev/vda") => {}
+        other => bail!("{other:?}"),
+    }
+    let config = kprobed_vm::machine::MachineConfig { image: "/no/such/kernel".into(), ..config };
+    match Machine::boot(&config) {
+        Err(MachineError::Exited { stderr, .. }) if stderr.contains("/no/such/kernel") => Ok(()),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn machines_do_not_disturb_each_other(fixture: &Fixture) -> Result<()> {
+    let options = GuestOptions { forwards: vec![(0, 7000)], ..GuestOptions::new(fixture.kernel()?) };
+    let lab = fixture.lab()?;
+    let (one, two) = thread::scope(|scope| {
+        let other = scope.spawn(|| lab.boot(&options));
+        (lab.boot(&options), other.join())
+    });
+    let two = two.ok().context("the thread panicked")?;
+    let (one, two) = (one?, two?);
+    ensure!(one.address(7000).is_some() && one.address(7000) != two.address(7000));
+    one.put("/tmp/mark", 0o600, b"one")?;
+    two.put("/tmp/mark", 0o600, b"two")?;
+    ensure!(one.get("/tmp/mark")? == b"one" && two.get("/tmp/mark")? == b"two");
+    one.power_cut();
+    ensure!(two.get("/tmp/mark")? == b"two");
+    two.power_off()?;
+    Ok(())
+}
+
+/// Set for the program that [`qemu_dies_with_its_owner`] starts: this one again.
+const OWNER: &str = "KPROBED_VM_TEST_OWNER";
+
+fn qemu_dies_with_its_owner(fixture: &Fixture) -> Result<()> {
+    let mut owner = process::Command::new(env::current_exe()?)
+        .env(OWNER, fixture.series())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut pid = String::new();
+    BufReader::new(owner.stdout.take().context("no output")?).read_line(&mut pid)?;
+    let qemu = Path::new("/proc").join(pid.trim());
+    let name = std::fs::read_to_string(qemu.join("comm"));
+    owner.kill()?;
+    owner.wait()?;
+    ensure!(name?.starts_with("qemu"), "QEMU did not run");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while qemu.exists() {
+        ensure!(Instant::now() < deadline, "QEMU {pid} outlives the program that started it");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// When this is the program that [`qemu_dies_with_its_owner`] starts: boots from a thread that then ends, tells QEMU's
+/// process id, and waits to be killed.
+pub(crate) fn be_owner(kernels: &Kernels) -> Option<Result<()>> {
+    let series = env::var(OWNER).ok()?;
+    let fixture = kernels.fixtures().find(|fixture| fixture.series() == series)?;
+    Some(thread::scope(|scope| {
+        let booted =
+            scope.spawn(|| fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?)).map_err(Into::into));
+        let booted: Result<Machine> = booted.join().ok().context("the thread panicked")?;
+        let machine = booted?;
+        // The thread that booted is gone, and QEMU is to be there all the same.
+        thread::sleep(Duration::from_millis(300));
+        machine.exec(&Command::new("true"))?;
+        progress::result(machine.qemu_pid())?;
+        thread::sleep(Duration::from_secs(100));
+        Ok(())
+    }))
+}

@@ -1,0 +1,38 @@
+//! Tests in guests: each trial runs once per kernel, on real kernels.
+//!
+//! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set). The trials of one kernel share a machine, which
+//! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
+//! the other, because what they measure is the machine.
+
+mod boot;
+mod fixture;
+mod machine;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use fixture::Kernels;
+use libtest_mimic::{Arguments, Trial};
+
+/// A test: its name, and what it does with the fixture of one kernel.
+type Test = (&'static str, fn(&fixture::Fixture) -> anyhow::Result<()>);
+
+fn main() -> ExitCode {
+    let kernels = Kernels::from_environment();
+    if let Some(outcome) = machine::be_owner(&kernels) {
+        return if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let mut trials = Vec::new();
+    for fixture in kernels.fixtures() {
+        for (name, test) in [boot::TESTS, machine::TESTS].concat() {
+            let fixture = Arc::clone(&fixture);
+            let name = format!("{}::{name}", fixture.series());
+            trials
+                .push(Trial::test(name, move || test(&fixture).map_err(|error| format!("{error:?}").into())));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    conclusion.exit_code()
+}
