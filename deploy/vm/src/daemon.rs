@@ -17,13 +17,18 @@ pub const NAME: &str = "kprobed";
 /// What a guest's daemon is configured with unless the caller says otherwise.
 pub const DEFAULT_CONFIG: &str = r#"[listen]
 unix = "/run/kprobed/kprobed.sock"
-tcp = "10.0.2.15:7000"
-tcp_insecure_guest = true
+tcp = "127.0.0.1:7000"
 
 [state]
 directory = "/var/lib/kprobed"
 "#;
 
+/// Background process that carries connections from [`OUTSIDE`] to [`INSIDE`].
+const RELAY: &str = "relay";
+/// Where QEMU's forward arrives in the guest.
+const OUTSIDE: &str = "10.0.2.15:7000";
+/// Where the daemon listens.
+const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
 const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
 const LOG_PATH: &str = "/run/log/kprobed.log";
@@ -68,6 +73,11 @@ pub enum DaemonError {
 pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError> {
     let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
     machine.put(CONFIG_PATH, 0o644, config.as_bytes())?;
+    // It may be there from an earlier start: one is enough, and the name is taken.
+    match machine.spawn(RELAY, &Command::new("/init").arg("relay").arg(OUTSIDE).arg(INSIDE)) {
+        Ok(()) | Err(MachineError::Refused { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     machine.spawn(NAME, &Command::new(PROGRAM).arg("--config").arg(CONFIG_PATH))?;
     let start = Instant::now();
     loop {

@@ -36,6 +36,8 @@ pub struct Programs {
     pub kprobed: PathBuf,
     /// The command line client.
     pub kprobectl: PathBuf,
+    /// What probes look at.
+    pub workload: PathBuf,
 }
 
 impl Programs {
@@ -56,13 +58,22 @@ impl Programs {
         step.done();
         let mut built = executables(&String::from_utf8_lossy(&output.stdout));
         let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
-        Ok(Self { agent: take("kprobed-guest")?, kprobed: take("kprobed")?, kprobectl: take("kprobectl")? })
+        Ok(Self {
+            agent: take("kprobed-guest")?,
+            kprobed: take("kprobed")?,
+            kprobectl: take("kprobectl")?,
+            workload: take("kprobed-workload")?,
+        })
     }
 
-    /// Daemon and client, at their places in the guest.
+    /// Daemon, client and workload, at their places in the guest.
     pub fn guest_files(&self) -> Vec<GuestFile> {
         let file = |host: &Path, guest: &str| GuestFile { host: host.to_owned(), guest: guest.to_owned() };
-        vec![file(&self.kprobed, "/usr/bin/kprobed"), file(&self.kprobectl, "/usr/bin/kprobectl")]
+        vec![
+            file(&self.kprobed, "/usr/bin/kprobed"),
+            file(&self.kprobectl, "/usr/bin/kprobectl"),
+            file(&self.workload, "/usr/bin/workload"),
+        ]
     }
 }
 

@@ -242,7 +242,7 @@ ffffffffc0000040 t ext4_open\t[ext4]
 
         #[test]
         fn every_symbol_is_found_again(addresses in proptest::collection::vec(KERNEL_HALF..u64::MAX, 1..50)) {
-            let text: String = addresses.iter().enumerate().map(|(i, a)| format!("{a:x} t f{i}\n")).collect();
+            let text = addresses.iter().enumerate().map(|(i, a)| format!("{a:x} t f{i}\n")).collect::<Vec<_>>().concat();
             let table = SymbolTable::parse(&text);
             for (i, address) in addresses.iter().enumerate() {
                 let name = format!("f{i}");

@@ -15,6 +15,8 @@ mod names;
 mod reader;
 mod source;
 mod subscriber;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub use batch::{Batch, Group, Loss, LossCause};

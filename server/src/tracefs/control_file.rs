@@ -1,14 +1,21 @@
 //! Reading and writing the small control files of tracefs.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use super::TracefsError;
 
+/// Room for the first read of a file. Some files answer only one read, however small it was, and nothing after that
+/// (kernel/trace/trace_events.c:show_header): it has to be large enough for all of them.
+const FIRST_READ_BYTES: usize = 64 << 10;
+
 /// Reads a control file whole.
 pub(super) fn read(path: &Path) -> Result<String, TracefsError> {
-    let bytes = std::fs::read(path).map_err(|source| failed("read", path, source))?;
+    let mut bytes = Vec::with_capacity(FIRST_READ_BYTES);
+    File::open(path)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|source| failed("read", path, source))?;
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }

@@ -19,6 +19,9 @@ pub struct InstanceOptions {
     pub clock: &'static str,
 }
 
+/// The kernel rounds a buffer up to whole sub-buffers of their data size, and reports the result.
+const ROUNDING_KIB: u64 = 128;
+
 /// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling, filters and buffers are its own.
 #[derive(Clone, Debug)]
 pub struct Instance {
@@ -43,7 +46,7 @@ impl Instance {
         if instance.clock()? != options.clock {
             control_file::write(&instance.root.join("trace_clock"), options.clock)?;
         }
-        if instance.buffer_kib()? != options.buffer_kib {
+        if !(options.buffer_kib..options.buffer_kib + ROUNDING_KIB).contains(&instance.buffer_kib()?) {
             control_file::write(&instance.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
         }
         // Any event wakes the reader, which then sets the pace itself: see `pipeline::reader`.

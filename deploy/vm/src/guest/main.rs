@@ -1,12 +1,13 @@
 //! `kprobed-guest`: PID 1 of the guest, and the agent that it starts.
 //!
-//! As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a child, can wait for its own
+//! It is a relay too, for ports that are open on the guest's loopback only ([`relay`]). As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a child, can wait for its own
 //! children undisturbed. Knows nothing about kprobed: what runs in the guest is the host's business.
 
 mod agent;
 mod background;
 mod console;
 mod power;
+mod relay;
 mod run;
 mod setup;
 
@@ -17,7 +18,12 @@ use nix::sys::wait::wait;
 use nix::unistd::getpid;
 
 fn main() -> ExitCode {
-    let error = if getpid().as_raw() == 1 { init() } else { agent::serve() };
+    let arguments: Vec<String> = std::env::args().collect();
+    let error = match arguments.as_slice() {
+        _ if getpid().as_raw() == 1 => init(),
+        [_, command, from, to] if command == "relay" => relay::serve(from, to),
+        _ => agent::serve(),
+    };
     // When PID 1 returns the kernel panics, which is what the host looks for.
     console::say(&format!("kprobed-guest: failed: {error}"));
     ExitCode::FAILURE

@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context as _, Result};
 use kprobed_vm::cache::Cache;
+use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
 use kprobed_vm::machine::Machine;
+use kprobed_vm::workspace::Programs;
+
+use crate::daemon::DaemonGuest;
 
 /// The kernels to test on.
 pub(crate) struct Kernels {
@@ -24,17 +28,26 @@ impl Kernels {
     /// One fixture per kernel. Nothing is fetched or booted before a trial asks.
     pub(crate) fn fixtures(&self) -> impl Iterator<Item = Arc<Fixture>> {
         self.series.iter().map(|series| {
-            Arc::new(Fixture { series: series.clone(), lab: OnceLock::new(), shared: Mutex::new(None) })
+            Arc::new(Fixture {
+                series: series.clone(),
+                lab: OnceLock::new(),
+                shared: Mutex::new(None),
+                with_daemon: Mutex::new(None),
+            })
         })
     }
 }
 
-/// One kernel, and the machine that its trials share.
+/// One kernel, and the machines that its trials share: one with nothing in it, and one with the daemon.
 pub(crate) struct Fixture {
     series: String,
     lab: OnceLock<Lab>,
     shared: Mutex<Option<Arc<Machine>>>,
+    with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
 }
+
+/// The programs in the guests, built once for all kernels.
+static PROGRAMS: OnceLock<Programs> = OnceLock::new();
 
 impl Fixture {
     pub(crate) fn series(&self) -> &str {
@@ -63,5 +76,36 @@ impl Fixture {
         let machine = Arc::new(self.lab()?.boot(&GuestOptions::new(self.kernel()?))?);
         *shared = Some(Arc::clone(&machine));
         Ok(machine)
+    }
+
+    pub(crate) fn programs(&self) -> Result<&'static Programs> {
+        if let Some(programs) = PROGRAMS.get() {
+            return Ok(programs);
+        }
+        let programs = Programs::build()?;
+        Ok(PROGRAMS.get_or_init(|| programs))
+    }
+
+    /// The shared machine with the daemon in it, without any probe.
+    pub(crate) fn daemon(&self) -> Result<Arc<DaemonGuest>> {
+        let mut shared = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = shared.as_ref().filter(|guest| guest.machine.failure().is_none());
+        let guest = match usable {
+            Some(guest) => Arc::clone(guest),
+            None => Arc::new(self.own_daemon("shared", daemon::DEFAULT_CONFIG)?),
+        };
+        // A trial that failed half-way must not fail the next one.
+        *shared = guest.reset().is_ok().then(|| Arc::clone(&guest));
+        Ok(guest)
+    }
+
+    /// A machine with the daemon in it, on an empty disk, for one trial.
+    pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
+        DaemonGuest::boot(self, &self.disk_name(name), true, config)
+    }
+
+    /// Name of a disk, the same each time.
+    pub(crate) fn disk_name(&self, name: &str) -> String {
+        format!("test-{name}-{}", self.series)
     }
 }

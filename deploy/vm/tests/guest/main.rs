@@ -4,9 +4,15 @@
 //! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
 //! the other, because what they measure is the machine.
 
+mod accounting;
 mod boot;
+mod daemon;
 mod fixture;
 mod machine;
+mod refusals;
+mod seeds;
+mod survival;
+mod values;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,6 +23,17 @@ use libtest_mimic::{Arguments, Trial};
 /// A test: its name, and what it does with the fixture of one kernel.
 type Test = (&'static str, fn(&fixture::Fixture) -> anyhow::Result<()>);
 
+/// All tests, in the order in which they run.
+const TESTS: &[&[Test]] = &[
+    boot::TESTS,
+    machine::TESTS,
+    seeds::TESTS,
+    values::TESTS,
+    refusals::TESTS,
+    survival::TESTS,
+    accounting::TESTS,
+];
+
 fn main() -> ExitCode {
     let kernels = Kernels::from_environment();
     if let Some(outcome) = machine::be_owner(&kernels) {
@@ -26,7 +43,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     for fixture in kernels.fixtures() {
-        for (name, test) in [boot::TESTS, machine::TESTS].concat() {
+        for (name, test) in TESTS.concat() {
             let fixture = Arc::clone(&fixture);
             let name = format!("{}::{name}", fixture.series());
             trials

@@ -1,0 +1,91 @@
+//! `kprobed-workload`: system calls with known arguments, a known number of times.
+//!
+//! Runs in the guest, where it is called `workload`; tests compare what probes record with what it prints.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::{Parser, Subcommand};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::getppid;
+
+/// Makes system calls with known arguments, a known number of times.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Wait for a line on standard input before the first call
+    #[arg(long, global = true)]
+    wait: bool,
+    #[command(subcommand)]
+    call: Call,
+}
+
+#[derive(Debug, Subcommand)]
+enum Call {
+    /// getppid(2)
+    Getppid {
+        /// How often.
+        count: u64,
+    },
+    /// openat(2) relative to the working directory; prints the descriptors, or negative errnos
+    Open {
+        /// What to open.
+        path: PathBuf,
+        /// Flags, as a number.
+        flags: i32,
+        /// Mode, as a number.
+        mode: u32,
+        /// How often.
+        count: u64,
+    },
+    /// Starts /bin/true; prints the process ids
+    Spawn {
+        /// How often.
+        count: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            drop(writeln!(io::stderr(), "workload: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<()> {
+    if arguments.wait {
+        io::stdin().lock().read_line(&mut String::new())?;
+    }
+    let mut stdout = io::stdout().lock();
+    match &arguments.call {
+        Call::Getppid { count } => {
+            for _ in 0..*count {
+                getppid();
+            }
+        }
+        Call::Open { path, flags, mode, count } => {
+            for _ in 0..*count {
+                let opened =
+                    openat(AT_FDCWD, path, OFlag::from_bits_retain(*flags), Mode::from_bits_retain(*mode));
+                let number = match opened.map(File::from) {
+                    Ok(file) => std::os::fd::AsRawFd::as_raw_fd(&file),
+                    Err(errno) => -(errno as i32),
+                };
+                writeln!(stdout, "{number}")?;
+            }
+        }
+        Call::Spawn { count } => {
+            for _ in 0..*count {
+                let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;
+                writeln!(stdout, "{}", child.id())?;
+                child.wait()?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! A million events, and where each of them went.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::event::{LossCause, StreamItem};
+use kprobed_vm::daemon;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_million_events_arrive_through_a_large_buffer", a_million_events_arrive_through_a_large_buffer),
+    (
+        "a_million_events_are_accounted_for_in_a_small_buffer",
+        a_million_events_are_accounted_for_in_a_small_buffer,
+    ),
+    ("a_slow_subscriber_costs_only_itself", a_slow_subscriber_costs_only_itself),
+    ("deleting_a_probe_keeps_the_events_of_others", deleting_a_probe_keeps_the_events_of_others),
+];
+
+const CALLS: u64 = 1_000_000;
+
+/// Four arguments: 52 bytes an event.
+const PROBE: &str = "p:million __x64_sys_getppid regs=%di flags=%flags stack=$stack ip=%ip";
+
+fn config(buffer_kib: u64) -> String {
+    format!("{}\n[tracing]\nbuffer_kib = {buffer_kib}\n", daemon::DEFAULT_CONFIG)
+}
+
+/// What a client received.
+#[derive(Debug, Default)]
+struct Received {
+    delivered: u64,
+    overrun: u64,
+    uncounted: u64,
+    dropped: u64,
+}
+
+/// Makes the calls and reads the stream to the last event.
+fn million(guest: &DaemonGuest) -> Result<Received> {
+    let mut stream = guest.subscribe(Vec::new(), 10 * CALLS)?;
+    let id = guest.started(&mut stream)?;
+    guest.workload(&["getppid", &CALLS.to_string()])?;
+    let ledger = guest.ledger()?;
+    ensure!(ledger.settled, "{ledger:?}");
+    let ours =
+        ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == id).context("no ledger")?;
+    ensure!(ours.read == ours.delivered + ours.queued + ours.dropped + ours.not_selected, "{ours:?}");
+    let expected = ours.delivered + ours.queued;
+    let mut received = Received::default();
+    while received.delivered < expected {
+        match guest.next(&mut stream)? {
+            StreamItem::Batch(batch) => received.delivered += batch.len() as u64,
+            StreamItem::Loss(loss) => match (loss.cause, loss.count) {
+                (LossCause::Overrun, Some(count)) => received.overrun += count,
+                (LossCause::SubscriberQueue, Some(count)) => received.dropped += count,
+                (_, _) => received.uncounted += 1,
+            },
+            StreamItem::Started(_) | StreamItem::Schema(_) => {}
+        }
+    }
+    Ok(received)
+}
+
+fn a_million_events_arrive_through_a_large_buffer(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("million-large", &config(96 << 10))?;
+    guest.add(PROBE)?;
+    let received = million(&guest)?;
+    let ledger = guest.ledger_of("kprobes/million")?;
+    ensure!(ledger.hits == CALLS && ledger.lost == Some(0) && ledger.not_read == 0, "{ledger:?}");
+    ensure!(received.delivered == CALLS && received.overrun == 0 && received.dropped == 0, "{received:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_million_events_are_accounted_for_in_a_small_buffer(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("million-small", &config(64))?;
+    guest.add(PROBE)?;
+    let received = million(&guest)?;
+    let ledger = guest.ledger_of("kprobes/million")?;
+    ensure!(ledger.hits == CALLS, "{ledger:?}");
+    ensure!(received.overrun > 0 && received.uncounted == 0, "{received:?}");
+    // Told in the stream, counted in the ledger, and both close.
+    ensure!(received.delivered + received.overrun == CALLS, "{received:?} {ledger:?}");
+    ensure!(
+        ledger.lost == Some(received.overrun) && ledger.read == received.delivered,
+        "{received:?} {ledger:?}"
+    );
+    ensure!(ledger.held_back == Some(0), "{ledger:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(PROBE)?;
+    // It never reads, and has room for ten thousand events in the daemon; the connection holds some more.
+    let mut slow = guest.subscribe(Vec::new(), 10_000)?;
+    let slow_id = guest.started(&mut slow)?;
+    let mut quick = guest.subscribe(vec!["kprobes/million".to_owned()], 0)?;
+    let quick_id = guest.started(&mut quick)?;
+    let mut other = guest.subscribe(vec!["nothing/*".to_owned()], 0)?;
+    let other_id = guest.started(&mut other)?;
+    let calls = 400_000;
+    guest.workload(&["getppid", &calls.to_string()])?;
+    let mut delivered = 0;
+    while delivered < calls {
+        match guest.next(&mut quick)? {
+            StreamItem::Batch(batch) => delivered += batch.len() as u64,
+            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
+            _ => {}
+        }
+    }
+    let ledger = guest.ledger()?;
+    for (id, name) in [(slow_id, "slow"), (quick_id, "quick"), (other_id, "other")] {
+        let ours = ledger
+            .subscribers
+            .iter()
+            .find(|subscriber| subscriber.subscriber_id == id)
+            .context("no ledger")?;
+        ensure!(ours.read == calls, "{name}: {ours:?}");
+        ensure!(
+            ours.read == ours.delivered + ours.queued + ours.dropped + ours.not_selected,
+            "{name}: {ours:?}"
+        );
+        let plausible = match name {
+            "slow" => ours.dropped > 0 && ours.queued <= 10_000,
+            "quick" => ours.delivered == calls,
+            _ => ours.not_selected == calls,
+        };
+        ensure!(plausible, "{name}: {ours:?}");
+    }
+    // When it reads at last, it is told exactly what it missed.
+    let expected =
+        ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == slow_id).context("gone")?;
+    let (mut seen, mut told) = (0, 0);
+    while seen + told < calls {
+        match guest.next(&mut slow)? {
+            StreamItem::Batch(batch) => seen += batch.len() as u64,
+            StreamItem::Loss(loss) => told += loss.count.context("an uncounted loss")?,
+            _ => {}
+        }
+    }
+    ensure!(told == expected.dropped && seen == calls - told, "{seen} + {told}, {expected:?}");
+    Ok(())
+}
+
+fn deleting_a_probe_keeps_the_events_of_others(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:stays __x64_sys_getppid")?;
+    guest.add("p:goes __x64_sys_getppid")?;
+    let recording = guest.record(|| {
+        guest.workload(&["getppid", "1000"])?;
+        // The kernel empties the buffers now: what they held has to be out by then.
+        guest.delete("goes")?;
+        guest.workload(&["getppid", "500"]).map(drop)
+    })?;
+    ensure!(recording.of("kprobes/stays", "workload").count() == 1500, "{} events", recording.events.len());
+    ensure!(recording.of("kprobes/goes", "workload").count() == 1000, "{} events", recording.events.len());
+    let ledger = guest.ledger_of("kprobes/stays")?;
+    ensure!(
+        ledger.hits == 1500 && ledger.read == 1500 && ledger.not_read == 0 && ledger.loss_is_shared,
+        "{ledger:?}"
+    );
+    Ok(())
+}

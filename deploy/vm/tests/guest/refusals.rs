@@ -1,0 +1,219 @@
+//! What the daemon refuses, that it says what the kernel would say, and that the kernel never hears of it.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{CheckProbeResponse, Verdict};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "bad_definitions_get_the_kernels_message_and_position",
+        bad_definitions_get_the_kernels_message_and_position,
+    ),
+    (
+        "the_middle_of_an_instruction_is_refused_without_a_write",
+        the_middle_of_an_instruction_is_refused_without_a_write,
+    ),
+    (
+        "every_offset_of_a_function_is_judged_as_the_kernel_does",
+        every_offset_of_a_function_is_judged_as_the_kernel_does,
+    ),
+    ("names_that_do_not_exist_are_corrected", names_that_do_not_exist_are_corrected),
+    ("probes_of_others_are_left_alone", probes_of_others_are_left_alone),
+    ("the_host_is_described", the_host_is_described),
+];
+
+/// Definitions that the kernel refuses, a kind each. The group and the event are named, so that none of them meets another.
+const BAD: &[&str] = &[
+    "r1a111:g/e vfs_read",
+    "r100000:g/e vfs_read",
+    "p:g/e non_exist_func",
+    "p:g/e hoge-fuga",
+    "p:/bar vfs_read",
+    "p:foo.1/bar vfs_read",
+    "p: vfs_read",
+    "p:g/bar.1 vfs_read",
+    "p:g/e vfs_read $retval",
+    "p:g/e vfs_read $stack10000",
+    "p:g/e vfs_read $none_var",
+    "p:g/e vfs_read %none_reg",
+    "p:g/e vfs_read @12345678abcde",
+    "p:g/e vfs_read @+10",
+    "p:g/e vfs_read arg1=\\x",
+    "p:g/e vfs_read arg1=\\\"abcd",
+    "p:g/e vfs_read +0@0)",
+    "p:g/e vfs_read +0ab1(@0)",
+    "p:g/e vfs_read +0(+0(@0)",
+    "p:g/e vfs_read +0($comm)",
+    "p:g/e vfs_read &1",
+    "p:g/e vfs_read +0(@11):u8[10",
+    "p:g/e vfs_read +0(@11):u8[10]a",
+    "p:g/e vfs_read +0(@11):u8[10a]",
+    "p:g/e vfs_read +0(@11):u8[256]",
+    "p:g/e vfs_read @11:unknown_type",
+    "p:g/e vfs_read $stack0:string",
+    "p:g/e vfs_read @11:b10@a/16",
+    "p:g/e vfs_read argument_name_that_is_much_too_long_=@11",
+    "p:g/e vfs_read =@11",
+    "p:g/e vfs_read var.1=@11",
+    "p:g/e vfs_read var1=@11 var1=@12",
+    "p:g/e vfs_read arg1=",
+    "p:g/e vfs_read%hoge",
+    "p:g/e vfs_read+3",
+    "r:g/e vfs_read+10",
+];
+
+/// What the kernel itself says to a line: the text of its message, and where its caret points.
+fn kernel_says(guest: &DaemonGuest, line: &str) -> Result<(String, usize)> {
+    guest.machine.put("/tmp/line", 0o600, line.as_bytes())?;
+    guest.shell(&format!("echo > {TRACEFS}/error_log; ! cat /tmp/line >> {TRACEFS}/kprobe_events"))?;
+    let log = guest.tracefs("error_log")?;
+    let mut lines = log.lines();
+    let text = lines.find_map(|line| line.split_once(": error: ")).map(|(_, text)| text.trim().to_owned());
+    let caret = lines
+        .nth(1)
+        .and_then(|caret| caret.find('^'))
+        .and_then(|column| column.checked_sub("  Command: ".len()));
+    guest.shell(&format!("echo > {TRACEFS}/error_log"))?;
+    Ok((text.with_context(|| format!("{line}: {log}"))?, caret.with_context(|| format!("{line}: {log}"))?))
+}
+
+fn bad_definitions_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let mut wrong = Vec::new();
+    for line in BAD {
+        let refusal = guest.refusal(line)?;
+        let log = guest.tracefs("error_log")?;
+        ensure!(!log.contains("trace_kprobe"), "the kernel heard of `{line}`: {log}");
+        let (text, caret) = kernel_says(&guest, line)?;
+        let found = refusal.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
+        let found = found.with_context(|| format!("{line}: no diagnostic in {refusal:?}"))?;
+        let known = kprobed::definition::Code::from_kernel_text(&text);
+        let same_code = known.is_some_and(|code| code.name() == found.code)
+            // The kernel has one message for everything that its core refuses; we say which rule it was.
+            || text == "Failed to register probe event";
+        if !same_code || found.span_start as usize != caret {
+            wrong.push(format!(
+                "`{line}`: kernel `{text}` at {caret}, daemon {} at {}",
+                found.code, found.span_start
+            ));
+        }
+        if found.hint.is_empty() {
+            wrong.push(format!("`{line}`: no hint for {}", found.code));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn check(guest: &DaemonGuest, definition: &str) -> Result<CheckProbeResponse> {
+    Ok(guest.wait_for(guest.client.check_probe(definition))??)
+}
+
+fn the_middle_of_an_instruction_is_refused_without_a_write(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // On a kernel with the function tracer the first instruction is 5 bytes long, behind 4 bytes of ENDBR where there are any.
+    let middle = "p:mid do_sys_openat2+7";
+    let verdict = check(&guest, middle)?;
+    let first_after = verdict.nearest_after.context("nothing behind +7 works")?;
+    ensure!(verdict.verdict() == Verdict::Refused && verdict.reason == "BAD_INSN_BNDRY", "{verdict:?}");
+    ensure!(verdict.errno_name == "EILSEQ" && !verdict.listing.is_empty(), "{verdict:?}");
+    let refusal = guest.refusal(middle)?;
+    ensure!(refusal.reason == "BAD_INSN_BNDRY", "{refusal:?}");
+    // A definition that the kernel had refused would be in its log, and one that it had accepted in its list.
+    ensure!(!guest.tracefs("error_log")?.contains("trace_kprobe"), "{}", guest.tracefs("error_log")?);
+    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    ensure!(guest.probes()?.is_empty());
+    // The offsets that it offers do work.
+    for offset in [verdict.nearest_before, Some(first_after)].into_iter().flatten() {
+        guest.add(&format!("p:offered_{offset} do_sys_openat2+{offset}"))?;
+    }
+    let recording = guest.record(|| guest.workload(&["open", "/etc/passwd", "0", "0", "1"]).map(drop))?;
+    let at = format!("kprobes/offered_{first_after}");
+    ensure!(recording.of(&at, "workload").count() == 1, "{recording:?}");
+    Ok(())
+}
+
+fn every_offset_of_a_function_is_judged_as_the_kernel_does(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for function in ["do_sys_openat2", "kernel_clone", "vfs_read"] {
+        let mut ours = Vec::new();
+        let mut lines = String::new();
+        for offset in 0..=160 {
+            let verdict = check(&guest, &format!("p:g/e {function}+{offset}"))?;
+            ours.push(verdict.verdict() == Verdict::Accepted);
+            lines.push_str(&format!("p:g/e{offset} {function}+{offset}\n"));
+        }
+        guest.machine.put("/tmp/lines", 0o600, lines.as_bytes())?;
+        let script = format!(
+            "while read -r line; do if echo \"$line\" >> {TRACEFS}/kprobe_events; then echo y; else echo n; fi; done < /tmp/lines \
+             2>/dev/null; echo > {TRACEFS}/kprobe_events"
+        );
+        let kernel: Vec<bool> = guest.shell(&script)?.lines().map(|line| line == "y").collect();
+        let differences: Vec<_> =
+            (0..ours.len()).filter(|offset| kernel.get(*offset) != ours.get(*offset)).collect();
+        ensure!(differences.is_empty(), "{function}: the kernel differs at {differences:?}");
+        ensure!(kernel.iter().any(|accepted| *accepted) && kernel.iter().any(|accepted| !*accepted));
+    }
+    Ok(())
+}
+
+fn names_that_do_not_exist_are_corrected(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for (definition, hint) in [("p _do_fork", "`kernel_clone`"), ("p vfs_raed", "`vfs_read`")] {
+        let refusal = guest.refusal(definition)?;
+        let found = refusal.diagnostics.and_then(|found| found.diagnostics.into_iter().next());
+        ensure!(found.as_ref().is_some_and(|found| found.hint.contains(hint)), "{definition}: {found:?}");
+    }
+    Ok(())
+}
+
+fn probes_of_others_are_left_alone(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell(&format!("echo 'p:kprobes/foreign vfs_read' >> {TRACEFS}/kprobe_events"))?;
+    guest
+        .shell(&format!("echo 1 > {TRACEFS}/events/kprobes/foreign/enable; echo 1 > {TRACEFS}/tracing_on"))?;
+    let foreign = || -> Result<Vec<String>> {
+        let host = guest.wait_for(guest.client.host())??;
+        Ok(host.foreign_probes.into_iter().map(|probe| probe.name).collect())
+    };
+    ensure!(foreign()? == ["kprobes/foreign"], "{:?}", foreign()?);
+    ensure!(guest.refusal("p:foreign vfs_write")?.reason == "FOREIGN_EVENT_EXISTS");
+    guest.add("p:ours vfs_write")?;
+    guest.workload(&["open", "/etc/passwd", "0", "0", "1"])?;
+    let before = guest.shell(&format!("grep -c foreign: {TRACEFS}/trace"))?;
+    guest.delete("ours")?;
+    let refused = guest.delete("kprobes/foreign").err().context("it was deleted")?;
+    ensure!(refused.to_string().contains("kprobes/foreign"), "{refused}");
+    ensure!(guest.tracefs("kprobe_events")?.lines().count() == 1, "{}", guest.tracefs("kprobe_events")?);
+    ensure!(guest.tracefs("events/kprobes/foreign/enable")?.trim() == "1");
+    // What it had recorded is still there.
+    let after = guest.shell(&format!("echo 0 > {TRACEFS}/tracing_on; grep -c foreign: {TRACEFS}/trace"))?;
+    ensure!(after.trim().parse::<u64>()? >= before.trim().parse::<u64>()?, "{before} became {after}");
+    guest
+        .shell(&format!("echo 0 > {TRACEFS}/events/kprobes/foreign/enable; echo 1 > {TRACEFS}/tracing_on"))?;
+    Ok(())
+}
+
+fn the_host_is_described(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let host = guest.wait_for(guest.client.host())??;
+    ensure!(host.kernel_release == fixture.kernel()?.release && host.tracefs == TRACEFS, "{host:?}");
+    ensure!(host.trace_clock == "boot" && host.sub_buffer_bytes == 4096 && host.cpus == 1, "{host:?}");
+    let failed = |host: &kprobed_client::api::GetHostResponse| -> Vec<String> {
+        let failed = host.checks.iter().filter(|check| check.status != 1);
+        failed.map(|check| check.id.clone()).collect()
+    };
+    ensure!(failed(&host).is_empty(), "{host:?}");
+    // What is wrong is found, with the way to mend it, and a probe that would never fire is refused.
+    guest.shell("echo 0 > /proc/sys/kernel/ftrace_enabled")?;
+    let broken = guest.wait_for(guest.client.host())??;
+    let refusal = guest.refusal("p:silent vfs_read");
+    guest.shell("echo 1 > /proc/sys/kernel/ftrace_enabled")?;
+    ensure!(failed(&broken) == ["ftrace_enabled"], "{broken:?}");
+    ensure!(broken.checks.iter().any(|check| check.fix.contains("sysctl")), "{broken:?}");
+    ensure!(refusal?.reason == "FTRACE_DISABLED");
+    Ok(())
+}

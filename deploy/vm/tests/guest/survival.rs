@@ -1,0 +1,195 @@
+//! What a client saw acknowledged survives: the daemon's death, the machine's, and a clean stop that leaves nothing behind.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ProbeState};
+use kprobed_vm::daemon;
+use kprobed_vm::protocol::Status;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("probes_survive_the_death_of_the_daemon", probes_survive_the_death_of_the_daemon),
+    ("probes_survive_a_power_cut", probes_survive_a_power_cut),
+    ("a_clean_stop_leaves_tracefs_as_it_was", a_clean_stop_leaves_tracefs_as_it_was),
+    ("a_kept_probe_goes_on_recording", a_kept_probe_goes_on_recording),
+    ("requests_are_safe_to_repeat", requests_are_safe_to_repeat),
+    ("a_probe_that_can_not_come_back_says_why", a_probe_that_can_not_come_back_says_why),
+];
+
+const SIGKILL: i32 = 9;
+
+/// Two probes, one of them filtered, and one that is off.
+fn add_three(guest: &DaemonGuest) -> Result<()> {
+    guest.add("p:opens do_sys_openat2 filename=+0(%si):string mode=+8(%dx):u64")?;
+    guest.wait_for(guest.client.set_filter("opens", "mode == 256"))??;
+    guest.add("r3:returns do_sys_openat2 ret=$retval:s32")?;
+    guest.add("p:off vfs_write")?;
+    guest.wait_for(guest.client.set_enabled("off", false))??;
+    Ok(())
+}
+
+/// The three are there as they were, and record.
+fn expect_three(guest: &DaemonGuest) -> Result<()> {
+    let probes = guest.probes()?;
+    let states: Vec<_> =
+        probes.iter().map(|probe| (probe.name.as_str(), probe.state(), probe.filter.as_str())).collect();
+    let expected = [
+        ("kprobes/off", ProbeState::Disabled, ""),
+        ("kprobes/opens", ProbeState::Armed, "mode == 256"),
+        ("kprobes/returns", ProbeState::Armed, ""),
+    ];
+    ensure!(states == expected, "{states:?}\n{}", guest.log());
+    ensure!(guest.tracefs("kprobe_events")?.lines().count() == 3, "{}", guest.tracefs("kprobe_events")?);
+    let recording = guest.record(|| {
+        guest.workload(&["open", "/tmp/survived", "65", "256", "2"])?;
+        guest.workload(&["open", "/tmp/filtered", "65", "384", "2"]).map(drop)
+    })?;
+    let names: Vec<_> =
+        recording.of("kprobes/opens", "workload").map(|event| event.field("filename")).collect();
+    ensure!(names == ["\"/tmp/survived\"", "\"/tmp/survived\""], "{recording:?}");
+    ensure!(recording.of("kprobes/returns", "workload").count() >= 4, "{recording:?}");
+    Ok(())
+}
+
+fn kill(guest: &DaemonGuest) -> Result<()> {
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    Ok(())
+}
+
+fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("killed", daemon::DEFAULT_CONFIG)?;
+    add_three(&guest)?;
+    kill(&guest)?;
+    // Hits while nobody reads are not forgotten by the kernel, and must not confuse the ledger.
+    guest.workload(&["open", "/tmp/unwatched", "65", "256", "5"])?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect_three(&guest)?;
+    let ledger = guest.ledger_of("kprobes/returns")?;
+    ensure!(ledger.not_read == 0, "{ledger:?}");
+    // A request that was under way when the daemon died was never acknowledged: it leaves nothing.
+    guest.delete("returns")?;
+    kill(&guest)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(guest.probes()?.len() == 2 && guest.tracefs("kprobe_events")?.lines().count() == 2);
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("power-cut", daemon::DEFAULT_CONFIG)?;
+    add_three(&guest)?;
+    // Nothing is flushed and nobody says goodbye: what was acknowledged has to be on the disk.
+    guest.machine.power_cut();
+    let guest = DaemonGuest::boot(fixture, &fixture.disk_name("power-cut"), false, daemon::DEFAULT_CONFIG)?;
+    expect_three(&guest)?;
+    let request = kprobed_client::api::ListHitProfileSamplesRequest::default();
+    guest.wait_for(guest.client.hit_profile_samples(request))??;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// All that tracefs shows of probes and instances.
+fn footprint(guest: &DaemonGuest) -> Result<String> {
+    guest.shell(
+        "cd /sys/kernel/tracing && cat kprobe_events && ls instances events && cat tracing_on && cat set_event && ls events/kprobes \
+         2>/dev/null || true",
+    )
+}
+
+fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("clean-stop", daemon::DEFAULT_CONFIG)?;
+    let stop = |guest: &DaemonGuest| -> Result<()> {
+        let status = daemon::stop(&guest.machine)?;
+        ensure!(status.success(), "{status:?}\n{}", guest.log());
+        Ok(())
+    };
+    stop(&guest)?;
+    // The daemon has taken its mounts with it.
+    guest.shell("mount -t tracefs nodev /sys/kernel/tracing; mount -t debugfs nodev /sys/kernel/debug")?;
+    let before = footprint(&guest)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    add_three(&guest)?;
+    guest.workload(&["open", "/etc/passwd", "0", "0", "10"])?;
+    ensure!(footprint(&guest)? != before);
+    stop(&guest)?;
+    let after = footprint(&guest)?;
+    ensure!(after == before, "before:\n{before}\nafter:\n{after}");
+    ensure!(guest.shell("cat /sys/kernel/debug/kprobes/list")?.is_empty());
+    // And all of it is back with the next start.
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect_three(&guest)?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
+    let config = format!("{}\n[tracing]\non_exit = \"keep\"\n", daemon::DEFAULT_CONFIG);
+    let mut guest = fixture.own_daemon("kept", &config)?;
+    add_three(&guest)?;
+    let status = daemon::stop(&guest.machine)?;
+    ensure!(status.success(), "{status:?}");
+    ensure!(guest.tracefs("instances/kprobed/events/kprobes/returns/enable")?.trim() == "1");
+    guest.workload(&["open", "/tmp/kept", "65", "256", "3"])?;
+    let trace = guest.tracefs("instances/kprobed/trace")?;
+    ensure!(trace.matches("opens: ").count() >= 3, "{trace}");
+    guest.restart(&config)?;
+    expect_three(&guest)?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let create = CreateProbeRequest {
+        definition: "p:once vfs_read".to_owned(),
+        request_id: "create-once".to_owned(),
+        ..Default::default()
+    };
+    let first = guest.wait_for(guest.client.create_probe(create.clone()))??;
+    let second = guest.wait_for(guest.client.create_probe(create.clone()))??;
+    ensure!(first.uid == second.uid && guest.probes()?.len() == 1);
+    let other = CreateProbeRequest { definition: "p:other vfs_read".to_owned(), ..create };
+    let refused = guest.wait_for(guest.client.create_probe(other))?;
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "REQUEST_ID_REUSED")),
+        "{refused:?}"
+    );
+    let delete = |etag: &str| DeleteProbeRequest {
+        name: "kprobes/once".to_owned(),
+        etag: etag.to_owned(),
+        request_id: "delete-once".to_owned(),
+        ..Default::default()
+    };
+    let stale = guest.wait_for(guest.client.delete_probe(delete("0-0")))?;
+    ensure!(
+        stale.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "ETAG_MISMATCH")),
+        "{stale:?}"
+    );
+    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
+    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
+    let dry = CreateProbeRequest {
+        definition: "p:dry vfs_read".to_owned(),
+        validate_only: true,
+        ..Default::default()
+    };
+    ensure!(guest.wait_for(guest.client.create_probe(dry))??.name == "kprobes/dry");
+    ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.is_empty());
+    Ok(())
+}
+
+fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("taken", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:mine vfs_read")?;
+    ensure!(daemon::stop(&guest.machine)?.success());
+    guest.shell("mount -t tracefs nodev /sys/kernel/tracing; echo 'p:kprobes/mine vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    let probe = guest.wait_for(guest.client.get_probe("mine"))??;
+    ensure!(probe.state() == ProbeState::Failed && probe.state_reason.contains("somebody else"), "{probe:?}");
+    ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
+    // It can still be deleted, and that touches nothing of the other one.
+    guest.delete("mine")?;
+    ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
+    guest.machine.power_off().map_err(Into::into)
+}

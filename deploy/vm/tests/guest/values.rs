@@ -1,0 +1,191 @@
+//! Every type that the kernel's probe language has, with values that are known; and faults, which are never values.
+
+use anyhow::{Result, ensure};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, Event};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("every_type_has_its_value", every_type_has_its_value),
+    ("kernel_memory_is_read_by_symbol", kernel_memory_is_read_by_symbol),
+    ("a_fault_is_never_a_value", a_fault_is_never_a_value),
+    ("strings_end_where_they_end", strings_end_where_they_end),
+    ("stack_registers_and_immediates", stack_registers_and_immediates),
+    ("names_and_members_from_btf", names_and_members_from_btf),
+    ("event_times_are_wall_clock_times", event_times_are_wall_clock_times),
+];
+
+/// What the workload opens: its bytes are the memory that typed arguments look at.
+const PATH: &str = "/tmp/ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// The one event that opening [`PATH`] causes on the only probe.
+fn opened(guest: &DaemonGuest) -> Result<Event> {
+    let recording = guest.record(|| guest.workload(&["open", PATH, "0", "0", "1"]).map(drop))?;
+    let mut events = recording.events.iter().filter(|event| event.field("path") == format!("{PATH:?}"));
+    let event = events.next().cloned();
+    event.ok_or_else(|| anyhow::anyhow!("no event: {recording:?}\n{}", guest.log()))
+}
+
+/// Adds a probe on `do_sys_openat2` with these arguments, and compares what it records.
+fn compare(guest: &DaemonGuest, arguments: &[(&str, &str)]) -> Result<()> {
+    let fetches: Vec<_> =
+        arguments.iter().enumerate().map(|(i, (fetch, _))| format!("a{i}={fetch}")).collect();
+    guest.add(&format!("p:typed do_sys_openat2 path=+0(%si):string {}", fetches.join(" ")))?;
+    let event = opened(guest)?;
+    for (index, (fetch, expected)) in arguments.iter().enumerate() {
+        let value = event.field(&format!("a{index}"));
+        ensure!(value == *expected, "{fetch} is {value}, not {expected}");
+    }
+    guest.delete("typed").map(drop)
+}
+
+fn every_type_has_its_value(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // "ABCDEFGH" at +5: 0x4847464544434241.
+    compare(
+        &guest,
+        &[
+            ("+5(%si):u8", "65"),
+            ("+5(%si):u16", "16961"),
+            ("+5(%si):u32", "1145258561"),
+            ("+5(%si):u64", "5208208757389214273"),
+            ("+5(%si):s8", "65"),
+            ("+5(%si):s16", "16961"),
+            ("+5(%si):s32", "1145258561"),
+            ("+5(%si):s64", "5208208757389214273"),
+            ("+5(%si):x8", "0x41"),
+            ("+5(%si):x16", "0x4241"),
+            ("+5(%si):x32", "0x44434241"),
+            ("+5(%si):x64", "0x4847464544434241"),
+            ("+5(%si)", "0x4847464544434241"),
+        ],
+    )?;
+    compare(
+        &guest,
+        &[
+            ("+u5(%si):x32", "0x44434241"),
+            ("+u0(%si):ustring", "\"/tmp/ABCDEFGHIJKLMNOPQRSTUVWXYZ\""),
+            ("+5(%si):string", "\"ABCDEFGHIJKLMNOPQRSTUVWXYZ\""),
+            ("+5(%si):u8[4]", "{65,66,67,68}"),
+            ("+5(%si):x16[2]", "{0x4241,0x4443}"),
+            ("+5(%si):x64[2]", "{0x4847464544434241,0x504f4e4d4c4b4a49}"),
+            ("+5(%si):s32[3]", "{1145258561,1212630597,1280002633}"),
+            // Bits 4 to 7 of 0x41, and bits 4 to 11 of 0x4241.
+            ("+5(%si):b4@4/8", "4"),
+            ("+5(%si):b8@4/16", "36"),
+            ("$comm", "\"workload\""),
+        ],
+    )?;
+    let features = guest.wait_for(guest.client.host())??.features;
+    let has = |id: &str| features.iter().any(|feature| feature.id == id && feature.available);
+    if has("char") {
+        compare(&guest, &[("+5(%si):char", "'A'"), ("+5(%si):char[3]", "{'A','B','C'}")])?;
+    }
+    Ok(())
+}
+
+fn kernel_memory_is_read_by_symbol(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // The banner is a format on some kernels and a text on others; `/proc/version` begins with the same words on all.
+    guest.add("p:banner do_sys_openat2 path=+0(%si):string banner=@linux_banner:string symbol=%ip:symbol")?;
+    let event = opened(&guest)?;
+    let version = guest.shell("cat /proc/version")?;
+    let expected = format!("\"{}\\n\"", version.trim_end());
+    ensure!(event.field("banner") == expected, "{} is not {expected}", event.field("banner"));
+    ensure!(event.field("symbol").starts_with("do_sys_openat2+0x"), "{event:?}");
+    Ok(())
+}
+
+fn a_fault_is_never_a_value(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // Stale bytes in the ring would show up as values: fill it with some first.
+    guest.add("p:filler do_sys_openat2 a=+0(%si):x64[8] b=+0(%si):x64[8] c=+0(%si):string")?;
+    guest.workload(&["open", PATH, "0", "0", "500"])?;
+    guest.wait_for(guest.client.set_enabled("filler", false))??;
+
+    let unreadable = "\\0xdead000000000000";
+    let definition = format!(
+        "p:faulty do_sys_openat2 path=+0(%si):string good=+5(%si):x32 bad8=+0({unreadable}):u8 bad32=+8({unreadable}):s32 \
+         bad64=+0(\\0x10):x64 array=+0({unreadable}):x64[4] bits=+0({unreadable}):b4@4/16 user=+u0({unreadable}):x16 \
+         text=+0({unreadable}):string deep=+0(+0({unreadable})):string deeper=+0(+0({unreadable})):u32 zero=+0(%dx):x64 last=%di:s32"
+    );
+    let probe = guest.add(&definition)?;
+    let schema = probe.schema.ok_or_else(|| anyhow::anyhow!("no schema"))?;
+    ensure!(schema.fields.iter().all(|field| field.fault_detected), "{schema:?}");
+    let event = opened(&guest)?;
+    for name in ["bad8", "bad32", "bad64", "bits", "user", "text", "deep", "deeper"] {
+        ensure!(event.field(name) == "(fault)", "{name}: {event:?}");
+    }
+    ensure!(event.field("array") == "{(fault),(fault),(fault),(fault)}", "{event:?}");
+    ensure!(event.field("good") == "0x44434241", "{event:?}");
+    ensure!(event.field("zero") == "0x8000", "O_LARGEFILE, and readable: {event:?}");
+    ensure!(event.field("last") == "-100", "{event:?}");
+    Ok(())
+}
+
+fn strings_end_where_they_end(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let features = guest.wait_for(guest.client.host())??.features;
+    ensure!(features.iter().any(|feature| feature.id == "symstr" && feature.available), "{features:?}");
+    // A symstr never says where it ends, and an intermediate fault leaves the next string's bytes behind.
+    let definition = "p:strings do_sys_openat2 path=+0(%si):string sym=%ip:symstr gone=+0(+0(\\0x10)):string after=\\\"tail\" \
+                      list=+0(\\0x10):string[2] end=\\\"end\"";
+    guest.add(definition)?;
+    let event = opened(&guest)?;
+    ensure!(event.field("sym").starts_with("\"do_sys_openat2+0x"), "{event:?}");
+    ensure!(!event.field("sym").contains("tail"), "{event:?}");
+    ensure!(event.field("gone") == "(fault)", "{event:?}");
+    ensure!(event.field("after") == "\"tail\"", "{event:?}");
+    ensure!(event.field("list") == "{(fault),(fault)}", "{event:?}");
+    ensure!(event.field("end") == "\"end\"", "{event:?}");
+    Ok(())
+}
+
+fn stack_registers_and_immediates(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let definition = "p:places do_sys_openat2 path=+0(%si):string top=$stack word=$stack0 same=+0(%sp) number=\\-5:s64 text=\\\"abc\" \
+                      first=$arg1:s32 second=$arg2 si=%si";
+    guest.add(definition)?;
+    let event = opened(&guest)?;
+    ensure!(event.field("word") == event.field("same") && event.field("word") != "0x0", "{event:?}");
+    ensure!(event.field("top").starts_with("0xff"), "{event:?}");
+    ensure!(event.field("number") == "-5" && event.field("text") == "\"abc\"", "{event:?}");
+    ensure!(event.field("first") == "-100" && event.field("second") == event.field("si"), "{event:?}");
+    Ok(())
+}
+
+fn names_and_members_from_btf(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let features = guest.wait_for(guest.client.host())??.features;
+    if !features.iter().any(|feature| feature.id == "btf_members" && feature.available) {
+        let error = guest.refusal("p:named do_sys_openat2 dfd how->flags")?;
+        ensure!(error.diagnostics.is_some(), "{error:?}");
+        return Ok(());
+    }
+    let probe =
+        guest.add("p:named do_sys_openat2 path=+0(%si):string dfd flags=how->flags mode=how->mode:x16")?;
+    let event = opened(&guest)?;
+    ensure!(event.field("dfd") == "-100" && event.field("mode") == "0x0", "{event:?}");
+    ensure!(event.field("flags") == "32768", "O_LARGEFILE, by BTF an unsigned integer: {event:?}");
+    ensure!(probe.schema.is_some_and(|schema| schema.fields.iter().all(|field| field.fault_detected)));
+    guest.add("p:all do_sys_openat2 $arg*")?;
+    let recording = guest.record(|| guest.workload(&["open", PATH, "0", "0", "1"]).map(drop))?;
+    ensure!(
+        recording.of("kprobes/all", "workload").any(|event| event.field("dfd") == "-100"),
+        "{recording:?}"
+    );
+    Ok(())
+}
+
+fn event_times_are_wall_clock_times(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:timed do_sys_openat2 path=+0(%si):string")?;
+    let seconds = || -> Result<u64> { Ok(guest.shell("date +%s")?.trim().parse()?) };
+    let before = seconds()?;
+    let event = opened(&guest)?;
+    let after = seconds()? + 1;
+    let time = event.wall_ns / 1_000_000_000;
+    ensure!((before..=after).contains(&time), "{time} is not within {before}..={after}");
+    Ok(())
+}
