@@ -24,14 +24,14 @@ use libtest_mimic::{Arguments, Trial};
 type Test = (&'static str, fn(&fixture::Fixture) -> anyhow::Result<()>);
 
 /// All tests, in the order in which they run.
-const TESTS: &[&[Test]] = &[
-    boot::TESTS,
-    machine::TESTS,
-    seeds::TESTS,
-    values::TESTS,
-    refusals::TESTS,
-    survival::TESTS,
-    accounting::TESTS,
+const TESTS: &[(&str, &[Test])] = &[
+    ("boot", boot::TESTS),
+    ("machine", machine::TESTS),
+    ("seeds", seeds::TESTS),
+    ("values", values::TESTS),
+    ("refusals", refusals::TESTS),
+    ("survival", survival::TESTS),
+    ("accounting", accounting::TESTS),
 ];
 
 fn main() -> ExitCode {
@@ -43,9 +43,11 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     for fixture in kernels.fixtures() {
-        for (name, test) in TESTS.concat() {
+        for (theme, name, test) in
+            TESTS.iter().flat_map(|(theme, tests)| tests.iter().map(move |(n, t)| (theme, n, *t)))
+        {
             let fixture = Arc::clone(&fixture);
-            let name = format!("{}::{name}", fixture.series());
+            let name = format!("{}::{theme}::{name}", fixture.series());
             trials
                 .push(Trial::test(name, move || test(&fixture).map_err(|error| format!("{error:?}").into())));
         }

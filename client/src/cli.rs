@@ -1,0 +1,167 @@
+//! The arguments of `kprobectl`.
+//!
+//! Owns the grammar of the command line and its help. It decides nothing: each command reads its own arguments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kprobed_client::Target;
+
+use crate::command::{
+    add, check, completions, delete, doctor, filter, get, ledger, list, observe, profile, switch, version,
+};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  success
+  1  the request was refused, the probe was not found, or a check failed
+  2  wrong usage of this command
+  3  the daemon can not be reached
+  4  interrupted, or the connection was lost, before all was done
+
+Examples:
+  kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'
+  kprobectl add 'p:open do_sys_openat2 filename=+0($arg2):string'
+  kprobectl observe kprobes/open -n 10
+  kprobectl delete kprobes/open";
+
+/// Define kernel probes, and follow what they record.
+#[derive(Debug, Parser)]
+#[command(name = "kprobectl", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command has.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET", default_value_t)]
+    pub(crate) server: Target,
+    /// Certificate of the authority that vouches for the daemon, in PEM (for https)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate of this client, in PEM (for https)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of this client, in PEM (for https)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Name in the daemon's certificate, if it is not the host of the target
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
+    /// How to print
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+    /// When to use colours; the variable NO_COLOR switches them off too
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+    /// How long the daemon may take to answer
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns for people
+    Table,
+    /// More columns for people
+    Wide,
+    /// JSON; one object per line when following
+    Json,
+    /// YAML; one document per object when following
+    Yaml,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Define a probe and let it record
+    Add(add::Arguments),
+    /// Ask whether the running kernel would accept a probe
+    Check(check::Arguments),
+    /// List probes
+    List(list::Arguments),
+    /// Show everything about a probe
+    Get(get::Arguments),
+    /// Let probes record
+    Enable(switch::EnableArguments),
+    /// Stop probes from recording, and keep them
+    Disable(switch::DisableArguments),
+    /// Show, set or clear the kernel filter of a probe
+    Filter(filter::Arguments),
+    /// Remove probes
+    Delete(delete::Arguments),
+    /// Follow events
+    Observe(observe::Arguments),
+    /// Show how often probes were hit and missed
+    Profile(profile::Arguments),
+    /// Show where every event went
+    Ledger(ledger::Arguments),
+    /// Examine the host, and say what is missing
+    Doctor(doctor::Arguments),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+    /// Print the versions of this command and of the daemon
+    Version(version::Arguments),
+}
+
+/// Reads a duration such as `500ms`, `10s` or `1h 30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    // A bare number of days has no fixed length in general; here it is 24 hours.
+    let span: jiff::Span = text
+        .parse()
+        .map_err(|_not_a_span| format!("`{text}` is no duration: write `500ms`, `10s` or `1h 30m`"))?;
+    span.to_duration(jiff::SpanRelativeTo::days_are_24_hours())
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .ok_or_else(|| format!("`{text}` has no fixed length: use days and less, and no minus"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = format!("kprobectl {}", command.get_name());
+            assert!(help.contains("Examples:") && help.contains(&example), "`{example}` has none");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
+        assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
+        assert!(duration("-1s").is_err());
+        assert!(duration("1y").is_err());
+        assert!(duration("ten").is_err());
+    }
+}

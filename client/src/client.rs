@@ -1,0 +1,239 @@
+//! One method for each call of the API.
+//!
+//! Owns the deadline of requests and the walk through pages. It keeps no state but the channel: clones are cheap and share it.
+
+use std::time::Duration;
+
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::api::event_service_client::EventServiceClient;
+use crate::api::host_service_client::HostServiceClient;
+use crate::api::probe_service_client::ProbeServiceClient;
+use crate::api::{
+    ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest,
+    DeleteProbeRequest, GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest,
+    GetLedgerResponse, GetProbeRequest, HitProfile, ListHitProfileSamplesRequest,
+    ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse, Probe, StreamEventRowsRequest,
+    StreamEventsRequest, UpdateProbeRequest,
+};
+use crate::connect::{ConnectOptions, connect};
+use crate::error::Error;
+use crate::event::EventStream;
+use crate::streams::EventRowStream;
+use crate::target::Target;
+
+/// The largest message that is accepted: far above what the daemon puts into one.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// A connection to the daemon.
+///
+/// It reconnects by itself: after a restart of the daemon the next request opens a new connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    channel: Channel,
+    request_timeout: Duration,
+}
+
+impl Client {
+    /// Connects to the daemon.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] when the daemon can not be reached.
+    pub async fn connect(target: Target, options: ConnectOptions) -> Result<Self, Error> {
+        let channel = connect(&target, &options).await?;
+        Ok(Self { channel, request_timeout: options.request_timeout })
+    }
+
+    /// Defines a probe.
+    pub async fn create_probe(&self, request: CreateProbeRequest) -> Result<Probe, Error> {
+        let response = self.call(request, async |request| self.probes().create_probe(request).await).await?;
+        response.probe.ok_or(Error::Incomplete("probe"))
+    }
+
+    /// Reads one probe by its name.
+    pub async fn get_probe(&self, name: &str) -> Result<Probe, Error> {
+        let request = GetProbeRequest { name: name.to_owned() };
+        let response = self.call(request, async |request| self.probes().get_probe(request).await).await?;
+        response.probe.ok_or(Error::Incomplete("probe"))
+    }
+
+    /// Lists all probes whose names match a glob, page by page. An empty glob matches all.
+    pub async fn list_probes(&self, name_glob: &str) -> Result<Vec<Probe>, Error> {
+        let mut request =
+            ListProbesRequest { name_glob: name_glob.to_owned(), page_size: 1000, ..Default::default() };
+        let mut probes = Vec::new();
+        loop {
+            let page = self.list_probes_page(request.clone()).await?;
+            probes.extend(page.probes);
+            if page.next_page_token.is_empty() {
+                return Ok(probes);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Lists one page of probes.
+    pub async fn list_probes_page(&self, request: ListProbesRequest) -> Result<ListProbesResponse, Error> {
+        self.call(request, async |request| self.probes().list_probes(request).await).await
+    }
+
+    /// Enables, disables or filters a probe.
+    pub async fn update_probe(&self, request: UpdateProbeRequest) -> Result<Probe, Error> {
+        let response = self.call(request, async |request| self.probes().update_probe(request).await).await?;
+        response.probe.ok_or(Error::Incomplete("probe"))
+    }
+
+    /// Switches recording on or off.
+    pub async fn set_enabled(&self, name: &str, enabled: bool) -> Result<Probe, Error> {
+        self.update_probe(UpdateProbeRequest {
+            name: name.to_owned(),
+            enabled: Some(enabled),
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Replaces the kernel filter. An empty one removes it.
+    pub async fn set_filter(&self, name: &str, filter: &str) -> Result<Probe, Error> {
+        let request = UpdateProbeRequest {
+            name: name.to_owned(),
+            filter: Some(filter.to_owned()),
+            ..Default::default()
+        };
+        self.update_probe(request).await
+    }
+
+    /// Removes a probe. Returns its last hit counts, if the kernel had it.
+    pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {
+        let response = self.call(request, async |request| self.probes().delete_probe(request).await).await?;
+        Ok(response.profile)
+    }
+
+    /// Does what one line of the `kprobe_events` language asks for.
+    pub async fn apply_line(&self, request: ApplyLineRequest) -> Result<ApplyLineResponse, Error> {
+        self.call(request, async |request| self.probes().apply_line(request).await).await
+    }
+
+    /// Asks whether the running kernel would accept a probe. Changes nothing.
+    pub async fn check_probe(&self, definition: &str) -> Result<CheckProbeResponse, Error> {
+        let request = CheckProbeRequest { definition: definition.to_owned() };
+        self.call(request, async |request| self.probes().check_probe(request).await).await
+    }
+
+    /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
+    pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
+        let request = GetHitProfilesRequest { name_glob: name_glob.to_owned() };
+        let response =
+            self.call(request, async |request| self.probes().get_hit_profiles(request).await).await?;
+        Ok(response.profiles)
+    }
+
+    /// Reads all hit counts of the past that a request selects, page by page, oldest first. Page size and token of the
+    /// request are not used.
+    pub async fn hit_profile_samples(
+        &self,
+        mut request: ListHitProfileSamplesRequest,
+    ) -> Result<Vec<HitProfile>, Error> {
+        request.page_size = 10_000;
+        request.page_token.clear();
+        let mut samples = Vec::new();
+        loop {
+            let page = self.hit_profile_samples_page(request.clone()).await?;
+            samples.extend(page.samples);
+            if page.next_page_token.is_empty() {
+                return Ok(samples);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Reads one page of hit counts of the past.
+    pub async fn hit_profile_samples_page(
+        &self,
+        request: ListHitProfileSamplesRequest,
+    ) -> Result<ListHitProfileSamplesResponse, Error> {
+        self.call(request, async |request| self.probes().list_hit_profile_samples(request).await).await
+    }
+
+    /// Describes the host.
+    pub async fn host(&self) -> Result<GetHostResponse, Error> {
+        let service = || HostServiceClient::new(self.channel.clone());
+        self.call(GetHostRequest {}, async |request| service().get_host(request).await).await
+    }
+
+    /// Reads the account of where every event went.
+    pub async fn ledger(&self) -> Result<GetLedgerResponse, Error> {
+        self.call(GetLedgerRequest {}, async |request| self.events().get_ledger(request).await).await
+    }
+
+    /// Follows the events of all probes whose names match one of the globs. No glob: all probes, those of the future
+    /// included. `queue_events`: how many events may wait in the daemon for this client; 0 is the daemon's default.
+    pub async fn stream_events(&self, probes: Vec<String>, queue_events: u64) -> Result<EventStream, Error> {
+        let request = StreamEventsRequest { probes, queue_events };
+        let streaming =
+            self.begin(request, async |request| self.events().stream_events(request).await).await?;
+        Ok(EventStream::new(streaming))
+    }
+
+    /// Follows events in the row form of the API, which costs several times as much as [`Client::stream_events`] and says
+    /// nothing that its rows do not say.
+    pub async fn stream_event_rows(
+        &self,
+        probes: Vec<String>,
+        queue_events: u64,
+    ) -> Result<EventRowStream, Error> {
+        let request = StreamEventRowsRequest { probes, queue_events };
+        let streaming =
+            self.begin(request, async |request| self.events().stream_event_rows(request).await).await?;
+        Ok(EventRowStream::new(streaming))
+    }
+
+    fn probes(&self) -> ProbeServiceClient<Channel> {
+        ProbeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn events(&self) -> EventServiceClient<Channel> {
+        EventServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Sends a request that has one answer. The daemon learns of the deadline too, and need not work for nobody.
+    async fn call<Q, A>(
+        &self,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.request_timeout);
+        match self.within_timeout(send(request)).await {
+            // Both sides watch the deadline, and the other one may be the first to notice.
+            Err(Error::Rpc(error)) if matches!(error.code, Code::Cancelled | Code::DeadlineExceeded) => {
+                Err(Error::Timeout(self.request_timeout))
+            }
+            Err(Error::Disconnected(status)) if status.code() == Code::Cancelled => {
+                Err(Error::Timeout(self.request_timeout))
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a request that is answered by a stream: only its beginning has a deadline.
+    async fn begin<Q, A>(
+        &self,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
+        self.within_timeout(send(Request::new(message))).await
+    }
+
+    async fn within_timeout<A>(
+        &self,
+        answer: impl Future<Output = Result<Response<A>, Status>>,
+    ) -> Result<A, Error> {
+        match tokio::time::timeout(self.request_timeout, answer).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(status.into()),
+            Err(_elapsed) => Err(Error::Timeout(self.request_timeout)),
+        }
+    }
+}

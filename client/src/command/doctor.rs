@@ -1,0 +1,33 @@
+//! `kprobectl doctor`: the host, and what is missing on it.
+
+use clap::Args;
+use kprobed_client::api::CheckStatus;
+
+use super::connection::connect;
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Exits with 1 when a check failed.
+
+Examples:
+  kprobectl doctor
+  kprobectl doctor -o json";
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(
+    global: &Global,
+    _arguments: Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let host = client.host().await?;
+    output.host(&host)?;
+    let failed = host.checks.iter().any(|check| check.status() == CheckStatus::Failed);
+    Ok(if failed { Exit::Refused } else { Exit::Success })
+}

@@ -1,0 +1,146 @@
+//! How a command ends.
+//!
+//! Owns the exit codes, which are promised in `kprobectl --help`.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use kprobed_client::Error;
+use thiserror::Error;
+use tonic::Code;
+
+use crate::output::Output;
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    /// All was done.
+    Success = 0,
+    /// Refused, not found, or a check failed.
+    Refused = 1,
+    /// Wrong usage; clap uses the same number.
+    Usage = 2,
+    /// The daemon can not be reached.
+    Unreachable = 3,
+    /// Interrupted or disconnected before all was done.
+    Interrupted = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// The daemon said no, or nothing.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// What was asked for makes no sense.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+    /// Nothing to do it to.
+    #[error("no probe matches `{0}`")]
+    NoMatch(String),
+    /// A file that was named can not be read.
+    #[error("can not read `{path}`: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Standard input can not be read.
+    #[error("can not read standard input: {0}")]
+    Input(#[source] io::Error),
+    /// Standard output can not be written.
+    #[error("can not write: {0}")]
+    Output(#[from] io::Error),
+    /// Signals can not be listened to.
+    #[error("can not listen to signals: {0}")]
+    Signals(#[source] io::Error),
+    /// The daemon stopped, most likely.
+    #[error("the daemon ended the stream")]
+    StreamEnded,
+    /// A stream broke off.
+    #[error(transparent)]
+    InStream(Error),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// Wrong usage that clap can not see.
+    pub(crate) fn usage(message: String, hint: Option<String>) -> Self {
+        Self::Usage { message, hint }
+    }
+
+    /// The same failure, after a stream had begun.
+    pub(crate) fn in_stream(self) -> Self {
+        match self {
+            Self::Client(error) => Self::InStream(error),
+            other => other,
+        }
+    }
+
+    /// Whether whoever read our output went away.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Client(Error::Connect { .. } | Error::Timeout(_)) => Exit::Unreachable,
+            Self::Client(Error::Rpc(error)) if error.code == Code::Unavailable => Exit::Unreachable,
+            Self::InStream(Error::Malformed(_)) => Exit::Refused,
+            Self::Client(Error::Disconnected(_))
+            | Self::InStream(_)
+            | Self::StreamEnded
+            | Self::Interrupted => Exit::Interrupted,
+            Self::Usage { .. } => Exit::Usage,
+            // Whoever closed the pipe has seen all that he wanted to see.
+            Self::Output(_) if self.is_broken_pipe() => Exit::Success,
+            Self::Client(_)
+            | Self::NoMatch(_)
+            | Self::File { .. }
+            | Self::Input(_)
+            | Self::Output(_)
+            | Self::Signals(_) => Exit::Refused,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Usage { hint, .. } => hint.iter().cloned().collect(),
+            Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
+            Self::Interrupted => vec!["a change that was asked for may have been made".to_owned()],
+            Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
+                vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
+            }
+            Self::Client(error) | Self::InStream(error) => error.hints(),
+            Self::File { .. } | Self::Input(_) | Self::Output(_) | Self::Signals(_) => Vec::new(),
+        }
+    }
+
+    /// Prints the failure and gives its exit code.
+    pub(crate) fn report(&self, output: &mut Output) -> Exit {
+        let exit = self.exit();
+        match self {
+            _ if exit == Exit::Success => {}
+            Self::Client(Error::Rpc(error)) | Self::InStream(Error::Rpc(error)) => {
+                output.refusal(error, &self.hints());
+            }
+            _ => output.error(&self.to_string(), &self.hints()),
+        }
+        exit
+    }
+}

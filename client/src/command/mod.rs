@@ -1,0 +1,65 @@
+//! What each command does.
+//!
+//! Owns the way from arguments to calls and back to an exit code, one file for each command. It never prints by itself: that is
+//! for `output`.
+
+pub(crate) mod add;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod delete;
+pub(crate) mod doctor;
+pub(crate) mod filter;
+pub(crate) mod get;
+pub(crate) mod ledger;
+pub(crate) mod list;
+pub(crate) mod observe;
+pub(crate) mod profile;
+pub(crate) mod switch;
+pub(crate) mod version;
+
+mod connection;
+mod definition;
+mod failure;
+mod glob;
+
+pub(crate) use failure::{Exit, Failure};
+
+use crate::cli::{Cli, Command};
+use crate::output::Output;
+
+/// Runs a command and prints what went wrong, if anything.
+pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
+    let result = match cli.command {
+        // Ends its stream in order when it is interrupted, and so waits for signals itself.
+        Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
+        command => tokio::select! {
+            result = dispatch(command, &cli.global, output) => result,
+            _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+        },
+    };
+    let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
+    result.unwrap_or_else(|failure| failure.report(output))
+}
+
+async fn dispatch(
+    command: Command,
+    global: &crate::cli::Global,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match command {
+        Command::Add(arguments) => add::run(global, arguments, output).await,
+        Command::Check(arguments) => check::run(global, arguments, output).await,
+        Command::List(arguments) => list::run(global, arguments, output).await,
+        Command::Get(arguments) => get::run(global, arguments, output).await,
+        Command::Enable(arguments) => switch::enable(global, arguments, output).await,
+        Command::Disable(arguments) => switch::disable(global, arguments, output).await,
+        Command::Filter(arguments) => filter::run(global, arguments, output).await,
+        Command::Delete(arguments) => delete::run(global, arguments, output).await,
+        Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Profile(arguments) => profile::run(global, arguments, output).await,
+        Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
+        Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
+        Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Version(arguments) => version::run(global, arguments, output).await,
+    }
+}

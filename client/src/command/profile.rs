@@ -1,0 +1,67 @@
+//! `kprobectl profile`: hits and misses, now and in the past.
+
+use clap::Args;
+use jiff::Timestamp;
+use kprobed_client::api::ListHitProfileSamplesRequest;
+
+use super::connection::connect;
+use super::{Exit, Failure, glob};
+use crate::cli::{Global, duration};
+use crate::output::{Output, to_proto_time};
+
+const AFTER_HELP: &str = "\
+Examples:
+  kprobectl profile
+  kprobectl profile 'kprobes/*' -o json
+  kprobectl profile kprobes/open --history --since 10m
+  kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z";
+
+/// Arguments of `profile`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Only probes whose names match (`*`, `?`)
+    glob: Option<String>,
+    /// Show the samples of the past
+    #[arg(long)]
+    history: bool,
+    /// Only samples since then: a time (RFC 3339) or how long ago (`10m`); means --history
+    #[arg(long, value_name = "TIME", value_parser = point_in_time)]
+    since: Option<Timestamp>,
+    /// Only samples before then: a time (RFC 3339) or how long ago (`10m`); means --history
+    #[arg(long, value_name = "TIME", value_parser = point_in_time)]
+    until: Option<Timestamp>,
+}
+
+fn point_in_time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago = duration(text).map_err(|_neither| {
+        format!("`{text}` is neither a time such as `2026-01-31T12:00:00Z` nor how long ago, such as `10m`")
+    })?;
+    Timestamp::now().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let pattern = glob::of_names(&arguments.glob.unwrap_or_default());
+    if !arguments.history && arguments.since.is_none() && arguments.until.is_none() {
+        output.profiles(&client.hit_profiles(&pattern).await?)?;
+        return Ok(Exit::Success);
+    }
+    // The API selects samples by one exact name only.
+    let is_glob = pattern.contains(['*', '?']);
+    let request = ListHitProfileSamplesRequest {
+        probe: if is_glob { String::new() } else { pattern.clone() },
+        start_time: arguments.since.map(to_proto_time),
+        end_time: arguments.until.map(to_proto_time),
+        ..Default::default()
+    };
+    let mut samples = client.hit_profile_samples(request).await?;
+    if is_glob {
+        samples.retain(|sample| glob::matches(pattern.as_bytes(), sample.probe.as_bytes()));
+    }
+    output.profile_samples(&samples)?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,296 @@
+//! What can go wrong between a program and the daemon.
+//!
+//! Owns the errors of the library and how a status is read; what to do about an error is data ([`Error::hints`]), beside
+//! the text. It never renders anything.
+
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+
+use prost::Message as _;
+use thiserror::Error;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+use crate::api::Diagnostics;
+use crate::event::MalformedError;
+use crate::target::{DEFAULT_SOCKET, Target};
+
+const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
+const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
+const DIAGNOSTICS: &str = "type.googleapis.com/kprobed.v1.Diagnostics";
+
+/// Any failure of the library.
+#[derive(Debug, Error)]
+#[expect(clippy::error_impl_error, reason = "users write `kprobed_client::Error`")]
+#[non_exhaustive]
+pub enum Error {
+    /// The daemon can not be reached.
+    #[error("can not connect to `{target}`: {kind}")]
+    Connect {
+        /// Where it was looked for.
+        target: Target,
+        /// What happened.
+        #[source]
+        kind: ConnectError,
+    },
+    /// The daemon refused a request, or failed at it.
+    #[error(transparent)]
+    Rpc(Box<RpcError>),
+    /// No answer in time. The request may have been carried out.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The connection ended before the answer did. The request may have been carried out.
+    #[error("the connection to the daemon was lost: {}", .0.message())]
+    Disconnected(#[source] Box<Status>),
+    /// The daemon sent events that make no sense.
+    #[error("the daemon sent a malformed message: {0}")]
+    Malformed(#[from] MalformedError),
+    /// The daemon left out a message that the API promises.
+    #[error("the daemon's answer lacks `{0}`")]
+    Incomplete(&'static str),
+}
+
+/// Why the daemon can not be reached.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The system refused.
+    #[error("{message}")]
+    Io {
+        /// Which kind of refusal.
+        kind: io::ErrorKind,
+        /// The system's text.
+        message: String,
+        /// The whole chain.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// Not connected in time.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    /// TLS without anything to trust.
+    #[error("no certificate authority was given to check the daemon's certificate against")]
+    NoCa,
+    /// TLS or HTTP/2 failed.
+    #[error("{}", deepest(.0))]
+    Transport(#[source] tonic::transport::Error),
+}
+
+/// The text of the innermost cause: the layers above say no more than `transport error`.
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+/// A request that the daemon refused or failed at.
+#[derive(Clone, Debug, Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// The status code.
+    pub code: Code,
+    /// What happened, for people.
+    pub message: String,
+    /// What happened, for programs: the reason of `google.rpc.ErrorInfo`, in upper snake case. Empty: the daemon gave none.
+    pub reason: String,
+    /// Further facts about the reason, sorted by key.
+    pub metadata: Vec<(String, String)>,
+    /// The offending fields of the request.
+    pub fields: Vec<FieldViolation>,
+    /// The offending spans of a definition or filter, and what to write instead.
+    pub diagnostics: Option<Diagnostics>,
+}
+
+/// A field of a request that can not be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldViolation {
+    /// Name of the field in the API.
+    pub field: String,
+    /// What is wrong with it.
+    pub description: String,
+}
+
+impl Error {
+    /// What a person can do about it, most promising first.
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Connect { target, kind } => kind.hints(target),
+            Self::Rpc(error) if error.code == Code::Unavailable => {
+                vec!["the daemon is starting or stopping: try again".to_owned()]
+            }
+            Self::Rpc(error) if error.code == Code::Unimplemented => {
+                vec!["the daemon is older than this client: `kprobectl version` shows both".to_owned()]
+            }
+            Self::Timeout(_) | Self::Disconnected(_) => {
+                vec!["a change that was asked for may have been made: look before asking again".to_owned()]
+            }
+            Self::Malformed(_) | Self::Incomplete(_) => {
+                vec!["client and daemon may not fit together: `kprobectl version` shows both".to_owned()]
+            }
+            Self::Rpc(_) => Vec::new(),
+        }
+    }
+
+    /// The daemon's refusal, if that is what this is.
+    pub fn rpc(&self) -> Option<&RpcError> {
+        match self {
+            Self::Rpc(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl ConnectError {
+    fn hints(&self, target: &Target) -> Vec<String> {
+        let kind = match self {
+            Self::Io { kind, .. } => Some(*kind),
+            Self::NoCa => return vec!["give the authority's certificate with `--ca FILE`".to_owned()],
+            Self::Timeout(_) | Self::Transport(_) => None,
+        };
+        match (target, kind) {
+            (Target::Unix(path), Some(io::ErrorKind::NotFound)) => {
+                let mut hints = vec!["is the daemon running? `systemctl status kprobed`".to_owned()];
+                if path.as_os_str() != DEFAULT_SOCKET {
+                    hints.push(format!("the default socket is `{DEFAULT_SOCKET}`"));
+                }
+                hints
+            }
+            (Target::Unix(_), Some(io::ErrorKind::PermissionDenied)) => vec![
+                "the socket belongs to the group `kprobed`: `sudo usermod -aG kprobed $USER`, then log in again"
+                    .to_owned(),
+            ],
+            (_, Some(io::ErrorKind::ConnectionRefused)) => {
+                vec!["nothing listens there: is the daemon running? `systemctl status kprobed`".to_owned()]
+            }
+            (Target::Tcp(_), _) => vec!["does that port speak plain TCP? With TLS the address is `https://…`".to_owned()],
+            (Target::Tls(_), None) => {
+                vec!["check `--ca`, `--cert`, `--key`, and `--domain` if the certificate has another name".to_owned()]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        // A status that came over the wire has no cause; one that the transport made up has.
+        if status.source().is_some() {
+            return Self::Disconnected(Box::new(status));
+        }
+        Self::Rpc(Box::new(RpcError::from_status(&status)))
+    }
+}
+
+impl RpcError {
+    /// Reads a status and its details. Details that can not be read are left out: the code and the message still count.
+    fn from_status(status: &Status) -> Self {
+        let mut error = Self {
+            code: status.code(),
+            message: message_of(status),
+            reason: String::new(),
+            metadata: Vec::new(),
+            fields: Vec::new(),
+            diagnostics: None,
+        };
+        let details = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
+        for any in details {
+            match any.type_url.as_str() {
+                ERROR_INFO => {
+                    if let Ok(info) = pb::ErrorInfo::decode(any.value.as_slice()) {
+                        error.reason = info.reason;
+                        error.metadata = info.metadata.into_iter().collect();
+                        error.metadata.sort();
+                    }
+                }
+                BAD_REQUEST => {
+                    if let Ok(bad) = pb::BadRequest::decode(any.value.as_slice()) {
+                        error.fields.extend(bad.field_violations.into_iter().map(|violation| {
+                            FieldViolation { field: violation.field, description: violation.description }
+                        }));
+                    }
+                }
+                DIAGNOSTICS => error.diagnostics = Diagnostics::decode(any.value.as_slice()).ok(),
+                _ => {}
+            }
+        }
+        error
+    }
+}
+
+/// The message, or what is known when there is none: proxies and crashed servers send bare codes.
+fn message_of(status: &Status) -> String {
+    if !status.message().is_empty() {
+        return status.message().to_owned();
+    }
+    let http = |metadata: &MetadataMap| {
+        metadata.get("server").and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    match http(status.metadata()) {
+        Some(server) => format!("{} (answered by `{server}`)", status.code()),
+        None => status.code().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Diagnostic, Severity};
+
+    fn any(type_url: &str, message: &impl prost::Message) -> prost_types::Any {
+        prost_types::Any { type_url: type_url.to_owned(), value: message.encode_to_vec() }
+    }
+
+    #[test]
+    fn details_are_read() {
+        let diagnostics = Diagnostics {
+            text: "p foo+3".to_owned(),
+            diagnostics: vec![Diagnostic {
+                severity: Severity::Error.into(),
+                code: "BAD_INSN_BNDRY".to_owned(),
+                ..Diagnostic::default()
+            }],
+        };
+        let info = pb::ErrorInfo {
+            reason: "BAD_INSN_BNDRY".to_owned(),
+            domain: "kprobed".to_owned(),
+            metadata: [("errno".to_owned(), "EILSEQ".to_owned())].into(),
+        };
+        let bad = pb::BadRequest {
+            field_violations: vec![pb::bad_request::FieldViolation {
+                field: "definition".to_owned(),
+                description: "refused".to_owned(),
+                ..Default::default()
+            }],
+        };
+        let details = pb::Status {
+            code: 3,
+            message: "refused".to_owned(),
+            details: vec![
+                any("type.googleapis.com/unknown.Message", &info),
+                any(ERROR_INFO, &info),
+                any(BAD_REQUEST, &bad),
+                any(DIAGNOSTICS, &diagnostics),
+            ],
+        };
+        let status = Status::with_details(Code::InvalidArgument, "refused", details.encode_to_vec().into());
+        let error = Error::from(status);
+        let rpc = error.rpc().unwrap();
+        assert_eq!(rpc.code, Code::InvalidArgument);
+        assert_eq!(rpc.reason, "BAD_INSN_BNDRY");
+        assert_eq!(rpc.metadata, [("errno".to_owned(), "EILSEQ".to_owned())]);
+        assert_eq!(rpc.fields[0].field, "definition");
+        assert_eq!(rpc.diagnostics.as_ref(), Some(&diagnostics));
+    }
+
+    #[test]
+    fn details_that_are_garbage_leave_code_and_message() {
+        let status = Status::with_details(Code::NotFound, "no such probe", vec![0xff; 40].into());
+        let error = Error::from(status);
+        assert_eq!(error.to_string(), "no such probe");
+        assert_eq!(error.rpc().unwrap().reason, "");
+    }
+}

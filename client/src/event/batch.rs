@@ -1,0 +1,113 @@
+//! Events of one CPU, as they came in one message.
+//!
+//! Owns the names that belong to a batch, sorted for look-up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::MalformedError;
+use super::group::Group;
+use super::row::Rows;
+use super::schema::Schema;
+use super::value::Address;
+use crate::api;
+
+/// Events of one CPU.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    cpu: u32,
+    sequence: u64,
+    groups: Vec<Group>,
+    /// Sorted by thread id.
+    tasks: Vec<api::Task>,
+    /// Sorted by address.
+    symbols: Vec<api::Symbol>,
+    wall_offset_ns: i64,
+}
+
+impl Batch {
+    /// Checks a batch against the schemas that were sent before it.
+    pub(super) fn new(
+        batch: api::EventBatch,
+        schemas: &HashMap<u32, Arc<Schema>>,
+        wall_offset_ns: i64,
+    ) -> Result<Self, MalformedError> {
+        let mut groups = Vec::with_capacity(batch.groups.len());
+        for group in batch.groups {
+            let schema =
+                schemas.get(&group.schema_id).ok_or(MalformedError::UnknownSchema(group.schema_id))?;
+            groups.push(Group::new(Arc::clone(schema), group)?);
+        }
+        let (mut tasks, mut symbols) = (batch.tasks, batch.symbols);
+        tasks.sort_by_key(|task| task.tid);
+        symbols.sort_by_key(|symbol| symbol.address);
+        Ok(Self { cpu: batch.cpu, sequence: batch.sequence, groups, tasks, symbols, wall_offset_ns })
+    }
+
+    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and tests.
+    ///
+    /// # Errors
+    /// [`MalformedError`] as for a stream.
+    pub fn from_parts(
+        schemas: Vec<api::EventSchema>,
+        batch: api::EventBatch,
+    ) -> Result<Self, MalformedError> {
+        let mut known = HashMap::with_capacity(schemas.len());
+        for schema in schemas {
+            let schema = Schema::try_from(schema)?;
+            known.insert(schema.id(), Arc::new(schema));
+        }
+        let wall_offset_ns = batch.clock.as_ref().map_or(0, |clock| clock.wall_offset_ns);
+        Self::new(batch, &known, wall_offset_ns)
+    }
+
+    /// The CPU.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Number of the batch in its stream, from 0.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The events by probe.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(Group::rows).sum()
+    }
+
+    /// Whether there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All events in the order of time.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows::new(self)
+    }
+
+    /// Wall clock minus trace clock, in nanoseconds.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.wall_offset_ns
+    }
+
+    /// Name of a task that occurs here, where it is known.
+    pub fn comm(&self, tid: i32) -> Option<&[u8]> {
+        let index = self.tasks.binary_search_by_key(&tid, |task| task.tid).ok()?;
+        self.tasks.get(index).map(|task| task.comm.as_slice())
+    }
+
+    /// A kernel address that occurs here, with its name where it is known.
+    pub fn symbol(&self, address: u64) -> Address<'_> {
+        Address::find(address, &self.symbols)
+    }
+
+    pub(super) fn symbols(&self) -> &[api::Symbol] {
+        &self.symbols
+    }
+}

@@ -1,0 +1,188 @@
+//! One field of many events.
+//!
+//! Owns the reading of packed values. Lengths and offsets are checked when a column is made; after that an index below
+//! the number of values always finds one.
+
+use bytes::Bytes;
+
+use super::malformed::ColumnFault;
+use super::schema::{Field, FieldKind, Width};
+use super::value::{List, Value};
+use crate::api;
+
+/// The checked bytes of a column.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    cells: Cells,
+    /// One bit for each value; empty when nothing faulted.
+    faults: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Cells {
+    Numbers(Bytes),
+    Strings { offsets: Bytes, data: Bytes },
+}
+
+impl Column {
+    /// Checks a column against its field and the number of events.
+    pub(super) fn new(field: &Field, rows: usize, column: api::Column) -> Result<Self, ColumnFault> {
+        let values = rows.checked_mul(field.values_per_row()).ok_or(ColumnFault::TooMany)?;
+        if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
+            return Err(ColumnFault::FaultsLength(column.faults.len()));
+        }
+        let cells = if let Some(width) = field.kind.width() {
+            let wanted = values.checked_mul(width.bytes()).ok_or(ColumnFault::TooMany)?;
+            if column.values.len() != wanted {
+                return Err(ColumnFault::ValuesLength(column.values.len()));
+            }
+            Cells::Numbers(column.values)
+        } else {
+            check_offsets(values, &column.offsets, column.data.len())?;
+            Cells::Strings { offsets: column.offsets, data: column.data }
+        };
+        Ok(Self { cells, faults: column.faults })
+    }
+
+    fn is_fault(&self, index: usize) -> bool {
+        self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+    }
+
+    /// The bits of value `index`, zero-extended. 0 for a string and behind the end.
+    fn bits(&self, width: Width, index: usize) -> u64 {
+        let Cells::Numbers(bytes) = &self.cells else { return 0 };
+        match width {
+            Width::W1 => u64::from(bytes.get(index).copied().unwrap_or(0)),
+            Width::W2 => u64::from(u16::from_le_bytes(array_at(bytes, index))),
+            Width::W4 => u64::from(u32_at(bytes, index)),
+            Width::W8 => u64_at(bytes, index),
+        }
+    }
+
+    /// The bytes of string `index`. Empty for a number and behind the end.
+    fn string(&self, index: usize) -> &[u8] {
+        let Cells::Strings { offsets, data } = &self.cells else { return &[] };
+        let range = u32_at(offsets, index) as usize..u32_at(offsets, index + 1) as usize;
+        data.get(range).unwrap_or(&[])
+    }
+
+    fn value(&self, kind: FieldKind, index: usize) -> Value<'_> {
+        if self.is_fault(index) {
+            return Value::Fault;
+        }
+        match kind {
+            FieldKind::Unsigned(width, base) => Value::Unsigned { value: self.bits(width, index), base },
+            FieldKind::Signed(width, base) => {
+                Value::Signed { value: sign_extend(self.bits(width, index), width), base }
+            }
+            FieldKind::Char => Value::Char(self.bits(Width::W1, index).to_le_bytes()[0]),
+            FieldKind::Symbol => Value::symbol(self.bits(Width::W8, index), None),
+            FieldKind::String => Value::Bytes(self.string(index)),
+        }
+    }
+}
+
+fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(), ColumnFault> {
+    let wanted = values.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or(ColumnFault::TooMany)?;
+    if offsets.len() != wanted {
+        return Err(ColumnFault::OffsetsLength(offsets.len()));
+    }
+    let mut last = 0;
+    for index in 0..=values {
+        let offset = u32_at(offsets, index);
+        if offset < last {
+            return Err(ColumnFault::OffsetsOrder(data_bytes));
+        }
+        last = offset;
+    }
+    if last as usize > data_bytes { Err(ColumnFault::OffsetsOrder(data_bytes)) } else { Ok(()) }
+}
+
+fn sign_extend(bits: u64, width: Width) -> i64 {
+    let unused = 64 - 8 * width.bytes();
+    ((bits << unused) as i64) >> unused
+}
+
+/// Element `index` of packed elements of `N` bytes; zeros where there is none.
+fn array_at<const N: usize>(bytes: &[u8], index: usize) -> [u8; N] {
+    let start = index.saturating_mul(N);
+    bytes.get(start..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
+}
+
+/// Little-endian element `index` of packed 32-bit elements; 0 where there is none.
+pub(super) fn u32_at(bytes: &[u8], index: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, index))
+}
+
+/// Little-endian element `index` of packed 64-bit elements; 0 where there is none.
+pub(super) fn u64_at(bytes: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, index))
+}
+
+/// The values of one field in all events of a group, without a copy.
+///
+/// Values are counted through: event I of an array field of length L has the values `I * L .. (I + 1) * L`. An index behind the
+/// end gives 0, an empty text, or a value of that kind.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnView<'a> {
+    field: &'a Field,
+    column: &'a Column,
+    rows: usize,
+}
+
+impl<'a> ColumnView<'a> {
+    pub(super) fn new(field: &'a Field, column: &'a Column, rows: usize) -> Self {
+        Self { field, column, rows }
+    }
+
+    /// What the values are.
+    pub fn field(&self) -> &'a Field {
+        self.field
+    }
+
+    /// Number of events.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of values: more than events for an array.
+    pub fn values(&self) -> usize {
+        self.rows * self.field.values_per_row()
+    }
+
+    /// Whether the memory of a value could not be read.
+    pub fn is_fault(&self, index: usize) -> bool {
+        self.column.is_fault(index)
+    }
+
+    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and faults.
+    pub fn unsigned(&self, index: usize) -> u64 {
+        self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
+    }
+
+    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and faults.
+    pub fn signed(&self, index: usize) -> i64 {
+        self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))
+    }
+
+    /// A value as bytes. Empty for scalars and faults.
+    pub fn bytes(&self, index: usize) -> &'a [u8] {
+        self.column.string(index)
+    }
+
+    /// A value with its meaning; symbols without their names, which are known to the batch only.
+    pub fn value(&self, index: usize) -> Value<'a> {
+        self.column.value(self.field.kind, index)
+    }
+
+    /// What an event has in this field: one value, or the list of an array.
+    pub(super) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+        match self.field.array_length {
+            0 => self.value(row).with_symbols(symbols),
+            length => {
+                let length = length as usize;
+                Value::List(List::new(*self, row * length..(row + 1) * length, symbols))
+            }
+        }
+    }
+}

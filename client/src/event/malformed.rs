@@ -1,0 +1,82 @@
+//! What can be wrong with a message of an event stream.
+
+use thiserror::Error;
+
+/// A message that contradicts the API or its schema.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MalformedError {
+    /// A stream message without content.
+    #[error("stream message without content")]
+    Empty,
+    /// A field of a schema has a type that is unknown, or a width that its type can not have.
+    #[error("field `{field}` of `{probe}` has type {kind} with a width of {width} bytes")]
+    BadField {
+        /// The probe.
+        probe: String,
+        /// The field.
+        field: String,
+        /// Number of the type.
+        kind: i32,
+        /// Width in bytes.
+        width: u32,
+    },
+    /// A batch refers to a schema that was not sent before.
+    #[error("batch refers to schema {0}, which was not sent before")]
+    UnknownSchema(u32),
+    /// A group has another number of columns than its schema has fields.
+    #[error("`{probe}` has {fields} fields, and its batch has {columns} columns")]
+    ColumnCount {
+        /// The probe.
+        probe: String,
+        /// Fields in the schema.
+        fields: usize,
+        /// Columns in the batch.
+        columns: usize,
+    },
+    /// One of the columns that all events have is not as long as the number of rows says.
+    #[error("`{column}` of `{probe}` has {bytes} bytes for {rows} rows")]
+    CommonColumn {
+        /// The probe.
+        probe: String,
+        /// Name in the API.
+        column: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+        /// Number of rows.
+        rows: usize,
+    },
+    /// The column of a field is not what its schema says.
+    #[error("field `{field}` of `{probe}` with {rows} rows: {fault}")]
+    Column {
+        /// The probe.
+        probe: String,
+        /// The field.
+        field: String,
+        /// Number of rows.
+        rows: usize,
+        /// What is wrong.
+        fault: ColumnFault,
+    },
+}
+
+/// What is wrong with one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ColumnFault {
+    /// More values than memory can hold.
+    #[error("too many values")]
+    TooMany,
+    /// Not as many bytes as the number of values asks for.
+    #[error("{0} bytes of values")]
+    ValuesLength(usize),
+    /// Not as many offsets as there are strings and one.
+    #[error("{0} bytes of offsets")]
+    OffsetsLength(usize),
+    /// An offset that is smaller than the one before, or lies behind the data.
+    #[error("offsets that do not lie in order within {0} bytes of data")]
+    OffsetsOrder(usize),
+    /// A fault bitmap that does not have one bit for each value.
+    #[error("{0} bytes of fault bits")]
+    FaultsLength(usize),
+}

@@ -1,0 +1,41 @@
+//! Typed async client for kprobed.
+//!
+//! Owns the way from a program to the daemon: where it is ([`Target`]), the connection ([`Client`]), what failed ([`Error`]),
+//! and events as rows ([`event`]). It never decides anything that the daemon decides, and it never prints.
+//!
+//! ```no_run
+//! use kprobed_client::event::StreamItem;
+//! use kprobed_client::{Client, ConnectOptions, Target};
+//!
+//! # async fn example() -> Result<(), kprobed_client::Error> {
+//! let client = Client::connect(Target::default(), ConnectOptions::default()).await?;
+//! let mut events = client.stream_events(vec!["kprobes/*".to_owned()], 0).await?;
+//! while let Some(item) = events.next().await? {
+//!     if let StreamItem::Batch(batch) = item {
+//!         for row in batch.rows() {
+//!             for (name, value) in row.fields() {
+//!                 println!("{} {name}={value}", row.probe());
+//!             }
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod client;
+mod connect;
+mod error;
+pub mod event;
+mod streams;
+mod target;
+
+pub use client::Client;
+pub use connect::{ConnectOptions, Identity, TlsOptions};
+pub use error::{ConnectError, Error, FieldViolation, RpcError};
+pub use streams::EventRowStream;
+pub use target::{DEFAULT_SOCKET, Target, TargetError};
+
+/// The messages of the API, as generated from its protos.
+pub use kprobed_proto::v1 as api;

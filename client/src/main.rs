@@ -1,0 +1,39 @@
+//! `kprobectl`: the command line of kprobed.
+//!
+//! Owns the start and the end of the process: arguments in, exit code out. What a command does is in `command`, and everything
+//! that is printed is printed by `output`.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod command;
+mod output;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::cli::Cli;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut output = Output::new(cli.global.output, cli.global.color);
+    match start(cli, &mut output) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            output.error(&format!("{error:#}"), &[]);
+            command::Exit::Refused.into()
+        }
+    }
+}
+
+/// One worker receives and unpacks events while this thread formats them.
+fn start(cli: Cli, output: &mut Output) -> anyhow::Result<command::Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("can not start the runtime")?;
+    Ok(runtime.block_on(command::run(cli, output)))
+}

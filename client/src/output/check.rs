@@ -1,0 +1,239 @@
+//! The verdict on a definition.
+
+use std::fmt::Write as _;
+use std::io;
+
+use kprobed_client::api::{CheckProbeResponse, Instruction, Verdict};
+use serde::Serialize;
+
+use super::Output;
+use super::data::hex;
+use super::diagnostic::{self, DiagnosticView};
+use super::style::{Style, Tone};
+
+/// A verdict, for programs.
+#[derive(Serialize)]
+struct CheckView<'a> {
+    verdict: &'static str,
+    errno: Option<&'a str>,
+    reason: Option<&'a str>,
+    name: &'a str,
+    location: &'a str,
+    definition: &'a str,
+    kernel_definition: &'a str,
+    diagnostics: Vec<DiagnosticView<'a>>,
+    listing: Vec<InstructionView<'a>>,
+    nearest_before: Option<u32>,
+    nearest_after: Option<u32>,
+}
+
+/// One instruction, for programs.
+#[derive(Serialize)]
+struct InstructionView<'a> {
+    offset: u32,
+    code: String,
+    text: &'a str,
+    probeable: bool,
+    refusal: &'a str,
+}
+
+fn verdict(answer: &CheckProbeResponse) -> &'static str {
+    match answer.verdict() {
+        Verdict::Accepted => "accepted",
+        Verdict::Refused => "refused",
+        Verdict::Unspecified => "unknown",
+    }
+}
+
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+impl Output {
+    /// Prints a verdict with all that led to it.
+    pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
+        let view = CheckView {
+            verdict: verdict(answer),
+            errno: known(&answer.errno_name),
+            reason: known(&answer.reason),
+            name: &answer.name,
+            location: &answer.location,
+            definition,
+            kernel_definition: &answer.kernel_definition,
+            diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
+            listing: answer
+                .listing
+                .iter()
+                .map(|instruction| InstructionView {
+                    offset: instruction.offset,
+                    code: hex(&instruction.code, ""),
+                    text: &instruction.text,
+                    probeable: instruction.probeable,
+                    refusal: &instruction.refusal,
+                })
+                .collect(),
+            nearest_before: answer.nearest_before,
+            nearest_after: answer.nearest_after,
+        };
+        if self.structured(&view)? {
+            return Ok(());
+        }
+        let text = render(definition, answer, self.style);
+        self.raw(text.as_bytes())
+    }
+}
+
+fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String {
+    let mut text = head(answer, style);
+    text.push_str(&diagnostic::render(definition, &answer.diagnostics, style));
+    if !answer.listing.is_empty() {
+        text.push('\n');
+        push_listing(&mut text, answer, style);
+    }
+    text
+}
+
+fn head(answer: &CheckProbeResponse, style: Style) -> String {
+    let tone = if answer.verdict() == Verdict::Accepted { Tone::Good } else { Tone::Bad };
+    let mut head = style.paint(tone, verdict(answer));
+    for part in [&answer.reason, &answer.errno_name, &answer.name] {
+        if !part.is_empty() {
+            head.push(' ');
+            head.push_str(part);
+        }
+    }
+    if !answer.location.is_empty() {
+        write!(head, " at {}", answer.location).ok();
+    }
+    head + "\n"
+}
+
+/// The instructions, with `>` at the one that was asked for, or around the byte that was, and `*` at the nearest that work.
+fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
+    let asked = asked_offset(&answer.location);
+    let offset_width = answer.listing.iter().map(|one| one.offset.to_string().len()).max().unwrap_or(0);
+    let code_width = answer.listing.iter().map(|one| one.code.len() * 3).max().unwrap_or(0);
+    let text_width = answer.listing.iter().map(|one| one.text.chars().count()).max().unwrap_or(0);
+    let nearest = [answer.nearest_before, answer.nearest_after];
+    for instruction in &answer.listing {
+        let is_asked = asked.is_some_and(|offset| contains(instruction, offset));
+        let works = answer.verdict() != Verdict::Accepted && nearest.contains(&Some(instruction.offset));
+        let (marker, tone) = match (is_asked, works) {
+            (true, _) => ('>', if instruction.probeable { Tone::Strong } else { Tone::Bad }),
+            (false, true) => ('*', Tone::Good),
+            (false, false) if instruction.probeable => (' ', Tone::Plain),
+            (false, false) => (' ', Tone::Faint),
+        };
+        let offset = format!("+{}", instruction.offset);
+        let code = hex(&instruction.code, " ");
+        let mut line = format!(
+            "{marker} {offset:>0$}  {code:<code_width$} {1:<text_width$}",
+            offset_width + 1,
+            instruction.text
+        );
+        let remark = remark(instruction, asked.filter(|_| is_asked), works);
+        if !remark.is_empty() {
+            write!(line, "  {remark}").ok();
+        }
+        text.push_str(&style.paint(tone, line.trim_end()));
+        text.push('\n');
+    }
+}
+
+fn remark(instruction: &Instruction, asked: Option<u32>, works: bool) -> String {
+    match asked {
+        Some(offset) if offset != instruction.offset => format!("+{offset} is inside of this instruction"),
+        _ if works => format!("+{} works", instruction.offset),
+        _ => instruction.refusal.clone(),
+    }
+}
+
+fn contains(instruction: &Instruction, offset: u32) -> bool {
+    offset
+        .checked_sub(instruction.offset)
+        .is_some_and(|inside| inside == 0 || (inside as usize) < instruction.code.len())
+}
+
+/// The offset in `FUNCTION+0xOFFSET`.
+fn asked_offset(location: &str) -> Option<u32> {
+    let (_, offset) = location.rsplit_once("+0x")?;
+    u32::from_str_radix(offset, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprobed_client::api::{Diagnostic, Severity};
+
+    fn instruction(offset: u32, code: &[u8], text: &str, refusal: &str) -> Instruction {
+        Instruction {
+            offset,
+            code: code.to_vec(),
+            text: text.to_owned(),
+            probeable: refusal.is_empty(),
+            refusal: refusal.to_owned(),
+        }
+    }
+
+    fn answer() -> CheckProbeResponse {
+        CheckProbeResponse {
+            verdict: Verdict::Refused.into(),
+            errno: 84,
+            errno_name: "EILSEQ".to_owned(),
+            reason: "BAD_INSN_BNDRY".to_owned(),
+            diagnostics: vec![Diagnostic {
+                severity: Severity::Error.into(),
+                code: "BAD_INSN_BNDRY".to_owned(),
+                message: "probe point is not an instruction boundary".to_owned(),
+                hint: "`do_sys_openat2+9` works".to_owned(),
+                span_start: 7,
+                span_end: 24,
+            }],
+            kernel_definition: "p:kprobes/open do_sys_openat2+11".to_owned(),
+            name: "kprobes/open".to_owned(),
+            location: "do_sys_openat2+0xb".to_owned(),
+            listing: vec![
+                instruction(4, &[0x0f, 0x1f, 0x44, 0, 0], "nopl 0x0(%rax,%rax,1)", "ftrace site"),
+                instruction(9, &[0x55], "push %rbp", ""),
+                instruction(10, &[0x48, 0x89, 0xe5], "mov %rsp,%rbp", ""),
+                instruction(13, &[0xe8, 0, 0, 0, 0], "call 0x5", ""),
+            ],
+            nearest_before: Some(10),
+            nearest_after: Some(13),
+        }
+    }
+
+    #[test]
+    fn a_refusal_shows_where_it_would_work() {
+        insta::assert_snapshot!(render("p:open do_sys_openat2+11", &answer(), Style::new(false)), @"
+        refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0xb
+        error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+          | p:open do_sys_openat2+11
+          |        ^^^^^^^^^^^^^^^^^
+        hint: `do_sys_openat2+9` works
+
+           +4  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  ftrace site
+           +9  55              push %rbp
+        > +10  48 89 e5        mov %rsp,%rbp          +11 is inside of this instruction
+        * +13  e8 00 00 00 00  call 0x5               +13 works
+        ");
+    }
+
+    #[test]
+    fn an_accepted_probe_is_marked() {
+        let mut answer = answer();
+        answer.verdict = Verdict::Accepted.into();
+        answer.errno_name.clear();
+        answer.reason.clear();
+        answer.diagnostics.clear();
+        answer.location = "do_sys_openat2+0xa".to_owned();
+        insta::assert_snapshot!(render("p:open do_sys_openat2+10", &answer, Style::new(false)), @"
+        accepted kprobes/open at do_sys_openat2+0xa
+
+           +4  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  ftrace site
+           +9  55              push %rbp
+        > +10  48 89 e5        mov %rsp,%rbp
+          +13  e8 00 00 00 00  call 0x5
+        ");
+    }
+}

@@ -1,0 +1,28 @@
+//! Pieces that several outputs share: bytes that may not be text, and text that may not fit a line.
+
+use kprobed_client::event::Escaped;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+/// Bytes as a string, or as `{"hex": "…"}` when they are not UTF-8.
+pub(super) struct Text<'a>(pub(super) &'a [u8]);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Ok(text) = std::str::from_utf8(self.0) {
+            return serializer.serialize_str(text);
+        }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("hex", &hex(self.0, ""))?;
+        map.end()
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8], separator: &str) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(separator)
+}
+
+/// Text that keeps to its line and does nothing to a terminal. Backslashes stay as they are.
+pub(super) fn one_line(text: &str) -> String {
+    if text.chars().any(char::is_control) { Escaped(text.as_bytes()).to_string() } else { text.to_owned() }
+}

@@ -1,0 +1,173 @@
+//! Findings about a text, with the text below and carets under the spans.
+
+use std::fmt::Write as _;
+
+use kprobed_client::RpcError;
+use kprobed_client::api::{Diagnostic, Severity};
+use serde::Serialize;
+
+use super::style::{Style, Tone};
+
+/// A finding, for programs.
+#[derive(Serialize)]
+pub(super) struct DiagnosticView<'a> {
+    severity: &'static str,
+    code: &'a str,
+    message: &'a str,
+    hint: &'a str,
+    span_start: u32,
+    span_end: u32,
+}
+
+impl<'a> DiagnosticView<'a> {
+    pub(super) fn new(diagnostic: &'a Diagnostic) -> Self {
+        Self {
+            severity: severity(diagnostic.severity()),
+            code: &diagnostic.code,
+            message: &diagnostic.message,
+            hint: &diagnostic.hint,
+            span_start: diagnostic.span_start,
+            span_end: diagnostic.span_end,
+        }
+    }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Warning => "warning",
+        Severity::Error | Severity::Unspecified => "error",
+    }
+}
+
+/// Shows findings one below the other.
+pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> String {
+    let mut rendered = String::new();
+    for diagnostic in diagnostics {
+        let head = match diagnostic.severity() {
+            Severity::Warning => style.warning("warning:"),
+            Severity::Error | Severity::Unspecified => style.error("error:"),
+        };
+        writeln!(rendered, "{head} {}{}", diagnostic.message, code(&diagnostic.code)).ok();
+        push_carets(&mut rendered, text, diagnostic, style);
+        if !diagnostic.hint.is_empty() {
+            writeln!(rendered, "{} {}", style.hint("hint:"), diagnostic.hint).ok();
+        }
+    }
+    rendered
+}
+
+/// Shows why the daemon refused. Findings say more than the message, which is left out when one of them repeats it.
+pub(super) fn refusal(refusal: &RpcError, style: Style) -> String {
+    let diagnostics = refusal.diagnostics.as_ref();
+    let findings =
+        diagnostics.map(|found| render(&found.text, &found.diagnostics, style)).unwrap_or_default();
+    let repeated = diagnostics.is_some_and(|found| {
+        found
+            .diagnostics
+            .iter()
+            .any(|finding| !finding.message.is_empty() && refusal.message.contains(&finding.message))
+    });
+    if repeated {
+        return findings;
+    }
+    let mut text = format!("{} {}{}\n", style.error("error:"), refusal.message, code(&refusal.reason));
+    for violation in &refusal.fields {
+        if findings.is_empty() && !refusal.message.contains(&violation.description) {
+            writeln!(text, "  {}: {}", violation.field, violation.description).ok();
+        }
+    }
+    text + &findings
+}
+
+fn code(code: &str) -> String {
+    if code.is_empty() { String::new() } else { format!(" [{code}]") }
+}
+
+fn push_carets(rendered: &mut String, text: &str, diagnostic: &Diagnostic, style: Style) {
+    if text.is_empty() {
+        return;
+    }
+    // One character for one: escaping would move what stands behind.
+    let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let start = characters_before(text, diagnostic.span_start);
+    let length = characters_before(text, diagnostic.span_end).saturating_sub(start).max(1);
+    let carets = style.paint(Tone::Bad, &"^".repeat(length));
+    writeln!(rendered, "  | {shown}\n  | {}{carets}", " ".repeat(start)).ok();
+}
+
+/// Number of characters that begin before a byte offset; all of them when it lies behind the end.
+fn characters_before(text: &str, offset: u32) -> usize {
+    text.char_indices().take_while(|(start, _)| *start < offset as usize).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::Diagnostics;
+    use tonic::Code;
+
+    use super::*;
+
+    fn finding(message: &str, start: u32, end: u32) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error.into(),
+            code: "BAD_INSN_BNDRY".to_owned(),
+            message: message.to_owned(),
+            hint: "`+4` works".to_owned(),
+            span_start: start,
+            span_end: end,
+        }
+    }
+
+    #[test]
+    fn carets_stand_under_their_span() {
+        let text = "p:öpen do_sys_openat2+3 a=%di";
+        let mut warning = finding("`a` is never used", 25, 30);
+        warning.severity = Severity::Warning.into();
+        warning.hint.clear();
+        let findings =
+            [finding("not an instruction boundary", 8, 24), warning, finding("something is missing", 30, 30)];
+        insta::assert_snapshot!(render(text, &findings, Style::new(false)), @"
+        error: not an instruction boundary [BAD_INSN_BNDRY]
+          | p:öpen do_sys_openat2+3 a=%di
+          |        ^^^^^^^^^^^^^^^^
+        hint: `+4` works
+        warning: `a` is never used [BAD_INSN_BNDRY]
+          | p:öpen do_sys_openat2+3 a=%di
+          |                         ^^^^^
+        error: something is missing [BAD_INSN_BNDRY]
+          | p:öpen do_sys_openat2+3 a=%di
+          |                              ^
+        hint: `+4` works
+        ");
+    }
+
+    #[test]
+    fn spans_that_lie_anywhere_do_no_harm() {
+        for (start, end) in [(0, 0), (1, 2), (2, 1), (99, 7), (u32::MAX, u32::MAX)] {
+            render("ö\t", &[finding("x", start, end)], Style::new(true));
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_everything_once() {
+        let mut error = RpcError {
+            code: Code::InvalidArgument,
+            message: "not an instruction boundary".to_owned(),
+            reason: "BAD_INSN_BNDRY".to_owned(),
+            metadata: Vec::new(),
+            fields: Vec::new(),
+            diagnostics: Some(Diagnostics {
+                text: "p foo+3".to_owned(),
+                diagnostics: vec![finding("not an instruction boundary", 2, 7)],
+            }),
+        };
+        insta::assert_snapshot!(refusal(&error, Style::new(false)), @"
+        error: not an instruction boundary [BAD_INSN_BNDRY]
+          | p foo+3
+          |   ^^^^^
+        hint: `+4` works
+        ");
+        error.diagnostics = None;
+        insta::assert_snapshot!(refusal(&error, Style::new(false)), @"error: not an instruction boundary [BAD_INSN_BNDRY]");
+    }
+}

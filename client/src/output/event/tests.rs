@@ -1,0 +1,247 @@
+//! Lines, objects, and how fast they are made.
+
+use std::time::Instant;
+
+use jiff::tz::TimeZone;
+use kprobed_client::api;
+use kprobed_client::event::{Batch, LossCause};
+
+use super::super::style::Style;
+use super::*;
+
+fn le<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> bytes::Bytes {
+    values.into_iter().flatten().collect()
+}
+
+fn field(name: &str, kind: api::FieldType, width: u32, array_length: u32) -> api::EventField {
+    api::EventField { name: name.to_owned(), r#type: kind.into(), width, array_length, ..Default::default() }
+}
+
+/// A return probe that sees files being opened.
+fn schema() -> api::EventSchema {
+    api::EventSchema {
+        schema_id: 1,
+        probe: "kprobes/open".to_owned(),
+        is_return: true,
+        fields: vec![
+            field("fd", api::FieldType::Signed, 4, 0),
+            field("flags", api::FieldType::Unsigned, 8, 0),
+            field("filename", api::FieldType::String, 0, 0),
+            field("pair", api::FieldType::Unsigned, 1, 2),
+        ],
+        ..Default::default()
+    }
+}
+
+/// Every third file name is not text, and every fifth value could not be read.
+fn batch(rows: u32) -> Batch {
+    let names = (0..rows).map(|row| if row % 3 == 1 { &b"/tmp/\xff\x1b"[..] } else { b"/etc/ld.so.cache" });
+    let mut data = Vec::new();
+    let mut offsets = vec![0_u32];
+    for name in names {
+        data.extend_from_slice(name);
+        offsets.push(u32::try_from(data.len()).unwrap());
+    }
+    let mut faults = vec![0_u8; rows.div_ceil(8) as usize];
+    for row in (0..rows).filter(|row| row % 5 == 2) {
+        faults[row as usize / 8] |= 1 << (row % 8);
+    }
+    let group = api::EventGroup {
+        schema_id: 1,
+        rows,
+        timestamps_ns: le((0..rows).map(|row| (u64::from(row) * 1_000_500).to_le_bytes())),
+        tids: le((0..rows).map(|row| (131 + row % 2).to_le_bytes())),
+        flags: vec![1; rows as usize].into(),
+        preempt_counts: vec![0x10; rows as usize].into(),
+        ips: le((0..rows).map(|_| 0x1000_u64.to_le_bytes())),
+        return_ips: le((0..rows).map(|_| 0x2010_u64.to_le_bytes())),
+        columns: vec![
+            api::Column {
+                values: le((0..rows).map(|row| (i32::try_from(row).unwrap() - 2).to_le_bytes())),
+                faults: faults.into(),
+                ..Default::default()
+            },
+            api::Column { values: le((0..rows).map(|_| u64::MAX.to_le_bytes())), ..Default::default() },
+            api::Column {
+                offsets: le(offsets.into_iter().map(u32::to_le_bytes)),
+                data: data.into(),
+                ..Default::default()
+            },
+            api::Column {
+                values: le((0..2 * rows).map(|value| [value.to_le_bytes()[0]])),
+                ..Default::default()
+            },
+        ],
+    };
+    let batch = api::EventBatch {
+        cpu: 1,
+        groups: vec![group],
+        tasks: vec![api::Task { tid: 131, comm: b"cat".to_vec() }],
+        symbols: vec![
+            api::Symbol { address: 0x1000, text: "do_sys_openat2+0x0/0x170".to_owned() },
+            api::Symbol { address: 0x2010, text: "do_sys_open+0x10/0x20".to_owned() },
+        ],
+        clock: Some(api::ClockMapping { wall_offset_ns: 1_769_860_800_123_000_000, ..Default::default() }),
+        ..Default::default()
+    };
+    Batch::from_parts(vec![schema()], batch).unwrap()
+}
+
+fn lines(time: TimeForm, wide: bool) -> String {
+    let mut form = TextForm::in_zone(TimeZone::UTC, time, wide, Style::new(false));
+    let batch = batch(3);
+    let mut text = format!("{}\n", form.header());
+    for row in batch.rows() {
+        form.push_row(&mut text, &row);
+    }
+    text
+}
+
+#[test]
+fn lines_for_people() {
+    insta::assert_snapshot!(lines(TimeForm::Wall, false), @r#"
+    TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
+    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
+    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
+    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    "#);
+    insta::assert_snapshot!(lines(TimeForm::Delta, true), @r#"
+    TIME [CPU] CONTEXT COMM-TID PROBE (LOCATION) FIELDS
+    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
+    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
+    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    "#);
+    insta::assert_snapshot!(lines(TimeForm::Trace, false), @r#"
+    TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
+    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
+    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
+    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    "#);
+}
+
+#[test]
+fn objects_for_programs() {
+    let batch = batch(3);
+    let rows: Vec<_> = batch.rows().collect();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&EventView(&rows[2])).unwrap(), @r#"
+    {
+      "type": "event",
+      "time": "2026-01-31T12:00:00.125001000Z",
+      "timestamp_ns": 2001000,
+      "probe": "kprobes/open",
+      "cpu": 1,
+      "tid": 131,
+      "comm": "cat",
+      "context": {
+        "irqs_off": true,
+        "hardirq": false,
+        "softirq": false,
+        "nmi": false,
+        "need_resched": false,
+        "bh_off": false,
+        "preempt_depth": 0,
+        "migrate_disable_depth": 1
+      },
+      "location": "do_sys_openat2+0x0/0x170",
+      "return_location": "do_sys_open+0x10/0x20",
+      "fields": {
+        "fd": null,
+        "flags": 18446744073709551615,
+        "filename": "/etc/ld.so.cache",
+        "pair": [
+          4,
+          5
+        ]
+      },
+      "faults": [
+        "fd"
+      ]
+    }
+    "#);
+    let second: serde_json::Value = serde_json::to_value(EventView(&rows[1])).unwrap();
+    assert_eq!(second["fields"]["filename"], serde_json::json!({"hex": "2f746d702fff1b"}));
+    assert_eq!(second["comm"], serde_json::Value::Null, "a name that is not known");
+    insta::assert_snapshot!(serde_yaml_ng::to_string(&EventView(&rows[1])).unwrap(), @"
+    type: event
+    time: 2026-01-31T12:00:00.124000500Z
+    timestamp_ns: 1000500
+    probe: kprobes/open
+    cpu: 1
+    tid: 132
+    comm: null
+    context:
+      irqs_off: true
+      hardirq: false
+      softirq: false
+      nmi: false
+      need_resched: false
+      bh_off: false
+      preempt_depth: 0
+      migrate_disable_depth: 1
+    location: do_sys_openat2+0x0/0x170
+    return_location: do_sys_open+0x10/0x20
+    fields:
+      fd: -1
+      flags: 18446744073709551615
+      filename:
+        hex: 2f746d702fff1b
+      pair:
+      - 2
+      - 3
+    faults: []
+    ");
+}
+
+#[test]
+fn gaps_are_told_and_counted() {
+    let gap = |cause, count| Loss { cause, cpu: 1, count, before_ns: 5, before_wall_ns: 1_500_000_000 };
+    let gaps = [gap(LossCause::Overrun, Some(7)), gap(LossCause::SubscriberQueue, None)];
+    let form = TextForm::in_zone(TimeZone::UTC, TimeForm::Wall, false, Style::new(false));
+    let mut summary = Summary::default();
+    summary.delivered = 9;
+    summary.shown = 3;
+    let mut text = String::new();
+    for gap in &gaps {
+        summary.lose(gap);
+        text.push_str(&form.loss(gap));
+        text.push('\n');
+        text.push_str(&serde_json::to_string(&LossView::new(gap)).unwrap());
+        text.push('\n');
+    }
+    text.push_str(&summary.to_string());
+    insta::assert_snapshot!(text, @r#"
+    7 events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
+    {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5}
+    some events of CPU 1 before 00:00:01.500000: events came faster than they were printed
+    {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5}
+    9 delivered, 3 shown, 7 lost
+      7 lost: the kernel's ring buffer was full
+      0 lost and 1 gaps of unknown size: events came faster than they were printed
+    "#);
+}
+
+/// Not an assertion but a measurement: `cargo test --release --bin kprobectl -- --ignored --nocapture speed`.
+#[test]
+#[ignore = "measures, and needs a release build"]
+fn speed_of_rows() {
+    let batch = batch(100_000);
+    let mut form = TextForm::in_zone(TimeZone::UTC, TimeForm::Wall, false, Style::new(false));
+    let mut line = String::new();
+    let mut bytes = 0;
+    let start = Instant::now();
+    for row in batch.rows() {
+        line.clear();
+        form.push_row(&mut line, &row);
+        bytes += line.len();
+    }
+    let text = batch.len() as f64 / start.elapsed().as_secs_f64();
+    let mut buffer = Vec::new();
+    let start = Instant::now();
+    for row in batch.rows() {
+        buffer.clear();
+        serde_json::to_writer(&mut buffer, &EventView(&row)).unwrap();
+        bytes += buffer.len();
+    }
+    let json = batch.len() as f64 / start.elapsed().as_secs_f64();
+    println!("text: {text:.0} rows/s, json: {json:.0} rows/s ({bytes} bytes)");
+}

@@ -1,0 +1,204 @@
+//! The host, and versions.
+
+use std::io;
+
+use kprobed_client::api::{CheckStatus, GetHostResponse, HostCheck};
+use serde::Serialize;
+
+use super::Output;
+use super::style::Tone;
+use super::table::{Cell, Table, properties};
+use super::time::rfc3339;
+
+/// The host, for programs.
+#[derive(Serialize)]
+struct HostView<'a> {
+    hostname: &'a str,
+    kernel_release: &'a str,
+    kernel_version: &'a str,
+    machine: &'a str,
+    boot_id: &'a str,
+    cpus: u32,
+    daemon_version: &'a str,
+    daemon_start_time: Option<String>,
+    tracefs: &'a str,
+    instance: &'a str,
+    trace_clock: &'a str,
+    buffer_kib: u64,
+    sub_buffer_bytes: u32,
+    features: Vec<FeatureView<'a>>,
+    checks: Vec<CheckView<'a>>,
+    foreign_probes: Vec<ForeignView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FeatureView<'a> {
+    id: &'a str,
+    available: bool,
+    description: &'a str,
+}
+
+#[derive(Serialize)]
+struct CheckView<'a> {
+    id: &'a str,
+    status: &'static str,
+    finding: &'a str,
+    fix: &'a str,
+}
+
+#[derive(Serialize)]
+struct ForeignView<'a> {
+    name: &'a str,
+    kernel_definition: &'a str,
+}
+
+/// Versions, for programs.
+#[derive(Serialize)]
+struct VersionView<'a> {
+    client_version: &'a str,
+    daemon_version: Option<&'a str>,
+    hostname: Option<&'a str>,
+    kernel_release: Option<&'a str>,
+}
+
+fn status(check: &HostCheck) -> (&'static str, Tone) {
+    match check.status() {
+        CheckStatus::Ok => ("ok", Tone::Good),
+        CheckStatus::Warning => ("warning", Tone::Doubtful),
+        CheckStatus::Failed => ("failed", Tone::Bad),
+        CheckStatus::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
+impl<'a> HostView<'a> {
+    fn new(host: &'a GetHostResponse) -> Self {
+        let features = host.features.iter().map(|feature| FeatureView {
+            id: &feature.id,
+            available: feature.available,
+            description: &feature.description,
+        });
+        let checks = host.checks.iter().map(|check| CheckView {
+            id: &check.id,
+            status: status(check).0,
+            finding: &check.finding,
+            fix: &check.fix,
+        });
+        let foreign = host
+            .foreign_probes
+            .iter()
+            .map(|probe| ForeignView { name: &probe.name, kernel_definition: &probe.kernel_definition });
+        Self {
+            hostname: &host.hostname,
+            kernel_release: &host.kernel_release,
+            kernel_version: &host.kernel_version,
+            machine: &host.machine,
+            boot_id: &host.boot_id,
+            cpus: host.cpus,
+            daemon_version: &host.daemon_version,
+            daemon_start_time: rfc3339(host.daemon_start_time.as_ref()),
+            tracefs: &host.tracefs,
+            instance: &host.instance,
+            trace_clock: &host.trace_clock,
+            buffer_kib: host.buffer_kib,
+            sub_buffer_bytes: host.sub_buffer_bytes,
+            features: features.collect(),
+            checks: checks.collect(),
+            foreign_probes: foreign.collect(),
+        }
+    }
+}
+
+impl Output {
+    /// Prints what is known about the host, what was checked and what to do.
+    pub(crate) fn host(&mut self, host: &GetHostResponse) -> io::Result<()> {
+        let view = HostView::new(host);
+        if self.structured(&view)? {
+            return Ok(());
+        }
+        let text = properties(
+            self.style,
+            &[
+                ("host", host.hostname.clone()),
+                ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
+                ("boot", host.boot_id.clone()),
+                (
+                    "daemon",
+                    format!(
+                        "{}, since {}",
+                        host.daemon_version,
+                        view.daemon_start_time.clone().unwrap_or_default()
+                    ),
+                ),
+                (
+                    "tracefs",
+                    format!("{}, instance {}, clock {}", host.tracefs, host.instance, host.trace_clock),
+                ),
+                (
+                    "buffers",
+                    format!(
+                        "{} CPUs, {} KiB each, sub-buffers of {} bytes",
+                        host.cpus, host.buffer_kib, host.sub_buffer_bytes
+                    ),
+                ),
+            ],
+        );
+        self.raw(text.as_bytes())?;
+        self.line("")?;
+        self.checks(&host.checks)?;
+        if !host.features.is_empty() {
+            let mut table = Table::new(&["FEATURE", "AVAILABLE", "FOR"]);
+            for feature in &host.features {
+                let available =
+                    if feature.available { Cell::text("yes") } else { Cell::toned("no", Tone::Faint) };
+                table.row(vec![Cell::text(&feature.id), available, Cell::text(&feature.description)]);
+            }
+            self.line("")?;
+            self.table(&table)?;
+        }
+        if !host.foreign_probes.is_empty() {
+            let mut table = Table::new(&["FOREIGN PROBE", "DEFINITION"]);
+            for probe in &host.foreign_probes {
+                table.row(vec![Cell::text(&probe.name), Cell::text(&probe.kernel_definition)]);
+            }
+            self.line("")?;
+            self.table(&table)?;
+        }
+        Ok(())
+    }
+
+    fn checks(&mut self, checks: &[HostCheck]) -> io::Result<()> {
+        let mut table = Table::new(&["CHECK", "STATUS", "FINDING"]);
+        for check in checks {
+            let (text, tone) = status(check);
+            table.row(vec![Cell::text(&check.id), Cell::toned(text, tone), Cell::text(&check.finding)]);
+        }
+        self.table(&table)?;
+        // Below the table, so that a command can be copied in one piece.
+        for check in checks.iter().filter(|check| !check.fix.is_empty()) {
+            let head = self.style.hint("fix:");
+            self.line(&format!("{head} {}: {}", check.id, super::data::one_line(&check.fix)))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the versions of this command and, if it could be asked, of the daemon.
+    pub(crate) fn version(&mut self, host: Option<&GetHostResponse>) -> io::Result<()> {
+        let view = VersionView {
+            client_version: env!("CARGO_PKG_VERSION"),
+            daemon_version: host.map(|host| host.daemon_version.as_str()),
+            hostname: host.map(|host| host.hostname.as_str()),
+            kernel_release: host.map(|host| host.kernel_release.as_str()),
+        };
+        if self.structured(&view)? {
+            return Ok(());
+        }
+        self.line(&format!("kprobectl {}", view.client_version))?;
+        if let Some(host) = host {
+            self.line(&format!(
+                "kprobed {} on {} (Linux {})",
+                host.daemon_version, host.hostname, host.kernel_release
+            ))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Everything that is printed.
+//!
+//! Owns stdout and stderr, the forms of output and the names in them: the structures here that are serialised are a promise to
+//! scripts, whatever happens to the API. Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
+
+mod check;
+mod data;
+mod diagnostic;
+mod event;
+mod host;
+mod ledger;
+mod probe;
+mod profile;
+mod style;
+mod table;
+mod time;
+
+pub(crate) use event::{EventPrinter, TimeForm};
+pub(crate) use time::to_proto_time;
+
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+
+use kprobed_client::RpcError;
+use serde::Serialize;
+
+use self::style::Style;
+use self::table::Table;
+use crate::cli::{ColorChoice, Format};
+
+/// Large enough for a batch of events, so that a busy stream costs few system calls.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The two ways out of the process.
+pub(crate) struct Output {
+    format: Format,
+    stdout: BufWriter<Stdout>,
+    style: Style,
+    error_style: Style,
+}
+
+impl Output {
+    pub(crate) fn new(format: Format, color: ColorChoice) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let style = |is_terminal| {
+            Style::new(match color {
+                ColorChoice::Always => true,
+                ColorChoice::Never => false,
+                ColorChoice::Auto => is_terminal && !no_color,
+            })
+        };
+        Self {
+            format,
+            stdout: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()),
+            style: style(io::stdout().is_terminal()),
+            error_style: style(io::stderr().is_terminal()),
+        }
+    }
+
+    /// Lets go of everything that was printed.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(bytes)
+    }
+
+    /// Prints what is asked for in a form for programs, and says whether it did.
+    fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
+        match self.format {
+            Format::Table | Format::Wide => return Ok(false),
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut self.stdout, value)?;
+                self.stdout.write_all(b"\n")?;
+            }
+            Format::Yaml => self.yaml(value)?,
+        }
+        Ok(true)
+    }
+
+    /// By way of a text: the writer of the library hides which I/O error it met, and a closed pipe is none for us.
+    fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_yaml_ng::to_string(value).map_err(io::Error::other)?;
+        self.raw(text.as_bytes())
+    }
+
+    fn is_wide(&self) -> bool {
+        self.format == Format::Wide
+    }
+
+    fn table(&mut self, table: &Table) -> io::Result<()> {
+        let text = table.render(self.style);
+        self.raw(text.as_bytes())
+    }
+
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        self.raw(text.as_bytes())?;
+        self.raw(b"\n")
+    }
+
+    /// Prints an error and what can be done about it.
+    pub(crate) fn error(&mut self, message: &str, hints: &[String]) {
+        let mut text = format!("{} {message}\n", self.error_style.error("error:"));
+        self.push_hints(&mut text, hints);
+        self.message(&text);
+    }
+
+    /// Prints a refusal of the daemon, with the spans that it is about.
+    pub(crate) fn refusal(&mut self, refusal: &RpcError, hints: &[String]) {
+        let mut text = diagnostic::refusal(refusal, self.error_style);
+        self.push_hints(&mut text, hints);
+        self.message(&text);
+    }
+
+    /// Prints a remark that is neither data nor an error.
+    pub(crate) fn note(&mut self, message: &str) {
+        let text = format!("{} {message}\n", self.error_style.note("note:"));
+        self.message(&text);
+    }
+
+    fn push_hints(&self, text: &mut String, hints: &[String]) {
+        for hint in hints {
+            writeln!(text, "{} {hint}", self.error_style.hint("hint:")).ok();
+        }
+    }
+
+    /// Nobody can be told when this fails. Data that was printed before comes before it.
+    fn message(&mut self, text: &str) {
+        self.flush().ok();
+        io::stderr().write_all(text.as_bytes()).ok();
+    }
+}

@@ -1,0 +1,267 @@
+//! Probes.
+
+use std::io;
+
+use kprobed_client::api::{EventField, EventSchema, HitProfile, Probe, ProbeKind, ProbeState};
+use kprobed_client::event::Schema;
+use serde::Serialize;
+
+use super::Output;
+use super::diagnostic::{self, DiagnosticView};
+use super::profile::ProfileView;
+use super::style::Tone;
+use super::table::{Cell, Table, properties};
+use super::time::rfc3339;
+
+/// A probe, for programs.
+#[derive(Serialize)]
+struct ProbeView<'a> {
+    name: &'a str,
+    uid: i64,
+    kind: &'static str,
+    state: &'static str,
+    state_reason: &'a str,
+    enabled: bool,
+    location: &'a str,
+    filter: &'a str,
+    definition: &'a str,
+    kernel_definition: &'a str,
+    fields: Option<Vec<FieldView>>,
+    warnings: Vec<DiagnosticView<'a>>,
+    create_time: Option<String>,
+    update_time: Option<String>,
+    etag: &'a str,
+}
+
+/// A field of a probe's events, for programs.
+#[derive(Serialize)]
+struct FieldView {
+    name: String,
+    r#type: String,
+    fault_detected: bool,
+}
+
+/// A probe that is gone, for programs.
+#[derive(Serialize)]
+struct DeletedView<'a> {
+    name: &'a str,
+    profile: Option<ProfileView<'a>>,
+}
+
+/// Names of probes that are gone, for programs.
+#[derive(Serialize)]
+struct DeletedNames<'a> {
+    deleted: &'a [String],
+}
+
+/// The filter of a probe, for programs.
+#[derive(Serialize)]
+struct FilterView<'a> {
+    name: &'a str,
+    filter: &'a str,
+}
+
+impl<'a> ProbeView<'a> {
+    fn new(probe: &'a Probe) -> Self {
+        Self {
+            name: &probe.name,
+            uid: probe.uid,
+            kind: kind(probe),
+            state: state(probe).0,
+            state_reason: &probe.state_reason,
+            enabled: probe.enabled,
+            location: &probe.location,
+            filter: &probe.filter,
+            definition: &probe.definition,
+            kernel_definition: &probe.kernel_definition,
+            fields: probe.schema.as_ref().map(fields),
+            warnings: probe.warnings.iter().map(DiagnosticView::new).collect(),
+            create_time: rfc3339(probe.create_time.as_ref()),
+            update_time: rfc3339(probe.update_time.as_ref()),
+            etag: &probe.etag,
+        }
+    }
+}
+
+/// The library knows how types are written. A schema that it does not understand is shown without types.
+fn fields(schema: &EventSchema) -> Vec<FieldView> {
+    let view = |field: &EventField, r#type: String| FieldView {
+        name: field.name.clone(),
+        r#type,
+        fault_detected: field.fault_detected,
+    };
+    match Schema::try_from(schema.clone()) {
+        Ok(known) => schema
+            .fields
+            .iter()
+            .zip(known.fields())
+            .map(|(field, known)| view(field, known.type_name()))
+            .collect(),
+        Err(_) => schema.fields.iter().map(|field| view(field, "unknown".to_owned())).collect(),
+    }
+}
+
+fn kind(probe: &Probe) -> &'static str {
+    match probe.kind() {
+        ProbeKind::Entry => "entry",
+        ProbeKind::Return => "return",
+        ProbeKind::Unspecified => "unknown",
+    }
+}
+
+fn state(probe: &Probe) -> (&'static str, Tone) {
+    match probe.state() {
+        ProbeState::Pending => ("pending", Tone::Doubtful),
+        ProbeState::Armed => ("armed", Tone::Good),
+        ProbeState::Disabled => ("disabled", Tone::Faint),
+        ProbeState::Failed => ("failed", Tone::Bad),
+        ProbeState::Waiting => ("waiting", Tone::Doubtful),
+        ProbeState::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
+fn state_cell(probe: &Probe) -> Cell {
+    let (text, tone) = state(probe);
+    Cell::toned(text, tone)
+}
+
+impl Output {
+    /// Prints a new probe: its name, which is all that a script wants; what else is to be said goes to stderr.
+    pub(crate) fn probe_created(&mut self, probe: &Probe) -> io::Result<()> {
+        if self.structured(&ProbeView::new(probe))? {
+            return Ok(());
+        }
+        self.line(&probe.name)?;
+        if !probe.warnings.is_empty() {
+            let text = diagnostic::render(&probe.definition, &probe.warnings, self.error_style);
+            self.message(&text);
+        }
+        self.note_state(probe);
+        Ok(())
+    }
+
+    /// Prints probes that were switched.
+    pub(crate) fn probes_changed(&mut self, probes: &[Probe]) -> io::Result<()> {
+        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        for probe in probes {
+            self.line(&format!("{} {}", probe.name, state(probe).0))?;
+            self.note_state(probe);
+        }
+        Ok(())
+    }
+
+    fn note_state(&mut self, probe: &Probe) {
+        if !probe.state_reason.is_empty() {
+            self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_reason));
+        }
+    }
+
+    /// Prints a list of probes.
+    pub(crate) fn probes(&mut self, probes: &[Probe]) -> io::Result<()> {
+        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        let wide = self.is_wide();
+        let mut headings = vec!["NAME", "KIND", "STATE", "LOCATION", "FILTER"];
+        if wide {
+            headings.extend(["UID", "CREATED", "REASON", "DEFINITION"]);
+        }
+        let mut table = Table::new(&headings);
+        for probe in probes {
+            let mut cells = vec![
+                Cell::text(&probe.name),
+                Cell::text(kind(probe)),
+                state_cell(probe),
+                Cell::text(&probe.location),
+                Cell::text(&probe.filter),
+            ];
+            if wide {
+                cells.push(Cell::number(probe.uid.unsigned_abs()));
+                cells.push(Cell::text(rfc3339(probe.create_time.as_ref()).unwrap_or_default()));
+                cells.push(Cell::text(&probe.state_reason));
+                cells.push(Cell::text(&probe.definition));
+            }
+            table.row(cells);
+        }
+        self.table(&table)
+    }
+
+    /// Prints everything about a probe.
+    pub(crate) fn probe(&mut self, probe: &Probe) -> io::Result<()> {
+        let view = ProbeView::new(probe);
+        if self.structured(&view)? {
+            return Ok(());
+        }
+        let text = properties(
+            self.style,
+            &[
+                ("name", probe.name.clone()),
+                ("uid", probe.uid.to_string()),
+                ("kind", view.kind.to_owned()),
+                ("state", view.state.to_owned()),
+                ("state reason", probe.state_reason.clone()),
+                ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
+                ("location", probe.location.clone()),
+                ("filter", probe.filter.clone()),
+                ("definition", probe.definition.clone()),
+                ("kernel definition", probe.kernel_definition.clone()),
+                ("created", view.create_time.clone().unwrap_or_default()),
+                ("updated", view.update_time.clone().unwrap_or_default()),
+                ("etag", probe.etag.clone()),
+            ],
+        );
+        self.raw(text.as_bytes())?;
+        if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
+            let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
+            for field in &fields {
+                let faults = if field.fault_detected { "detected" } else { "not detected" };
+                table.row(vec![Cell::text(&field.name), Cell::text(&field.r#type), Cell::text(faults)]);
+            }
+            self.line("")?;
+            self.table(&table)?;
+        }
+        if !probe.warnings.is_empty() {
+            let text = diagnostic::render(&probe.definition, &probe.warnings, self.style);
+            self.line("")?;
+            self.raw(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Prints the filter of a probe, and nothing when it has none.
+    pub(crate) fn filter(&mut self, probe: &Probe) -> io::Result<()> {
+        if self.structured(&FilterView { name: &probe.name, filter: &probe.filter })? {
+            return Ok(());
+        }
+        if probe.filter.is_empty() {
+            self.note(&format!("`{}` has no filter", probe.name));
+            return Ok(());
+        }
+        self.line(&probe.filter)
+    }
+
+    /// Prints names of probes that a line deleted.
+    pub(crate) fn names_deleted(&mut self, deleted: &[String]) -> io::Result<()> {
+        if self.structured(&DeletedNames { deleted })? {
+            return Ok(());
+        }
+        deleted.iter().try_for_each(|name| self.line(name))
+    }
+
+    /// Prints probes that were deleted, with their last hit counts.
+    pub(crate) fn probes_deleted(&mut self, deleted: &[(String, Option<HitProfile>)]) -> io::Result<()> {
+        let views: Vec<DeletedView<'_>> = deleted
+            .iter()
+            .map(|(name, profile)| DeletedView { name, profile: profile.as_ref().map(ProfileView::new) })
+            .collect();
+        if self.structured(&views)? {
+            return Ok(());
+        }
+        deleted.iter().try_for_each(|(name, profile)| match profile {
+            Some(profile) => self.line(&format!("{name} hits={} misses={}", profile.hits, profile.misses)),
+            None => self.line(name),
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Hit counts.
+
+use std::io;
+
+use kprobed_client::api::HitProfile;
+use serde::Serialize;
+
+use super::Output;
+use super::table::{Cell, Table};
+use super::time::rfc3339;
+
+/// Hit counts, for programs.
+#[derive(Serialize)]
+pub(super) struct ProfileView<'a> {
+    probe: &'a str,
+    probe_uid: i64,
+    boot_id: &'a str,
+    time: Option<String>,
+    hits: u64,
+    misses: u64,
+}
+
+impl<'a> ProfileView<'a> {
+    pub(super) fn new(profile: &'a HitProfile) -> Self {
+        Self {
+            probe: &profile.probe,
+            probe_uid: profile.probe_uid,
+            boot_id: &profile.boot_id,
+            time: rfc3339(profile.time.as_ref()),
+            hits: profile.hits,
+            misses: profile.misses,
+        }
+    }
+}
+
+impl Output {
+    /// Prints the hit counts of now.
+    pub(crate) fn profiles(&mut self, profiles: &[HitProfile]) -> io::Result<()> {
+        if self.structured(&profiles.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        let mut table = Table::new(&["PROBE", "HITS", "MISSES"]);
+        for profile in profiles {
+            table.row(vec![
+                Cell::text(&profile.probe),
+                Cell::number(profile.hits),
+                Cell::number(profile.misses),
+            ]);
+        }
+        self.table(&table)
+    }
+
+    /// Prints the hit counts of the past.
+    pub(crate) fn profile_samples(&mut self, samples: &[HitProfile]) -> io::Result<()> {
+        if self.structured(&samples.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        let wide = self.is_wide();
+        let mut headings = vec!["TIME", "PROBE", "UID", "HITS", "MISSES"];
+        if wide {
+            headings.push("BOOT");
+        }
+        let mut table = Table::new(&headings);
+        for sample in samples {
+            let mut cells = vec![
+                Cell::text(rfc3339(sample.time.as_ref()).unwrap_or_default()),
+                Cell::text(&sample.probe),
+                Cell::number(sample.probe_uid.unsigned_abs()),
+                Cell::number(sample.hits),
+                Cell::number(sample.misses),
+            ];
+            if wide {
+                cells.push(Cell::text(&sample.boot_id));
+            }
+            table.row(cells);
+        }
+        self.table(&table)
+    }
+}

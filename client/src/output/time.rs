@@ -1,0 +1,42 @@
+//! Times of the API and times for people.
+
+use jiff::Timestamp;
+
+/// A time of the API from one of ours.
+pub(crate) fn to_proto_time(time: Timestamp) -> prost_types::Timestamp {
+    // The API wants nanoseconds that count upward, also before 1970.
+    let nanoseconds = time.as_nanosecond();
+    let second = nanoseconds.div_euclid(1_000_000_000);
+    prost_types::Timestamp {
+        seconds: i64::try_from(second).unwrap_or_default(),
+        nanos: i32::try_from(nanoseconds.rem_euclid(1_000_000_000)).unwrap_or_default(),
+    }
+}
+
+/// A time of the API in RFC 3339. `None` when there is none, or none that exists.
+pub(super) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
+    let time = time?;
+    Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
+}
+
+/// Nanoseconds since 1970 in RFC 3339, with all nine digits.
+pub(super) fn rfc3339_ns(ns: u64) -> String {
+    let time = Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
+    format!("{time:.9}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_both_ways() {
+        for text in ["2026-01-31T12:00:00Z", "1969-12-31T23:59:59.5Z"] {
+            let proto = to_proto_time(text.parse().unwrap());
+            assert!((0..1_000_000_000).contains(&proto.nanos));
+            assert_eq!(rfc3339(Some(&proto)).as_deref(), Some(text));
+        }
+        assert_eq!(rfc3339_ns(1_500_000_000), "1970-01-01T00:00:01.500000000Z");
+        assert_eq!(rfc3339(Some(&prost_types::Timestamp { seconds: i64::MAX, nanos: 0 })), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! Where the daemon is.
+//!
+//! Owns the notation of targets. It never touches the network or the file system.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The socket that the daemon listens on unless it is configured otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/kprobed/kprobed.sock";
+
+/// An address of the daemon.
+///
+/// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`. [`FromStr`] and [`fmt::Display`] are
+/// inverse to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// Plain TCP, for loopback and tunnels.
+    Tcp(Authority),
+    /// TCP with mutual TLS.
+    Tls(Authority),
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Authority {
+    /// Name or address; IPv6 addresses without brackets.
+    host: String,
+    /// Port, never 0.
+    port: u16,
+}
+
+/// Why a text is no target.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TargetError {
+    /// Neither a known scheme nor an absolute path.
+    #[error(
+        "`{0}` is not an address of a daemon: write `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`"
+    )]
+    UnknownForm(String),
+    /// The path of a unix socket is relative.
+    #[error("`{0}` is not an absolute path")]
+    RelativePath(String),
+    /// No port, or none between 1 and 65535.
+    #[error("`{0}` has no port between 1 and 65535: write `HOST:PORT`")]
+    BadPort(String),
+    /// The host is empty, or not something that can be a host.
+    #[error("`{0}` has no host: write `HOST:PORT`, with an IPv6 address in brackets")]
+    BadHost(String),
+}
+
+impl Target {
+    /// What this target would be called in a URI, for the transport.
+    pub(crate) fn uri(&self) -> String {
+        match self {
+            Self::Unix(path) => format!("unix:{}", path.display()),
+            Self::Tcp(authority) => format!("http://{authority}"),
+            Self::Tls(authority) => format!("https://{authority}"),
+        }
+    }
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::Unix(PathBuf::from(DEFAULT_SOCKET))
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if let Some(rest) = text.strip_prefix("unix:") {
+            let path = rest.strip_prefix("//").unwrap_or(rest);
+            return unix(path);
+        }
+        if text.starts_with('/') {
+            return unix(text);
+        }
+        if let Some(rest) = text.strip_prefix("tcp://") {
+            return authority(rest).map(Self::Tcp);
+        }
+        if let Some(rest) = text.strip_prefix("https://") {
+            return authority(rest).map(Self::Tls);
+        }
+        Err(TargetError::UnknownForm(text.to_owned()))
+    }
+}
+
+fn unix(path: &str) -> Result<Target, TargetError> {
+    if path.starts_with('/') {
+        Ok(Target::Unix(PathBuf::from(path)))
+    } else {
+        Err(TargetError::RelativePath(path.to_owned()))
+    }
+}
+
+fn authority(text: &str) -> Result<Authority, TargetError> {
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| TargetError::BadPort(text.to_owned()))?;
+    let port: u16 =
+        port.parse().ok().filter(|port| *port != 0).ok_or_else(|| TargetError::BadPort(text.to_owned()))?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let good = match bracketed {
+        Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
+    };
+    if !good {
+        return Err(TargetError::BadHost(text.to_owned()));
+    }
+    Ok(Authority { host: bracketed.unwrap_or(host).to_owned(), port })
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(authority) => write!(f, "tcp://{authority}"),
+            Self::Tls(authority) => write!(f, "https://{authority}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_parses_and_prints() {
+        for (text, printed) in [
+            ("unix:/run/kprobed/kprobed.sock", "unix:/run/kprobed/kprobed.sock"),
+            ("unix:///tmp/x.sock", "unix:/tmp/x.sock"),
+            ("/tmp/x.sock", "unix:/tmp/x.sock"),
+            ("tcp://127.0.0.1:7777", "tcp://127.0.0.1:7777"),
+            ("tcp://[::1]:7777", "tcp://[::1]:7777"),
+            ("https://host-1.example:443/", "https://host-1.example:443"),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(target.to_string(), printed);
+            assert_eq!(printed.parse::<Target>().unwrap(), target, "parse and print are inverse");
+        }
+        assert_eq!(Target::default().to_string(), format!("unix:{DEFAULT_SOCKET}"));
+    }
+
+    #[test]
+    fn what_is_no_target_says_why() {
+        let error = |text: &str| text.parse::<Target>().unwrap_err();
+        assert!(matches!(error("localhost:7777"), TargetError::UnknownForm(_)));
+        assert!(matches!(error(""), TargetError::UnknownForm(_)));
+        assert!(matches!(error("unix:run/x"), TargetError::RelativePath(_)));
+        assert!(matches!(error("tcp://host"), TargetError::BadPort(_)));
+        assert!(matches!(error("tcp://host:0"), TargetError::BadPort(_)));
+        assert!(matches!(error("tcp://:1"), TargetError::BadHost(_)));
+        assert!(matches!(error("tcp://::1:80"), TargetError::BadHost(_)));
+        assert!(matches!(error("https://a b:1"), TargetError::BadHost(_)));
+    }
+}

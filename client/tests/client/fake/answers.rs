@@ -1,0 +1,257 @@
+//! What the fake daemon says.
+
+use kprobed_client::api::*;
+use prost::Message as _;
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+fn time(seconds: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: 1_769_860_800 + seconds, nanos: 0 }
+}
+
+fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField {
+    EventField {
+        name: name.to_owned(),
+        r#type: kind.into(),
+        width,
+        base: base.into(),
+        array_length: 0,
+        fault_detected: true,
+    }
+}
+
+pub(super) fn schema() -> EventSchema {
+    EventSchema {
+        schema_id: 1,
+        probe: "kprobes/open".to_owned(),
+        probe_uid: 1,
+        is_return: false,
+        fields: vec![
+            field("dfd", FieldType::Signed, 4, FieldBase::Decimal),
+            field("filename", FieldType::String, 0, FieldBase::Unspecified),
+        ],
+    }
+}
+
+pub(super) fn probe(name: &str) -> Probe {
+    let is_open = name == "kprobes/open";
+    Probe {
+        name: name.to_owned(),
+        uid: 1,
+        definition: "p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string".to_owned(),
+        kernel_definition: "p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string".to_owned(),
+        kind: if is_open { ProbeKind::Entry } else { ProbeKind::Return }.into(),
+        enabled: true,
+        filter: if is_open { "dfd == -100" } else { "" }.to_owned(),
+        state: if is_open { ProbeState::Armed } else { ProbeState::Waiting }.into(),
+        state_reason: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
+        create_time: Some(time(0)),
+        update_time: Some(time(60)),
+        etag: "e1".to_owned(),
+        schema: is_open.then(schema),
+        warnings: if is_open { Vec::new() } else { vec![warning()] },
+        location: "do_sys_openat2+0x0".to_owned(),
+    }
+}
+
+fn warning() -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning.into(),
+        code: "INLINED".to_owned(),
+        message: "some calls are inlined and will not be seen".to_owned(),
+        hint: String::new(),
+        span_start: 7,
+        span_end: 21,
+    }
+}
+
+pub(super) fn finding(text: &str) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error.into(),
+        code: "BAD_INSN_BNDRY".to_owned(),
+        message: "probe point is not an instruction boundary".to_owned(),
+        hint: "`+5` works".to_owned(),
+        span_start: text.find(' ').map_or(0, |at| u32::try_from(at).unwrap() + 1),
+        span_end: u32::try_from(text.len()).unwrap(),
+    }
+}
+
+/// A refusal with all details that the API has.
+pub(super) fn refused(text: &str) -> Status {
+    let any = |name: &str, value: Vec<u8>| prost_types::Any {
+        type_url: format!("type.googleapis.com/{name}"),
+        value,
+    };
+    let finding = finding(text);
+    let message = finding.message.clone();
+    let info =
+        pb::ErrorInfo { reason: finding.code.clone(), domain: "kprobed".to_owned(), metadata: [].into() };
+    let diagnostics = Diagnostics { text: text.to_owned(), diagnostics: vec![finding] };
+    let status = pb::Status {
+        code: Code::InvalidArgument.into(),
+        message: message.clone(),
+        details: vec![
+            any("google.rpc.ErrorInfo", info.encode_to_vec()),
+            any("kprobed.v1.Diagnostics", diagnostics.encode_to_vec()),
+        ],
+    };
+    Status::with_details(Code::InvalidArgument, message, status.encode_to_vec().into())
+}
+
+pub(super) fn check(definition: &str) -> CheckProbeResponse {
+    let instruction = |offset, code: &[u8], text: &str, refusal: &str| Instruction {
+        offset,
+        code: code.to_vec(),
+        text: text.to_owned(),
+        probeable: refusal.is_empty(),
+        refusal: refusal.to_owned(),
+    };
+    let mut answer = CheckProbeResponse {
+        verdict: Verdict::Accepted.into(),
+        kernel_definition: "p:kprobes/open do_sys_openat2".to_owned(),
+        name: "kprobes/open".to_owned(),
+        location: "do_sys_openat2+0x0".to_owned(),
+        listing: vec![
+            instruction(0, &[0x0f, 0x1f, 0x44, 0, 0], "nopl 0x0(%rax,%rax,1)", ""),
+            instruction(5, &[0x55], "push %rbp", ""),
+        ],
+        ..Default::default()
+    };
+    if definition.contains("+3") {
+        answer.verdict = Verdict::Refused.into();
+        answer.errno = 84;
+        answer.errno_name.replace_range(.., "EILSEQ");
+        answer.reason.replace_range(.., "BAD_INSN_BNDRY");
+        answer.location.replace_range(.., "do_sys_openat2+0x3");
+        answer.diagnostics = vec![finding(definition)];
+        (answer.nearest_before, answer.nearest_after) = (Some(0), Some(5));
+    }
+    answer
+}
+
+pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
+    HitProfile {
+        probe: "kprobes/open".to_owned(),
+        probe_uid: 1,
+        boot_id: "b0".to_owned(),
+        time: Some(time(seconds)),
+        hits,
+        misses: 1,
+    }
+}
+
+pub(super) fn ledger() -> GetLedgerResponse {
+    GetLedgerResponse {
+        probes: vec![ProbeLedger {
+            probe: "kprobes/open".to_owned(),
+            probe_uid: 1,
+            hits: 10,
+            misses: 1,
+            read: 6,
+            undecodable: 1,
+            not_read: 3,
+            lost: Some(2),
+            held_back: Some(1),
+            loss_is_shared: false,
+        }],
+        buffers: vec![BufferLedger { cpu: 0, read: 6, lost: 2, refused: 0, undecodable: 1, pages: 4 }],
+        subscribers: vec![SubscriberLedger {
+            subscriber_id: 1,
+            start_time: Some(time(0)),
+            read: 6,
+            delivered: 4,
+            queued: 1,
+            dropped: 1,
+            not_selected: 0,
+        }],
+        settled: true,
+    }
+}
+
+pub(super) fn host() -> GetHostResponse {
+    GetHostResponse {
+        hostname: "testhost".to_owned(),
+        kernel_release: "6.12.1".to_owned(),
+        kernel_version: "#1 SMP".to_owned(),
+        machine: "x86_64".to_owned(),
+        boot_id: "b0".to_owned(),
+        cpus: 2,
+        daemon_version: "0.1.0".to_owned(),
+        daemon_start_time: Some(time(0)),
+        tracefs: "/sys/kernel/tracing".to_owned(),
+        instance: "kprobed".to_owned(),
+        trace_clock: "mono".to_owned(),
+        buffer_kib: 4096,
+        sub_buffer_bytes: 4096,
+        features: vec![KernelFeature {
+            id: "symstr".to_owned(),
+            available: true,
+            description: "symbols as text".to_owned(),
+        }],
+        checks: vec![
+            HostCheck {
+                id: "tracefs_mounted".to_owned(),
+                status: CheckStatus::Ok.into(),
+                finding: "mounted at /sys/kernel/tracing".to_owned(),
+                fix: String::new(),
+            },
+            HostCheck {
+                id: "ftrace_enabled".to_owned(),
+                status: CheckStatus::Failed.into(),
+                finding: "`kernel.ftrace_enabled` is 0".to_owned(),
+                fix: "sysctl kernel.ftrace_enabled=1".to_owned(),
+            },
+        ],
+        foreign_probes: vec![ForeignProbe {
+            name: "other/thing".to_owned(),
+            kernel_definition: "p:other/thing vfs_read".to_owned(),
+        }],
+    }
+}
+
+/// Three events on CPU 1: of `cat`, of `ls`, and one whose file name could not be read.
+pub(super) fn batch(sequence: u64) -> EventBatch {
+    let names: [&[u8]; 3] = [b"/etc/passwd", b"/tmp/\xff", b""];
+    let mut offsets = vec![0_u32];
+    for name in names {
+        offsets.push(offsets[offsets.len() - 1] + u32::try_from(name.len()).unwrap());
+    }
+    let group = EventGroup {
+        schema_id: 1,
+        rows: 3,
+        timestamps_ns: [1_000_000_u64, 2_000_000, 3_000_000].into_iter().flat_map(u64::to_le_bytes).collect(),
+        tids: [131_u32, 132, 131].into_iter().flat_map(u32::to_le_bytes).collect(),
+        flags: vec![0, 1, 0x48].into(),
+        preempt_counts: vec![0, 1, 0xff].into(),
+        ips: [0x1000_u64; 3].into_iter().flat_map(u64::to_le_bytes).collect(),
+        columns: vec![
+            Column {
+                values: [-100_i32, 3, -100].into_iter().flat_map(i32::to_le_bytes).collect(),
+                ..Default::default()
+            },
+            Column {
+                offsets: offsets.into_iter().flat_map(u32::to_le_bytes).collect(),
+                data: names.concat().into(),
+                faults: vec![0b100].into(),
+                ..Default::default()
+            },
+        ],
+        ..Default::default()
+    };
+    EventBatch {
+        cpu: 1,
+        sequence,
+        groups: vec![group],
+        tasks: vec![Task { tid: 131, comm: b"cat".to_vec() }, Task { tid: 132, comm: b"ls".to_vec() }],
+        symbols: vec![Symbol { address: 0x1000, text: "do_sys_openat2+0x0/0x170".to_owned() }],
+        clock: Some(clock()),
+    }
+}
+
+pub(super) fn clock() -> ClockMapping {
+    ClockMapping { clock: "mono".to_owned(), wall_offset_ns: 1_769_860_800_000_000_000, error_bound_ns: 100 }
+}
+
+pub(super) fn loss() -> Loss {
+    Loss { cause: LossCause::Overrun.into(), cpu: 1, count: 12, before_ns: 1_000_000 }
+}

@@ -1,0 +1,100 @@
+//! A daemon of canned answers, on a unix socket in a directory of its own.
+//!
+//! It proves nothing about the real daemon: only what the command makes of what it is told.
+
+mod answers;
+mod services;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use kprobed_client::api::event_service_server::EventServiceServer;
+use kprobed_client::api::host_service_server::HostServiceServer;
+use kprobed_client::api::probe_service_server::ProbeServiceServer;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+
+use self::services::Services;
+
+/// How the stream of events goes on after the canned events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It stays open, and nothing comes.
+    Open,
+    /// More of the same, without end.
+    Endless,
+    /// The daemon ends it.
+    Ended,
+    /// It breaks off with an error.
+    Broken,
+}
+
+/// A running fake.
+pub(crate) struct Fake {
+    directory: TempDir,
+    socket: PathBuf,
+}
+
+impl Fake {
+    /// Starts a fake whose event stream ends in this way. It lives in a thread until the process ends.
+    pub(crate) fn start(ending: Ending) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let socket = directory.path().join("kprobed.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::thread::spawn(move || {
+            let services = Services { ending };
+            let server = tonic::transport::Server::builder()
+                .add_service(ProbeServiceServer::new(services))
+                .add_service(EventServiceServer::new(services))
+                .add_service(HostServiceServer::new(services));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = UnixListener::from_std(listener).unwrap();
+                server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
+            });
+        });
+        Self { directory, socket }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The command, talking to this fake.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = kprobectl(arguments);
+        command.env("KPROBED_SERVER", &self.socket);
+        command
+    }
+
+    /// Runs the command, and shows all that it did.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        shown(&self.command(arguments).output().unwrap())
+    }
+}
+
+/// The command, in an environment that is the same everywhere.
+pub(crate) fn kprobectl(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kprobectl"));
+    command.args(arguments).env_clear().env("TZ", "UTC").env("COLUMNS", "100").stdin(Stdio::null());
+    command
+}
+
+/// Exit code, stdout and stderr in one text.
+pub(crate) fn shown(output: &Output) -> String {
+    format!(
+        "exit: {}\n-- stdout\n{}-- stderr\n{}",
+        output.status.code().map_or("none".to_owned(), |code| code.to_string()),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    )
+}

@@ -1,0 +1,164 @@
+//! The three services of the fake daemon.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use kprobed_client::api::event_service_server::EventService;
+use kprobed_client::api::host_service_server::HostService;
+use kprobed_client::api::probe_service_server::ProbeService;
+use kprobed_client::api::stream_events_response::Message;
+use kprobed_client::api::*;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use super::Ending;
+use super::answers;
+
+type Answer<T> = Result<Response<T>, Status>;
+type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[derive(Clone, Copy)]
+pub(super) struct Services {
+    pub(super) ending: Ending,
+}
+
+fn existing(name: &str) -> Result<Probe, Status> {
+    match name {
+        "open" | "kprobes/open" => Ok(answers::probe("kprobes/open")),
+        "kprobes/waiting" => Ok(answers::probe("kprobes/waiting")),
+        _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
+    }
+}
+
+#[tonic::async_trait]
+impl ProbeService for Services {
+    async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
+        let request = request.into_inner();
+        if request.definition.contains("+3") {
+            return Err(answers::refused(&request.definition));
+        }
+        if request.definition.contains("slow") {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        }
+        let name = if request.definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
+        let probe = Probe { enabled: request.enabled, filter: request.filter, ..answers::probe(name) };
+        Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
+    }
+
+    async fn get_probe(&self, request: Request<GetProbeRequest>) -> Answer<GetProbeResponse> {
+        Ok(Response::new(GetProbeResponse { probe: Some(existing(&request.into_inner().name)?) }))
+    }
+
+    /// Two pages of one probe each.
+    async fn list_probes(&self, request: Request<ListProbesRequest>) -> Answer<ListProbesResponse> {
+        let request = request.into_inner();
+        if request.name_glob.contains("nothing") {
+            return Ok(Response::new(ListProbesResponse::default()));
+        }
+        let (name, next) =
+            if request.page_token.is_empty() { ("kprobes/open", "2") } else { ("kprobes/waiting", "") };
+        Ok(Response::new(ListProbesResponse {
+            probes: vec![answers::probe(name)],
+            next_page_token: next.to_owned(),
+        }))
+    }
+
+    async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
+        let request = request.into_inner();
+        let mut probe = existing(&request.name)?;
+        if let Some(filter) = request.filter {
+            if filter.contains("+3") {
+                return Err(answers::refused(&filter));
+            }
+            probe.filter = filter;
+        }
+        if request.enabled == Some(false) {
+            probe.state = ProbeState::Disabled.into();
+        }
+        Ok(Response::new(UpdateProbeResponse { probe: Some(probe) }))
+    }
+
+    async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
+        let probe = existing(&request.into_inner().name)?;
+        let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
+        Ok(Response::new(DeleteProbeResponse { profile }))
+    }
+
+    async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {
+        let line = request.into_inner().line;
+        let name = line.strip_prefix("-:").ok_or_else(|| Status::invalid_argument("not a deletion"))?;
+        Ok(Response::new(ApplyLineResponse { created: None, deleted: vec![name.to_owned()] }))
+    }
+
+    async fn check_probe(&self, request: Request<CheckProbeRequest>) -> Answer<CheckProbeResponse> {
+        Ok(Response::new(answers::check(&request.into_inner().definition)))
+    }
+
+    async fn get_hit_profiles(&self, _: Request<GetHitProfilesRequest>) -> Answer<GetHitProfilesResponse> {
+        Ok(Response::new(GetHitProfilesResponse { profiles: vec![answers::profile(0, 7)] }))
+    }
+
+    async fn list_hit_profile_samples(
+        &self,
+        request: Request<ListHitProfileSamplesRequest>,
+    ) -> Answer<ListHitProfileSamplesResponse> {
+        let first = request.into_inner().page_token.is_empty();
+        let (sample, next) =
+            if first { (answers::profile(0, 3), "2") } else { (answers::profile(60, 7), "") };
+        Ok(Response::new(ListHitProfileSamplesResponse {
+            samples: vec![sample],
+            next_page_token: next.to_owned(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for Services {
+    type StreamEventsStream = BoxedStream<StreamEventsResponse>;
+    type StreamEventRowsStream = BoxedStream<StreamEventRowsResponse>;
+
+    async fn stream_events(&self, _: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
+        let started = StreamStarted { subscriber_id: 1, clock: Some(answers::clock()), ..Default::default() };
+        let canned = [
+            Message::Started(started),
+            Message::Schema(answers::schema()),
+            Message::Loss(answers::loss()),
+            Message::Batch(answers::batch(0)),
+        ];
+        let message = |message| Ok(StreamEventsResponse { message: Some(message) });
+        let canned = tokio_stream::iter(canned).map(message);
+        Ok(Response::new(match self.ending {
+            Ending::Ended => Box::pin(canned),
+            Ending::Open => Box::pin(canned.chain(tokio_stream::pending())),
+            Ending::Broken => {
+                Box::pin(canned.chain(tokio_stream::once(Err(Status::unavailable("shutting down")))))
+            }
+            Ending::Endless => Box::pin(
+                canned.chain(
+                    tokio_stream::iter(1..)
+                        .map(move |sequence| message(Message::Batch(answers::batch(sequence)))),
+                ),
+            ),
+        }))
+    }
+
+    async fn stream_event_rows(
+        &self,
+        _: Request<StreamEventRowsRequest>,
+    ) -> Answer<Self::StreamEventRowsStream> {
+        let row = EventRow { probe: "kprobes/open".to_owned(), ..Default::default() };
+        let message = StreamEventRowsResponse { events: vec![row], losses: Vec::new() };
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(message)))))
+    }
+
+    async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {
+        Ok(Response::new(answers::ledger()))
+    }
+}
+
+#[tonic::async_trait]
+impl HostService for Services {
+    async fn get_host(&self, _: Request<GetHostRequest>) -> Answer<GetHostResponse> {
+        Ok(Response::new(answers::host()))
+    }
+}

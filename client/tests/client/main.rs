@@ -1,0 +1,12 @@
+//! The library and the real `kprobectl` against a fake daemon.
+
+// Lints know a helper of tests by `cfg(test)`.
+mod accounts;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod library;
+#[cfg(test)]
+mod observe;
+mod probes;
+mod reach;

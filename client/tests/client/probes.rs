@@ -1,0 +1,342 @@
+//! Commands about probes: what they print, and how they end.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use insta::assert_snapshot;
+
+use super::fake::{Ending, Fake, shown};
+
+const DEFINITION: &str = "p:open do_sys_openat2";
+
+#[test]
+fn add() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["add", DEFINITION]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["add", "p:waiting", "do_sys_openat2", "--disabled", "--dry-run"]), @"
+    exit: 0
+    -- stdout
+    kprobes/waiting
+    -- stderr
+    warning: some calls are inlined and will not be seen [INLINED]
+      | p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+      |        ^^^^^^^^^^^^^^
+    note: `kprobes/waiting` is waiting: module `btrfs` is not loaded
+    note: nothing was changed
+    ");
+    assert_snapshot!(fake.run(&["add", "p:open do_sys_openat2+3"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+    ");
+    assert_snapshot!(fake.run(&["add", "-:kprobes/open"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["add", "-:kprobes/open", "-o", "json"]), @r#"
+    exit: 0
+    -- stdout
+    {
+      "deleted": [
+        "kprobes/open"
+      ]
+    }
+    -- stderr
+    "#);
+    assert_snapshot!(fake.run(&["add"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: the following required arguments were not provided:
+      <DEFINITION>...
+
+    Usage: kprobectl add --server <TARGET> <DEFINITION>...
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(fake.run(&["add", "p:slow x", "--timeout", "50ms"]), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    error: no answer within 50ms
+    hint: a change that was asked for may have been made: look before asking again
+    ");
+}
+
+#[test]
+fn add_from_standard_input() {
+    let fake = Fake::start(Ending::Open);
+    let run = |text: &[u8]| {
+        let mut child = fake
+            .command(&["add", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text).unwrap();
+        shown(&child.wait_with_output().unwrap())
+    };
+    assert_snapshot!(run(b"# a comment\n\np:open do_sys_openat2\n"), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    ");
+    assert_snapshot!(run(b"-:kprobes/open\n"), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    ");
+    assert_snapshot!(run(b"p:a b\np:c d\n"), @r#"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: standard input holds more than one definition
+    hint: one call takes one line: `while read -r line; do kprobectl add "$line"; done`
+    "#);
+}
+
+#[test]
+fn check() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["check", DEFINITION]), @"
+    exit: 0
+    -- stdout
+    accepted kprobes/open at do_sys_openat2+0x0
+
+    > +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)
+      +5  55              push %rbp
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3"]), @"
+    exit: 1
+    -- stdout
+    refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0x3
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+
+    > +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  +3 is inside of this instruction
+    * +5  55              push %rbp              +5 works
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3", "-o", "json"]), @r#"
+    exit: 1
+    -- stdout
+    {
+      "verdict": "refused",
+      "errno": "EILSEQ",
+      "reason": "BAD_INSN_BNDRY",
+      "name": "kprobes/open",
+      "location": "do_sys_openat2+0x3",
+      "definition": "p:open do_sys_openat2+3",
+      "kernel_definition": "p:kprobes/open do_sys_openat2",
+      "diagnostics": [
+        {
+          "severity": "error",
+          "code": "BAD_INSN_BNDRY",
+          "message": "probe point is not an instruction boundary",
+          "hint": "`+5` works",
+          "span_start": 7,
+          "span_end": 23
+        }
+      ],
+      "listing": [
+        {
+          "offset": 0,
+          "code": "0f1f440000",
+          "text": "nopl 0x0(%rax,%rax,1)",
+          "probeable": true,
+          "refusal": ""
+        },
+        {
+          "offset": 5,
+          "code": "55",
+          "text": "push %rbp",
+          "probeable": true,
+          "refusal": ""
+        }
+      ],
+      "nearest_before": 0,
+      "nearest_after": 5
+    }
+    -- stderr
+    "#);
+}
+
+#[test]
+fn list_and_get() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["list"]), @"
+    exit: 0
+    -- stdout
+    NAME             KIND    STATE    LOCATION            FILTER
+    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
+    exit: 0
+    -- stdout
+    NAME             KIND    STATE    LOCATION            FILTER       UID  CREATED               REASON                        DEFINITION
+    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -              1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["get", "open"]), @"
+    exit: 0
+    -- stdout
+    name               kprobes/open
+    uid                1
+    kind               entry
+    state              armed
+    state reason       -
+    enabled            yes
+    location           do_sys_openat2+0x0
+    filter             dfd == -100
+    definition         p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kernel definition  p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
+    created            2026-01-31T12:00:00Z
+    updated            2026-01-31T12:01:00Z
+    etag               e1
+
+    FIELD     TYPE    FAULTS
+    dfd       s32     detected
+    filename  string  detected
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["get", "kprobes/waiting", "-o", "yaml"]), @"
+    exit: 0
+    -- stdout
+    name: kprobes/waiting
+    uid: 1
+    kind: return
+    state: waiting
+    state_reason: module `btrfs` is not loaded
+    enabled: true
+    location: do_sys_openat2+0x0
+    filter: ''
+    definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kernel_definition: p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
+    fields: null
+    warnings:
+    - severity: warning
+      code: INLINED
+      message: some calls are inlined and will not be seen
+      hint: ''
+      span_start: 7
+      span_end: 21
+    create_time: 2026-01-31T12:00:00Z
+    update_time: 2026-01-31T12:01:00Z
+    etag: e1
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["get", "gone"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: there is no probe `gone`
+    ");
+}
+
+#[test]
+fn enable_disable_and_filter() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["enable", "open", "gone", "kprobes/waiting"]), @"
+    exit: 1
+    -- stdout
+    kprobes/open armed
+    kprobes/waiting waiting
+    -- stderr
+    error: there is no probe `gone`
+    note: `kprobes/waiting` is waiting: module `btrfs` is not loaded
+    ");
+    assert_snapshot!(fake.run(&["disable", "open"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open disabled
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["filter", "open"]), @"
+    exit: 0
+    -- stdout
+    dfd == -100
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["filter", "open", "dfd", "==", "3"]), @"
+    exit: 0
+    -- stdout
+    dfd == 3
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["filter", "open", "a +3"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | a +3
+      |   ^^
+    hint: `+5` works
+    ");
+    assert_snapshot!(fake.run(&["filter", "open", "--clear"]), @"
+    exit: 0
+    -- stdout
+    -- stderr
+    note: `kprobes/open` has no filter
+    ");
+}
+
+#[test]
+fn delete() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["delete", "open", "gone"]), @"
+    exit: 1
+    -- stdout
+    kprobes/open hits=7 misses=1
+    -- stderr
+    error: there is no probe `gone`
+    ");
+    assert_snapshot!(fake.run(&["delete", "--all", "*", "-o", "json"]), @r#"
+    exit: 0
+    -- stdout
+    [
+      {
+        "name": "kprobes/open",
+        "profile": {
+          "probe": "kprobes/open",
+          "probe_uid": 1,
+          "boot_id": "b0",
+          "time": "2026-01-31T12:00:00Z",
+          "hits": 7,
+          "misses": 1
+        }
+      },
+      {
+        "name": "kprobes/waiting",
+        "profile": null
+      }
+    ]
+    -- stderr
+    "#);
+    assert_snapshot!(fake.run(&["delete", "--all", "nothing*"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: no probe matches `nothing*`
+    hint: `kprobectl list` shows all probes
+    ");
+}

@@ -1,0 +1,100 @@
+//! Daemons that can not be reached.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use insta::assert_snapshot;
+
+use super::fake::{Ending, Fake, kprobectl, shown};
+
+#[test]
+fn a_daemon_that_is_not_there() {
+    let fake = Fake::start(Ending::Open);
+    let run = |server: &str| {
+        let output = kprobectl(&["list", "--server", server]).output().unwrap();
+        shown(&output).replace(fake.directory().to_str().unwrap(), "DIRECTORY")
+    };
+    let missing = fake.directory().join("missing.sock");
+    assert_snapshot!(run(missing.to_str().unwrap()), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    error: can not connect to `unix:DIRECTORY/missing.sock`: No such file or directory (os error 2)
+    hint: is the daemon running? `systemctl status kprobed`
+    hint: the default socket is `/run/kprobed/kprobed.sock`
+    ");
+    // Bound once, and nobody listens any more.
+    let dead = fake.directory().join("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    assert_snapshot!(run(dead.to_str().unwrap()), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    error: can not connect to `unix:DIRECTORY/dead.sock`: Connection refused (os error 111)
+    hint: nothing listens there: is the daemon running? `systemctl status kprobed`
+    ");
+    assert_snapshot!(run("https://localhost:1"), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    error: can not connect to `https://localhost:1`: no certificate authority was given to check the daemon's certificate against
+    hint: give the authority's certificate with `--ca FILE`
+    ");
+    assert_snapshot!(run("localhost:1"), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: invalid value 'localhost:1' for '--server <TARGET>': `localhost:1` is not an address of a daemon: write `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_socket_that_others_own() {
+    let fake = Fake::start(Ending::Open);
+    std::fs::set_permissions(fake.socket(), Permissions::from_mode(0o600)).unwrap();
+    // Somebody else must be able to run it, wherever it was built.
+    let copy = fake.directory().join("kprobectl");
+    std::fs::copy(env!("CARGO_BIN_EXE_kprobectl"), &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.args(["list", "--server"]).arg(fake.socket()).env_clear();
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    if is_root {
+        command.uid(65_534).gid(65_534);
+    } else {
+        std::fs::set_permissions(fake.socket(), Permissions::from_mode(0o000)).unwrap();
+    }
+    let output = shown(&command.output().unwrap());
+    assert_snapshot!(output.replace(fake.directory().to_str().unwrap(), "DIRECTORY"), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    error: can not connect to `unix:DIRECTORY/kprobed.sock`: Permission denied (os error 13)
+    hint: the socket belongs to the group `kprobed`: `sudo usermod -aG kprobed $USER`, then log in again
+    ");
+}
+
+#[test]
+fn closed_pipes_are_no_error_in_any_form() {
+    let fake = Fake::start(Ending::Endless);
+    for form in ["table", "json", "yaml"] {
+        let mut command = fake.command(&["observe", "-o", form]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{form}");
+    }
+}
+
+#[test]
+fn input_that_never_comes_can_be_interrupted() {
+    let fake = Fake::start(Ending::Open);
+    let mut child = fake.command(&["add", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    // Waiting for a child closes its input, unless somebody else holds it.
+    let _input = child.stdin.take();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+}
