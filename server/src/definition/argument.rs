@@ -7,10 +7,10 @@
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
-use super::dialect;
 use super::features::Features;
 use super::fetch::{FetchParser, Site, bad_argument_number};
 use super::guard;
+use super::legacy::{self, OldWord};
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
 use super::program;
@@ -30,8 +30,15 @@ pub(super) struct Arguments {
 
 /// All arguments, with the problems in the order in which the kernel meets them; at most one for each
 /// argument.
-pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, site: Site, features: &Features) -> Arguments {
+pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
+    let FetchParser { features, site, .. } = fetch;
     let mut out = Arguments::default();
+    let is_return_address =
+        |word: &&Word<'_>| site == Site::Return && fetch.old_word(**word) == Some(OldWord::ReturnAddress);
+    out.warnings
+        .extend(words.iter().filter(is_return_address).map(|word| legacy::return_address_note(*word)));
+    let words: Vec<_> = words.iter().filter(|word| !is_return_address(word)).copied().collect();
+    let words = words.as_slice();
     let refused = function_arguments(words, site, features, &mut out.errors);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
         // 6.1 drops them in silence, 6.12 refuses without a word in error_log.
@@ -41,7 +48,7 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, site: Site, feature
             format!("{} arguments are too many", words.len()),
         ));
     }
-    let parser = ArgumentParser { fetch: FetchParser { features, site }, kind };
+    let parser = ArgumentParser { fetch, kind };
     let mut taken: Vec<String> = Vec::new();
     let mut fixed_bytes = 0;
     for (index, word) in words.iter().take(ARGS_MAX).enumerate() {
@@ -146,7 +153,7 @@ impl ArgumentParser<'_> {
         }
         let (name, body) = match word.split_once('=') {
             Some((name, body)) => (Some(check_name(name, taken)?), body),
-            None => (None, word),
+            None => (self.old_name(word, taken)?, word),
         };
         if name.is_none() {
             self.check_generated_name(word, index, taken)?;
@@ -163,6 +170,12 @@ impl ArgumentParser<'_> {
         let argument = Argument { name, fetch, ty, span: word.span() };
         program::check(&argument, self.kind)?;
         late.map_or(Ok(argument), Err)
+    }
+
+    /// A word of 2009 is its own name.
+    fn old_name(&self, word: Word<'_>, taken: &[String]) -> Result<Option<Name>, Diagnostic> {
+        let expression = word.split_once(':').map_or(word, |(expression, _)| expression);
+        self.fetch.old_word(expression).map(|_| check_name(expression, taken)).transpose()
     }
 
     fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
@@ -249,7 +262,7 @@ fn old_dialect(argument: &Argument) -> Option<Diagnostic> {
     }
     match &fetch.kind {
         FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-            let hint = dialect::modern_spelling(name)?;
+            let hint = legacy::modern_spelling(name)?;
             let message = format!("`{name}` is read as the name of a parameter of the function");
             Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
         }

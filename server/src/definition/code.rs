@@ -291,6 +291,24 @@ codes! {
     /// Ours (a warning): a word of the first version of the language.
     OldDialect "OLD_DIALECT" ""
         "";
+    /// Ours: a form of an older language that no probe of today can record.
+    NoEquivalent "NO_EQUIVALENT" ""
+        "";
+    /// Ours: a token of a function prototype that can not stand there.
+    UnexpectedToken "UNEXPECTED_TOKEN" ""
+        "write FUNCTION(TYPE NAME, TYPE NAME[INDEX], NULL, ...)";
+    /// Ours: a function prototype that is not finished.
+    UnexpectedEnd "UNEXPECTED_END" ""
+        "close the prototype with `)`";
+    /// Ours: more parameters than a function has in registers.
+    TooManyParameters "TOO_MANY_PARAMETERS" ""
+        "a prototype has at most 6 parameters: write a line with `$arg7` for more";
+    /// Ours (a warning): a form of a prototype that was read in several ways.
+    AmbiguousPrototype "AMBIGUOUS_PROTOTYPE" ""
+        "";
+    /// Ours (a warning): what a prototype leaves open or the kernel can not do, and the daemon adds.
+    Completed "COMPLETED" ""
+        "";
 }
 
 impl Code {

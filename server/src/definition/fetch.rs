@@ -7,8 +7,8 @@
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
-use super::dialect;
 use super::features::Features;
+use super::legacy::{self, BareWords, OldWord};
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
@@ -32,6 +32,10 @@ pub(super) enum Site {
 pub(super) struct FetchParser<'f> {
     pub(super) features: &'f Features,
     pub(super) site: Site,
+    /// What bare words mean.
+    pub(super) bare: BareWords,
+    /// The place is not the start of a symbol.
+    pub(super) inside: bool,
 }
 
 type Parsed = Result<FetchKind, Diagnostic>;
@@ -98,11 +102,7 @@ impl FetchParser<'_> {
     }
 
     fn argument(&self, word: Word<'_>, rest: &str) -> Parsed {
-        let here = match self.site {
-            Site::Entry => true,
-            Site::Return => self.features.retprobe_args,
-            Site::Address => false,
-        };
+        let here = self.arguments_here();
         // Kernels with $argN in return probes look at the number first and at the place then.
         if !here && !self.features.retprobe_args {
             let message = match self.site {
@@ -171,7 +171,44 @@ impl FetchParser<'_> {
         Ok(FetchKind::Deref { user, offset, inner: Box::new(inner) })
     }
 
+    /// Whether the kernel knows the arguments of the function at this place.
+    fn arguments_here(&self) -> bool {
+        match self.site {
+            Site::Entry => true,
+            Site::Return => self.features.retprobe_args,
+            Site::Address => false,
+        }
+    }
+
+    /// The word of 2009 that `word` is read as, if it is.
+    pub(super) fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
+        let old = match self.bare {
+            BareWords::Kernel => false,
+            BareWords::OldWhereFree => !(self.features.btf_args && self.arguments_here()),
+            BareWords::Old => true,
+        };
+        OldWord::named(word.text).filter(|_| old)
+    }
+
+    fn old(&self, old: OldWord, word: Word<'_>) -> Parsed {
+        match old {
+            OldWord::Stack => Ok(FetchKind::Stack),
+            OldWord::StackNth => stack(word, &word.text[1..]),
+            OldWord::Retval => self.retval(word, ""),
+            OldWord::ReturnAddress => Err(legacy::misplaced_return_address(word, self.site == Site::Return)),
+            OldWord::Argument(index) if self.inside && self.site != Site::Return => {
+                legacy::argument_location(index)
+                    .filter(|_| u64::from(index) < STACK_WORDS)
+                    .ok_or_else(|| bad_argument_number(word))
+            }
+            OldWord::Argument(index) => self.argument(word, &u64::from(index).saturating_add(1).to_string()),
+        }
+    }
+
     fn btf(&self, word: Word<'_>) -> Parsed {
+        if let Some(old) = self.old_word(word) {
+            return self.old(old, word);
+        }
         if !self.features.fprobe {
             return Err(bad_fetch(word));
         }
@@ -179,12 +216,7 @@ impl FetchParser<'_> {
         if per_cpu && self.features.typecasts {
             return Err(unsupported(word, "per-CPU access"));
         }
-        let here = match self.site {
-            Site::Entry => true,
-            Site::Return => self.features.retprobe_args,
-            Site::Address => false,
-        };
-        if !self.features.btf_args || !here {
+        if !self.features.btf_args || !self.arguments_here() {
             let message = if self.features.btf_args {
                 "parameter names need a function name as the place"
             } else {
@@ -351,7 +383,7 @@ fn bad_fetch(word: Word<'_>) -> Diagnostic {
 }
 
 fn with_dialect_hint(word: Word<'_>, problem: Diagnostic) -> Diagnostic {
-    match dialect::modern_spelling(word.text) {
+    match legacy::modern_spelling(word.text) {
         Some(hint) => problem.with_hint(hint),
         None => problem,
     }

@@ -1,11 +1,12 @@
-//! The probe language of the kernel: text to definition and back.
+//! The languages of probes: text to definition and back.
 //!
-//! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events`: `p`, `r` and
-//! `-`. Plain functions over text: no I/O, no symbols, no addresses of the running kernel. Whether a place
+//! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events` (`p`, `r` and
+//! `-`), and the other dialects that become such lines: the words of 2009 and the function prototypes of 2018.
+//! [`parse_any`] reads them all. Plain functions over text: no I/O, no symbols, no addresses of the running kernel. Whether a place
 //! exists and can be probed is decided elsewhere, with what [`ProbeDefinition::entry_requirement`] says about
 //! the definition.
 //!
-//! The parser takes what the parser of the running kernel takes, as described by [`Features`], and refuses
+//! The parser of the kernel's lines takes what the parser of the running kernel takes, as described by [`Features`], and refuses
 //! the rest with the kernel's code at the kernel's position. Where it differs, it is on purpose:
 //!
 //! | text | kernel | here |
@@ -36,17 +37,20 @@ mod dialect;
 mod features;
 mod fetch;
 pub mod guard;
+mod legacy;
 mod line;
 mod names;
 mod number;
 mod parse;
 mod program;
+pub mod prototype;
 mod render;
 mod requirement;
 mod span;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod translated;
 mod types;
 
 pub use ast::{
@@ -55,6 +59,7 @@ pub use ast::{
 };
 pub use code::Code;
 pub use diagnostic::{Diagnostic, Severity};
+pub use dialect::{Dialect, Reading, parse_any, parse_as};
 pub use features::Features;
 pub use parse::parse;
 pub use span::Span;

@@ -9,7 +9,8 @@ use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, Pro
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::Site;
+use super::fetch::{FetchParser, Site};
+use super::legacy::BareWords;
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
@@ -28,6 +29,15 @@ const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"]
 /// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
 /// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
 pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
+    parse_with(text, features, BareWords::Kernel)
+}
+
+/// The same with another meaning of bare words.
+pub(super) fn parse_with(
+    text: &str,
+    features: &Features,
+    bare: BareWords,
+) -> Result<Definition, Vec<Diagnostic>> {
     let words = line::single(text).map_err(|problem| vec![problem])?;
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
         return Err(vec![Diagnostic::error(
@@ -38,8 +48,8 @@ pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnost
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(&words, ProbeKind::Entry, span, features),
-        Some(b'r') => probe(&words, ProbeKind::Return, span, features),
+        Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare),
+        Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare),
         Some(b'-') => delete(text, &words, span).map(Definition::Delete).map_err(|problem| vec![problem]),
         _ => Err(vec![unknown_command(first)]),
     }
@@ -64,6 +74,7 @@ fn probe(
     kind: ProbeKind,
     span: Span,
     features: &Features,
+    bare: BareWords,
 ) -> Result<Definition, Vec<Diagnostic>> {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
         return Err(vec![Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing")]);
@@ -85,7 +96,9 @@ fn probe(
         (_, ProbeKind::Entry) => Site::Entry,
         (_, ProbeKind::Return) => Site::Return,
     };
-    let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, site, features);
+    let inside = !matches!(place, Some(Place::Symbol { offset: 0, .. }));
+    let fetch = FetchParser { features, site, bare, inside };
+    let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     errors.extend(arguments.errors);
     match place {
         Some(place) if errors.is_empty() => Ok(Definition::Probe(ProbeDefinition {

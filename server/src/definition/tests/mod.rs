@@ -1,5 +1,6 @@
 //! Tests of the probe language as a whole.
 
+mod dialects;
 mod guards;
 mod properties;
 mod refused;
@@ -20,11 +21,11 @@ const README_6_12: &str = "p[:[<group>/][<event>]] <place> [<args>] r[maxactive]
 /// What 7.3 adds.
 const README_7_3: &str = "[(structname[,field])] this_cpu_read(<fetcharg>) $current";
 
-pub(super) fn v6_1() -> Features {
+pub(in crate::definition) fn v6_1() -> Features {
     Features::from_readme(README_6_1)
 }
 
-pub(super) fn v6_12() -> Features {
+pub(in crate::definition) fn v6_12() -> Features {
     Features::from_readme(README_6_12)
 }
 

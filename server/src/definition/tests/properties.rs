@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::guard::guarded;
 use crate::definition::{
-    Argument, BaseType, BtfMember, BtfRoot, Definition, Diagnostic, Fetch, FetchKind, MemoryAddress, Name,
-    Place, ProbeDefinition, ProbeKind, Register, Span, Type, Width, parse,
+    Argument, BaseType, BtfMember, BtfRoot, Definition, Diagnostic, Dialect, Features, Fetch, FetchKind,
+    MemoryAddress, Name, Place, ProbeDefinition, ProbeKind, Register, Span, Type, Width, parse, parse_any,
+    parse_as,
 };
 
 const HERE: Span = Span { start: 0, end: 0 };
@@ -128,7 +129,7 @@ fn mutations() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "p", "r", "-", "+", "(", ")", ":", "/", ".", "=", "[", "]", "%", "$", "@", "\\", "\"", "*", "#",
         "\n", " ", "u", "0x", "9", "arg", "retval", "stack", "comm", "string", "b1@0/8", "->", "é", "\u{a0}",
-        "\0", "𝒳", "pd", "pD",
+        "\0", "𝒳", "pd", "pD", " a0", " ra", "s1", "sa", "rv",
     ]);
     (definitions(), vec((any::<prop::sample::Index>(), any::<bool>(), pieces), 0..6)).prop_map(
         |(definition, changes)| {
@@ -165,9 +166,35 @@ fn check_fetch(text: &str, fetch: &Fetch) {
     }
 }
 
+/// In every dialect spans lie in the text, and what becomes of it is a line that the kernel reads the same way.
+fn check_dialects(text: &str, features: &Features) {
+    let readings = Dialect::ALL.map(|dialect| parse_as(dialect, text, features));
+    for reading in readings.into_iter().chain([parse_any(text, features)]) {
+        match reading.result {
+            Err(problems) => {
+                assert!(!problems.is_empty());
+                check_diagnostics(text, &problems);
+            }
+            Ok(Definition::Delete(_)) => {}
+            Ok(Definition::Probe(read)) => {
+                check_diagnostics(text, &read.warnings);
+                for argument in &read.args {
+                    let _ = &text[argument.span.range()];
+                    let _ = argument.name.as_ref().map(|name| &text[name.span.range()]);
+                    check_fetch(text, &argument.fetch);
+                }
+                let line = read.render("g", "e");
+                assert_eq!(probe(&line, features).args.len(), read.args.len());
+                assert_eq!(probe(&line, features).render("g", "e"), line);
+            }
+        }
+    }
+}
+
 /// Parses with the features of several kernels; what is accepted must survive rendering, naming and guarding.
 fn check_text(text: &str) {
     for features in [v6_1(), v6_12(), v7_3()] {
+        check_dialects(text, &features);
         match parse(text, &features) {
             Err(problems) => {
                 assert!(!problems.is_empty());

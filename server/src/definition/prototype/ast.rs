@@ -1,0 +1,183 @@
+//! The syntax tree of a prototype: what it says, with the place of every part.
+
+use super::super::ast::{Name, Width};
+use super::super::span::Span;
+
+/// `FUNCTION(PARAMETER, PARAMETER, ...)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prototype {
+    /// The function.
+    pub function: Name,
+    /// What is between the commas.
+    pub parameters: Vec<Parameter>,
+    /// The whole prototype.
+    pub span: Span,
+}
+
+/// What is recorded of one parameter: `ITEM | ITEM`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// At least one.
+    pub items: Vec<Item>,
+    /// All of it.
+    pub span: Span,
+}
+
+/// One part of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// `NULL`: nothing is recorded.
+    Null(Span),
+    /// A field of the event.
+    Field(Field),
+}
+
+/// A field of the event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// How it is read and shown.
+    pub ty: FieldType,
+    /// Where it comes from.
+    pub source: Source,
+    /// All of it.
+    pub span: Span,
+}
+
+/// `[unsigned] ATOM[COUNT]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldType {
+    /// `unsigned` stands before it.
+    pub unsigned: bool,
+    /// The element.
+    pub atom: Atom,
+    /// An array of this many, at least 1.
+    pub count: Option<u64>,
+    /// All of it.
+    pub span: Span,
+}
+
+/// The type of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atom {
+    /// `u8` to `u64`.
+    U(Width),
+    /// `s8` to `s64`.
+    S(Width),
+    /// `x8` to `x64`.
+    X(Width),
+    /// `char`.
+    Char,
+    /// `short`.
+    Short,
+    /// `int`.
+    Int,
+    /// `long`.
+    Long,
+    /// `size_t`.
+    SizeT,
+    /// `symbol`: an address, shown as a symbol.
+    Symbol,
+    /// `string`: text up to its NUL.
+    String,
+}
+
+/// Where a field comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `NAME`, `NAME+OFFSET`, `NAME[INDEX]` and chains of both: the parameter, or memory reached from it.
+    Parameter {
+        /// The name of the field.
+        name: Name,
+        /// What follows the name.
+        steps: Vec<Step>,
+    },
+    /// `NAME=ADDRESS` or `ADDRESS`: memory at a fixed address.
+    Fixed {
+        /// The name of the field, if there is one.
+        name: Option<Name>,
+        /// The address.
+        address: FixedAddress,
+        /// Where the address stands.
+        span: Span,
+    },
+}
+
+/// A fixed address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FixedAddress {
+    /// `0xADDRESS`.
+    Address(u64),
+    /// `$SYMBOL`.
+    Symbol(String),
+}
+
+/// One step from a parameter to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What it does.
+    pub kind: StepKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// `+N`: N bytes further.
+    Add(u64),
+    /// `[N]`: N elements further, and read there.
+    Index(u64),
+}
+
+impl Atom {
+    /// Every atom with its spelling.
+    pub const ALL: [(&'static str, Self); 19] = [
+        ("u8", Self::U(Width::W8)),
+        ("u16", Self::U(Width::W16)),
+        ("u32", Self::U(Width::W32)),
+        ("u64", Self::U(Width::W64)),
+        ("s8", Self::S(Width::W8)),
+        ("s16", Self::S(Width::W16)),
+        ("s32", Self::S(Width::W32)),
+        ("s64", Self::S(Width::W64)),
+        ("x8", Self::X(Width::W8)),
+        ("x16", Self::X(Width::W16)),
+        ("x32", Self::X(Width::W32)),
+        ("x64", Self::X(Width::W64)),
+        ("char", Self::Char),
+        ("short", Self::Short),
+        ("int", Self::Int),
+        ("long", Self::Long),
+        ("size_t", Self::SizeT),
+        ("symbol", Self::Symbol),
+        ("string", Self::String),
+    ];
+
+    /// The atom of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, atom)| *atom)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, atom)| *atom == self).map_or("", |(name, _)| name)
+    }
+
+    /// Bytes of one element, by which an index counts. A string counted as 4 in 2018.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::U(width) | Self::S(width) | Self::X(width) => width.bytes() as u64,
+            Self::Char => 1,
+            Self::Short => 2,
+            Self::Int | Self::String => 4,
+            Self::Long | Self::SizeT | Self::Symbol => 8,
+        }
+    }
+}
+
+impl Field {
+    /// Whether it is reached from the parameter, so that the parameter is used up.
+    pub const fn uses_parameter(&self) -> bool {
+        matches!(self.source, Source::Parameter { .. })
+    }
+}

@@ -1,0 +1,50 @@
+//! Function prototypes, the language of the function-based events of 2018.
+//!
+//! Owns lexer, parser and syntax tree of prototypes, and what each is as a probe of today. A prototype names
+//! a function and what to record of each of its parameters: `ip_rcv(x64 skb | int skb[32], NULL, string s)`.
+//!
+//! What the construct reads, with `s` for the size of the type and `p` for the parameter (argument `$argN`,
+//! counted by commas):
+//!
+//! | construct | is |
+//! |---|---|
+//! | `T a` | the value `p` |
+//! | `T a[N]`, `T a+M[N]` | memory at `p + M + N*s` |
+//! | `T a[N][K]` | every bracket but the last loads a pointer |
+//! | `T[n] a`, `string a` | memory at `p`: these are never values |
+//! | `T a=0xADDR`, `T a=$SYMBOL` | memory there; takes no parameter |
+//! | `A \| B` | both of the same parameter |
+//! | `NULL` | nothing of this parameter |
+//!
+//! The sources of 2018 disagree about three forms; each is read as people mean it, with a warning that names
+//! a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe can not do is refused
+//! (`NO_EQUIVALENT`): a parameter plus a constant. What is left open is completed (`COMPLETED`): names for
+//! fixed addresses and for fields that share one, arrays of more than 64 elements in several arguments, and
+//! `char[n]` read up to its NUL whatever `n`.
+//!
+//! The function becomes the place, the event's name, and its group is `functions`, as it was then.
+
+mod ast;
+mod lexer;
+mod parse;
+mod render;
+mod target;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod walk;
+
+pub use ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
+pub use parse::parse;
+
+use super::ast::ProbeDefinition;
+use super::diagnostic::Diagnostic;
+use super::features::Features;
+use super::translated;
+
+/// The probe that the only prototype in `text` stands for on the kernel that `features` describes.
+pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
+    let definition = translate::translate(&parse(text)?, features)?;
+    let problems = translated::problems(&definition, features);
+    if problems.is_empty() { Ok(definition) } else { Err(problems) }
+}

@@ -1,0 +1,241 @@
+//! From the syntax tree of a prototype to a probe: parameters are counted, fields get names and types.
+
+use super::super::argument::ARGS_MAX;
+use super::super::ast::{
+    Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, Place, ProbeDefinition, ProbeKind, Type, Width,
+};
+use super::super::code::Code;
+use super::super::diagnostic::Diagnostic;
+use super::super::features::Features;
+use super::super::span::Span;
+use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Prototype, Source};
+use super::target::Target;
+use super::walk::walk;
+
+/// The group of the events of 2018.
+const GROUP: &str = "functions";
+
+/// Elements of one argument (`MAX_ARRAY_LEN`).
+const ELEMENTS_MAX: u64 = 64;
+
+/// The probe that the prototype stands for.
+pub(super) fn translate(
+    prototype: &Prototype,
+    features: &Features,
+) -> Result<ProbeDefinition, Vec<Diagnostic>> {
+    let fields = || prototype.parameters.iter().flat_map(|parameter| &parameter.items).filter_map(as_field);
+    let mut out = Translation {
+        features,
+        given: fields().filter_map(given_name).collect(),
+        args: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let mut errors = Vec::new();
+    let mut parameter = 1;
+    for items in prototype.parameters.iter().map(|parameter| &parameter.items) {
+        for field in items.iter().filter_map(as_field) {
+            if let Err(problem) = out.field(field, parameter) {
+                errors.push(problem);
+            }
+        }
+        // Memory at a fixed address leaves the parameter to the next one.
+        if items.iter().any(|item| as_field(item).is_none_or(Field::uses_parameter)) {
+            parameter += 1;
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let Name { text, span } = &prototype.function;
+    Ok(ProbeDefinition {
+        kind: ProbeKind::Entry,
+        maxactive: None,
+        group: Some(Name { text: GROUP.to_owned(), span: Span::point(span.start) }),
+        event: Some(prototype.function.clone()),
+        place: Place::Symbol { module: None, symbol: text.clone(), offset: 0, span: *span },
+        args: out.args,
+        warnings: out.warnings,
+        span: prototype.span,
+    })
+}
+
+fn as_field(item: &Item) -> Option<&Field> {
+    match item {
+        Item::Field(field) => Some(field),
+        Item::Null(_) => None,
+    }
+}
+
+/// The name that the prototype gives the field.
+fn given_name(field: &Field) -> Option<String> {
+    match &field.source {
+        Source::Parameter { name, .. } | Source::Fixed { name: Some(name), .. } => Some(name.text.clone()),
+        Source::Fixed { name: None, address: FixedAddress::Symbol(symbol), .. } => Some(symbol.clone()),
+        Source::Fixed { name: None, address: FixedAddress::Address(_), .. } => None,
+    }
+}
+
+struct Translation<'f> {
+    features: &'f Features,
+    /// Names that fields have in the prototype.
+    given: Vec<String>,
+    args: Vec<Argument>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Translation<'_> {
+    /// Adds what `field` of the given parameter (from 1) is today.
+    fn field(&mut self, field: &Field, parameter: u32) -> Result<(), Diagnostic> {
+        if self.args.len() >= ARGS_MAX {
+            let message = "no argument is left for this field";
+            return Err(Diagnostic::error(Code::TooManyArgs, field.span, message));
+        }
+        let (target, name_span) = match &field.source {
+            Source::Parameter { name, steps } => {
+                let parameter = FetchKind::Argument(parameter);
+                let target = walk(field, name, steps, parameter, &mut self.warnings)?;
+                (target, name.span)
+            }
+            Source::Fixed { name, address, span } => {
+                let at = match address {
+                    FixedAddress::Address(address) => MemoryAddress::Address(*address),
+                    FixedAddress::Symbol(symbol) => {
+                        MemoryAddress::Symbol { symbol: symbol.clone(), offset: 0 }
+                    }
+                };
+                (Target::Fixed(at), name.as_ref().map_or(*span, |name| name.span))
+            }
+        };
+        let name = self.name(field, name_span);
+        let base = self.base_type(field);
+        let count = field.ty.count.filter(|_| field.ty.atom != Atom::Char);
+        match count {
+            Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &target, count),
+            _ => {
+                let count = count.and_then(|count| u8::try_from(count).ok());
+                let fetch = target.at(0).ok_or_else(|| out_of_reach(field))?;
+                self.push(field, name, fetch, base, count);
+                Ok(())
+            }
+        }
+    }
+
+    fn push(&mut self, field: &Field, name: Name, kind: FetchKind, base: BaseType, count: Option<u8>) {
+        let source = Span::new(name.span.start, field.span.end);
+        self.args.push(Argument {
+            name: Some(name),
+            fetch: Fetch { kind, span: source },
+            ty: Some(Type { base, count, span: field.ty.span }),
+            span: field.span,
+        });
+    }
+
+    /// Arguments for an array that is longer than the kernel's.
+    fn split(
+        &mut self,
+        field: &Field,
+        name: &Name,
+        base: BaseType,
+        target: &Target,
+        count: u64,
+    ) -> Result<(), Diagnostic> {
+        let parts = count.div_ceil(ELEMENTS_MAX);
+        if parts > (ARGS_MAX - self.args.len()) as u64 {
+            let message = format!("an array of {count} elements needs {parts} arguments of the probe");
+            return Err(Diagnostic::error(Code::ArrayTooBig, field.ty.span, message));
+        }
+        for start in (0..count).step_by(64) {
+            let mut part = Name { text: format!("{}_{start}", name.text), span: name.span };
+            while self.is_taken(&part.text) {
+                part.text.push('_');
+            }
+            let fetch = target.at(start * field.ty.atom.bytes()).ok_or_else(|| out_of_reach(field))?;
+            let length = u8::try_from(ELEMENTS_MAX.min(count - start)).ok();
+            self.push(field, part, fetch, base, length);
+        }
+        let message = format!(
+            "an argument has at most 64 elements: `{}` becomes {parts} arguments, each with the index of its first",
+            name.text
+        );
+        self.warnings.push(Diagnostic::warning(Code::Completed, field.span, message));
+        Ok(())
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.args.iter().filter_map(|argument| argument.name.as_ref()).any(|taken| taken.text == name)
+            || self.given.iter().any(|given| given == name)
+    }
+
+    /// The name of the field, which no other has.
+    fn name(&mut self, field: &Field, span: Span) -> Name {
+        let (given, invented) = match (&field.source, given_name(field)) {
+            (_, Some(name)) => (name, false),
+            (Source::Fixed { address: FixedAddress::Address(address), .. }, None) => {
+                (format!("mem_{address:x}"), true)
+            }
+            (_, None) => (String::new(), true),
+        };
+        let mut text = given.clone();
+        let mut number = 2;
+        while self.args.iter().filter_map(|argument| argument.name.as_ref()).any(|taken| taken.text == text)
+            || (text != given && self.is_taken(&text))
+        {
+            text = format!("{given}_{number}");
+            number += 1;
+        }
+        if text != given {
+            let message = format!("there is a field `{given}` already: this one is called `{text}`");
+            self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+        } else if invented {
+            let message = format!("the field is called `{text}`");
+            self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+        }
+        Name { text, span }
+    }
+
+    fn base_type(&mut self, field: &Field) -> BaseType {
+        let FieldType { unsigned, atom, count, span } = field.ty;
+        let integer = |width| if unsigned { BaseType::Unsigned(width) } else { BaseType::Signed(width) };
+        if unsigned && matches!(atom, Atom::Symbol | Atom::String) {
+            let message = format!("`unsigned` means nothing for a {}", atom.name());
+            self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+        }
+        match atom {
+            Atom::U(width) => BaseType::Unsigned(width),
+            Atom::S(width) => integer(width),
+            // Shown in decimal, as it was then.
+            Atom::X(width) if unsigned => BaseType::Unsigned(width),
+            Atom::X(width) => BaseType::Hex(width),
+            Atom::Char => match count {
+                Some(count) => {
+                    self.warnings.push(unbounded(field, count));
+                    BaseType::String
+                }
+                None if self.features.char_type => BaseType::Char,
+                None => integer(Width::W8),
+            },
+            Atom::Short => integer(Width::W16),
+            Atom::Int => integer(Width::W32),
+            Atom::Long => integer(Width::W64),
+            Atom::SizeT => BaseType::Unsigned(Width::W64),
+            Atom::Symbol => BaseType::Symbol,
+            Atom::String => BaseType::String,
+        }
+    }
+}
+
+/// What is not as it was with an array of characters.
+fn unbounded(field: &Field, count: u64) -> Diagnostic {
+    let message = format!("the text is read up to its NUL, which can be more than {count} bytes");
+    let warning = Diagnostic::warning(Code::Completed, field.ty.span, message);
+    if count <= ELEMENTS_MAX {
+        warning.with_hint(format!("`u8[{count}]` reads exactly {count} bytes"))
+    } else {
+        warning
+    }
+}
+
+fn out_of_reach(field: &Field) -> Diagnostic {
+    let message = "the end of the array is out of reach of an offset";
+    Diagnostic::error(Code::OffsetTruncated, field.span, message)
+}

@@ -1,0 +1,155 @@
+//! From a parameter to the place in memory that a field is read from.
+//!
+//! Follows the steps behind a name: `+N` counts bytes, `[N]` counts elements and reads, and every bracket that
+//! something follows loads a pointer, whatever the type of the field. What is left at the end is read as the
+//! type of the field says; where the sources of 2018 disagree about that, a warning names a spelling on which
+//! they agree.
+
+use super::super::ast::{Fetch, FetchKind, Name};
+use super::super::code::Code;
+use super::super::diagnostic::Diagnostic;
+use super::super::span::Span;
+use super::ast::{Atom, Field, Source, Step, StepKind};
+use super::target::Target;
+
+/// Where `field` is read, which starts at `parameter` and goes on with `steps`.
+pub(super) fn walk(
+    field: &Field,
+    name: &Name,
+    steps: &[Step],
+    parameter: FetchKind,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Target, Diagnostic> {
+    let mut walk = Walk {
+        pointer: Fetch { kind: parameter, span: name.span },
+        offset: 0,
+        end: name.span.end,
+        pending: false,
+        brackets: 0,
+    };
+    for step in steps {
+        walk.step(*step, field.ty.atom.bytes())?;
+    }
+    let warn = |message: &str, safe: String| {
+        Diagnostic::warning(Code::AmbiguousPrototype, field.span, message)
+            .with_hint(format!("`{safe}` says the same and can not be misread"))
+    };
+    match (field.ty.atom, field.ty.count) {
+        (Atom::String, _) => {
+            if walk.pending && walk.brackets == 1 {
+                let message = "the bracket is read as a pointer to the string, not as its first byte";
+                warnings.push(warn(message, with_step(field, name, steps, StepKind::Add(0))));
+            }
+            if steps.iter().any(|step| matches!(step.kind, StepKind::Index(1..))) {
+                let message = "an index of a string counts 4 bytes, as in 2018";
+                warnings.push(warn(message, in_bytes(field, name, steps)));
+            }
+            if walk.pending {
+                walk.load();
+            }
+            Ok(walk.memory())
+        }
+        (_, Some(_)) => {
+            if walk.pending && walk.brackets > 1 {
+                walk.load();
+            } else if walk.pending {
+                let message = "the array is read in place, not through a pointer that is there";
+                warnings.push(warn(message, spelled(field, name, &[StepKind::Add(walk.bytes())])));
+            }
+            Ok(walk.memory())
+        }
+        (_, None) if walk.brackets == 0 && walk.offset == 0 => Ok(Target::Value(walk.pointer.kind)),
+        (_, None) if walk.brackets == 0 => {
+            let message = format!(
+                "this is the parameter plus {}, and a probe can not add without reading",
+                walk.offset
+            );
+            let read = with_step(field, name, steps, StepKind::Index(0));
+            let plain = spelled(field, name, &[]);
+            Err(Diagnostic::error(Code::NoEquivalent, field.span, message)
+                .with_hint(format!("write `{read}` for the memory there, or `{plain}` and add later")))
+        }
+        (_, None) => {
+            if !walk.pending {
+                let message = "the memory behind the last `+` is read, not the address itself";
+                warnings.push(warn(message, with_step(field, name, steps, StepKind::Index(0))));
+            }
+            Ok(walk.memory())
+        }
+    }
+}
+
+struct Walk {
+    pointer: Fetch,
+    /// Bytes behind the pointer.
+    offset: i32,
+    /// Where the last step ends.
+    end: usize,
+    /// A bracket was the last step, so that what comes next needs a pointer from there.
+    pending: bool,
+    brackets: usize,
+}
+
+impl Walk {
+    fn step(&mut self, step: Step, element_bytes: u64) -> Result<(), Diagnostic> {
+        if self.pending {
+            self.load();
+        }
+        let bytes = match step.kind {
+            StepKind::Add(bytes) => Some(bytes),
+            StepKind::Index(index) => {
+                self.pending = true;
+                self.brackets += 1;
+                index.checked_mul(element_bytes)
+            }
+        };
+        let sum = bytes.and_then(|bytes| self.bytes().checked_add(bytes));
+        self.offset = sum.and_then(|sum| i32::try_from(sum).ok()).ok_or_else(|| {
+            let message = "the offset does not fit the 32 bits that the kernel has for it";
+            Diagnostic::error(Code::OffsetTruncated, step.span, message)
+        })?;
+        self.end = step.span.end;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.offset.unsigned_abs())
+    }
+
+    /// Takes the memory at the offset for a new pointer.
+    fn load(&mut self) {
+        let span = Span::new(self.pointer.span.start, self.end);
+        let inner = std::mem::replace(&mut self.pointer, Fetch { kind: FetchKind::Stack, span });
+        self.pointer.kind = FetchKind::Deref { user: false, offset: self.offset, inner: Box::new(inner) };
+        self.offset = 0;
+        self.pending = false;
+    }
+
+    fn memory(self) -> Target {
+        Target::Memory { pointer: self.pointer, offset: self.offset }
+    }
+}
+
+/// The field with other steps.
+fn spelled(field: &Field, name: &Name, steps: &[StepKind]) -> String {
+    let steps = steps.iter().map(|kind| Step { kind: *kind, span: field.span }).collect();
+    format!("{} {}", field.ty, Source::Parameter { name: name.clone(), steps })
+}
+
+/// The field with one step more.
+fn with_step(field: &Field, name: &Name, steps: &[Step], more: StepKind) -> String {
+    let mut kinds: Vec<_> = steps.iter().map(|step| step.kind).collect();
+    kinds.push(more);
+    spelled(field, name, &kinds)
+}
+
+/// The field with every index as bytes.
+fn in_bytes(field: &Field, name: &Name, steps: &[Step]) -> String {
+    let kinds = steps.iter().flat_map(|step| match step.kind {
+        StepKind::Index(index @ 1..) => {
+            vec![StepKind::Add(index.saturating_mul(field.ty.atom.bytes())), StepKind::Index(0)]
+        }
+        kind => vec![kind],
+    });
+    spelled(field, name, &kinds.collect::<Vec<_>>())
+}
