@@ -11,16 +11,21 @@
 //!    nothing of a bare word: no kernel without BTF arguments does, none does at an address, and few do in
 //!    return probes. The meaning of a definition that the kernel takes is never changed by this.
 //! 3. Elsewhere the word is what it is for the running kernel, the name of a parameter, with a warning
-//!    (`OLD_DIALECT`). [`parse_as`] asks for 2009 explicitly; so can a caller who knows that the function has
-//!    no such parameter.
+//!    (`OLD_DIALECT`).
+//!
+//! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and [`Reading::pinned`]
+//! writes it into a text that another kernel would recognise differently. [`parse_as`] is for callers who
+//! know, such as one who sees that the function has no such parameter.
 
 use super::ast::Definition;
+use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::legacy::{self, BareWords};
 use super::line;
 use super::parse;
 use super::prototype;
+use super::span::Span;
 use super::translated;
 
 /// A language for definitions.
@@ -37,6 +42,11 @@ pub enum Dialect {
 impl Dialect {
     /// Every dialect.
     pub const ALL: [Self; 3] = [Self::Kernel, Self::Legacy, Self::Prototype];
+
+    /// The dialect of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
 
     /// The name by which users ask for it.
     pub const fn name(self) -> &'static str {
@@ -58,8 +68,34 @@ pub struct Reading {
     pub result: Result<Definition, Vec<Diagnostic>>,
 }
 
+impl Reading {
+    /// The text, from which this was read, so that every kernel reads it in the same dialect: with a comment
+    /// that names it where bare words could be something else elsewhere.
+    pub fn pinned(&self, text: &str) -> String {
+        let ambiguous = match &self.result {
+            Ok(Definition::Probe(probe)) => {
+                self.dialect == Dialect::Legacy
+                    || probe.warnings.iter().any(|warning| warning.code == Code::OldDialect)
+            }
+            _ => false,
+        };
+        if !ambiguous || matches!(asked(text), Ok(Some(_))) {
+            return text.to_owned();
+        }
+        format!("{} # {DIRECTIVE} {}", text.trim_end(), self.dialect.name())
+    }
+}
+
+/// What follows the `#` of a comment that asks for a dialect.
+const DIRECTIVE: &str = "dialect:";
+
 /// Reads the only definition in `text`, whatever its dialect.
 pub fn parse_any(text: &str, features: &Features) -> Reading {
+    match asked(text) {
+        Ok(Some(dialect)) => return parse_as(dialect, text, features),
+        Ok(None) => {}
+        Err(problem) => return Reading { dialect: Dialect::Kernel, result: Err(vec![problem]) },
+    }
     if is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);
     }
@@ -78,6 +114,29 @@ pub fn parse_as(dialect: Dialect, text: &str, features: &Features) -> Reading {
         Dialect::Prototype => prototype::definition(text, features).map(Definition::Probe),
     };
     Reading { dialect, result }
+}
+
+/// The dialect that a comment asks for.
+fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
+    let mut line_start = 0;
+    for line in text.split('\n') {
+        let mut start = line_start;
+        line_start += line.len() + 1;
+        for (index, part) in line.split('#').enumerate() {
+            let here = start;
+            start += part.len() + 1;
+            let Some(name) = part.trim_start().strip_prefix(DIRECTIVE).filter(|_| index > 0) else {
+                continue;
+            };
+            let name = name.trim();
+            return Dialect::named(name).map(Some).ok_or_else(|| {
+                let span = Span::new(here, here + part.trim_end().len());
+                Diagnostic::error(Code::UnsupportedFeature, span, format!("there is no dialect `{name}`"))
+                    .with_hint("dialects are kernel, 2009 and prototype")
+            });
+        }
+    }
+    Ok(None)
 }
 
 /// A line that may have words of 2009, and whether it has.

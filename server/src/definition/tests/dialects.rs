@@ -142,3 +142,37 @@ fn words_of_2009_that_can_not_be_there() {
     assert!(parse_as(Dialect::Legacy, "p f file", &v6_12()).result.is_ok());
     assert!(parse_as(Dialect::Legacy, "p f file", &v6_1()).result.is_err());
 }
+
+#[test]
+fn a_comment_asks_for_a_dialect() {
+    let dialect = |text: &str| parse_any(text, &v6_12()).dialect;
+    assert_eq!(dialect("p f a0 # dialect: 2009"), Dialect::Legacy);
+    assert_eq!(dialect("# why # dialect: 2009\np f a0"), Dialect::Legacy);
+    assert_eq!(dialect("p f a0 # the dialect: 2009"), Dialect::Kernel);
+    assert_eq!(dialect("p f # dialect: prototype"), Dialect::Prototype);
+    let text = "p f é=a0 #  dialect: 1970 ";
+    let problems = parse_any(text, &v6_12()).result.unwrap_err();
+    assert_eq!(&text[problems[0].span.range()], "  dialect: 1970");
+    // On kernels without names for parameters, asking for the kernel's language means to be refused.
+    assert!(parse_any("p f a0 # dialect: kernel", &v6_1()).result.is_err());
+}
+
+#[test]
+fn what_is_kept_means_the_same_on_another_kernel() {
+    for (text, kept) in [
+        ("p f a0\n", "p f a0 # dialect: 2009"),
+        ("r f rv ra # x", "r f rv ra # x # dialect: 2009"),
+        ("p f %di # x\n", "p f %di # x\n"),
+        ("f(int a)", "f(int a)"),
+    ] {
+        let reading = parse_any(text, &v6_1());
+        assert_eq!(reading.pinned(text), kept);
+        let again = parse_any(kept, &v6_12());
+        assert_eq!(again.dialect, reading.dialect);
+        assert_eq!(again.pinned(kept), kept);
+    }
+    let text = "p f sa";
+    let kept = parse_any(text, &v6_12()).pinned(text);
+    assert_eq!(kept, "p f sa # dialect: kernel");
+    assert!(parse_any(&kept, &v6_1()).result.is_err());
+}

@@ -1,0 +1,171 @@
+//! A definition in words: what the kernel gets, what is recorded, what an event holds, and what is taken for
+//! granted.
+//!
+//! Pure presentation of a syntax tree. It decides nothing, and knows nothing of the running kernel but its
+//! [`Features`].
+
+mod words;
+
+use std::fmt;
+
+use super::ast::{Argument, BtfRoot, Fetch, FetchKind, MemoryAddress, ProbeDefinition, ProbeKind};
+use super::dialect::Dialect;
+use super::features::Features;
+
+/// A definition in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The dialect that it was written in.
+    pub dialect: Dialect,
+    /// The line for the kernel, without what the daemon adds to tell faults from values.
+    pub line: String,
+    /// When an event is recorded.
+    pub when: String,
+    /// What is recorded, in the order of the definition.
+    pub arguments: Vec<ExplainedArgument>,
+    /// The fields of an event beyond those that all events have.
+    pub fields: Vec<ExplainedField>,
+    /// What holds only if the writer is right, or is not as it may look.
+    pub assumptions: Vec<String>,
+}
+
+/// One argument in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedArgument {
+    /// As the kernel gets it.
+    pub text: String,
+    /// What it reads.
+    pub meaning: String,
+}
+
+/// One field of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedField {
+    /// Its name.
+    pub name: String,
+    /// Its type, as an argument would have it; empty if only the BTF of the kernel tells.
+    pub ty: String,
+}
+
+/// Explains a definition that was written in this dialect.
+pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Features) -> Explanation {
+    let named = definition.with_explicit_names();
+    let group = named.group.as_ref().map_or("kprobes", |group| &group.text);
+    let event = named.event.as_ref().map_or_else(|| named.default_event_name(), |name| name.text.clone());
+    let arguments = named.args.iter().map(|argument| ExplainedArgument {
+        text: argument.to_string(),
+        meaning: words::meaning(argument, features),
+    });
+    Explanation {
+        dialect,
+        line: named.render(group, &event),
+        when: words::when(&named),
+        arguments: arguments.collect(),
+        fields: fields(&named, features),
+        assumptions: assumptions(&named, features),
+    }
+}
+
+fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedField> {
+    let built_in: &[&str] = match definition.kind {
+        ProbeKind::Entry => &["__probe_ip"],
+        ProbeKind::Return => &["__probe_func", "__probe_ret_ip"],
+    };
+    let built_in =
+        built_in.iter().map(|name| ExplainedField { name: (*name).to_owned(), ty: "symbol".to_owned() });
+    let of_argument = |argument: &Argument| {
+        let name = argument.name.as_ref().map_or("$arg*", |name| &name.text).to_owned();
+        let ty = match argument.ty {
+            Some(ty) => ty.to_string(),
+            None if words::typed_by_btf(argument, features) => String::new(),
+            None => argument.base_type().to_string(),
+        };
+        ExplainedField { name, ty }
+    };
+    built_in.chain(definition.args.iter().map(of_argument)).collect()
+}
+
+fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String> {
+    let any = |test: &dyn Fn(&FetchKind) -> bool| {
+        definition.args.iter().any(|argument| levels(&argument.fetch).any(|fetch| test(&fetch.kind)))
+    };
+    let mut found = Vec::new();
+    let mut assume = |holds: bool, text: &str| {
+        if holds {
+            found.push(text.to_owned());
+        }
+    };
+    assume(
+        any(&|kind| matches!(kind, FetchKind::Argument(_))),
+        "arguments are where the calling convention puts integers and pointers: di, si, dx, cx, r8, r9, then \
+         the stack; floating point and structures by value are counted differently",
+    );
+    assume(
+        any(&|kind| matches!(kind, FetchKind::Argument(_))) && definition.kind == ProbeKind::Return,
+        "arguments have the values that they had when the function was entered",
+    );
+    assume(
+        any(&|kind| matches!(kind, FetchKind::Register(_) | FetchKind::StackNth(_) | FetchKind::Stack)),
+        "registers and stack hold at the place what the writer expects: nothing checks that",
+    );
+    assume(
+        any(&|kind| matches!(kind, FetchKind::Deref { .. })),
+        "offsets fit the structures of the running kernel: they change between versions and configurations",
+    );
+    assume(
+        any(&|kind| matches!(kind, FetchKind::Memory(MemoryAddress::Address(_)))),
+        "fixed addresses are of this boot: the kernel is somewhere else after the next",
+    );
+    assume(
+        any(&|kind| {
+            matches!(kind, FetchKind::Btf { root: BtfRoot::Parameter(_), .. } | FetchKind::AllArguments)
+        }),
+        "names are those of the parameters in the BTF of the running kernel",
+    );
+    assume(
+        definition
+            .args
+            .iter()
+            .any(|argument| argument.ty.is_none() && words::typed_by_btf(argument, features)),
+        "what has no type gets the one of the kernel's BTF, and is 64 bits in hexadecimal without it",
+    );
+    assume(
+        definition.args.iter().any(|argument| argument.base_type().is_text()),
+        "an event with more than about 4000 bytes of text is lost without being counted by the kernel",
+    );
+    found.extend(definition.warnings.iter().map(|warning| match &warning.hint {
+        Some(hint) => format!("{}: {hint}", warning.message),
+        None => warning.message.clone(),
+    }));
+    found
+}
+
+/// An expression and all that it is made of, from the outside in.
+fn levels(fetch: &Fetch) -> impl Iterator<Item = &Fetch> {
+    std::iter::successors(Some(fetch), |fetch| match &fetch.kind {
+        FetchKind::Deref { inner, .. } => Some(&**inner),
+        _ => None,
+    })
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.line)?;
+        writeln!(f, "records {}", self.when)?;
+        for argument in &self.arguments {
+            writeln!(f, "  {}\n      {}", argument.text, argument.meaning)?;
+        }
+        writeln!(f, "fields")?;
+        for field in &self.fields {
+            let ty = if field.ty.is_empty() { "as in BTF" } else { &field.ty };
+            writeln!(f, "  {}: {ty}", field.name)?;
+        }
+        if !self.assumptions.is_empty() {
+            writeln!(f, "assumed")?;
+        }
+        self.assumptions.iter().try_for_each(|assumption| writeln!(f, "  {assumption}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;
