@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::ControlError;
-use crate::definition::{Code, Definition, Diagnostic, Features, ProbeDefinition, guard, parse};
+use crate::definition::explain::{Explanation, explain};
+use crate::definition::{
+    Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Reading, file, guard, parse_any,
+};
 use crate::kernel::FactsCache;
 use crate::validate::{self, Report};
 
@@ -19,6 +22,10 @@ pub struct Checker {
 pub struct CheckOutcome {
     /// The definition, with a name for every argument.
     pub definition: ProbeDefinition,
+    /// The dialect that it was written in.
+    pub dialect: Dialect,
+    /// The text to keep: as it was written, with its dialect where another kernel could read another one.
+    pub text: String,
     /// Verdict and listing.
     pub report: Report,
     /// A problem of the definition that only shows at this place, such as arguments in the middle of a function.
@@ -50,32 +57,39 @@ impl Checker {
         &self.features
     }
 
-    /// Parses one line.
+    /// Reads one definition, whatever its dialect.
     ///
     /// # Errors
     /// [`ControlError::Definition`].
     pub fn parse(&self, text: &str) -> Result<Definition, ControlError> {
-        parse(text, &self.features)
+        parse_any(text, &self.features)
+            .result
             .map_err(|diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics })
     }
 
-    /// Parses one line that has to define a probe.
+    /// Reads one definition that has to define a probe, whatever its dialect.
     ///
     /// # Errors
     /// [`ControlError::Definition`], also for a line that deletes.
     pub fn parse_probe(&self, text: &str) -> Result<ProbeDefinition, ControlError> {
-        match self.parse(text)? {
-            Definition::Probe(definition) => Ok(definition.with_explicit_names()),
-            Definition::Delete(delete) => {
-                let diagnostic = Diagnostic::error(
-                    Code::UnknownCommand,
-                    delete.span,
-                    "this line deletes and does not define",
-                )
-                .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
-                Err(ControlError::Definition { text: text.to_owned(), diagnostics: vec![diagnostic] })
-            }
-        }
+        as_probe(parse_any(text, &self.features), text)
+    }
+
+    /// Says in words what a definition does. Whether the kernel would take its place is not asked.
+    ///
+    /// # Errors
+    /// [`ControlError::Definition`], also for a line that deletes.
+    pub fn explain(&self, text: &str) -> Result<(ProbeDefinition, Explanation), ControlError> {
+        let reading = parse_any(text, &self.features);
+        let dialect = reading.dialect;
+        let definition = as_probe(reading, text)?;
+        let explanation = explain(&definition, dialect, &self.features);
+        Ok((definition, explanation))
+    }
+
+    /// Reads all definitions of a file.
+    pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
+        file::parse(text, &self.features)
     }
 
     /// Judges a definition.
@@ -83,7 +97,9 @@ impl Checker {
     /// # Errors
     /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
-        let definition = self.parse_probe(text)?;
+        let reading = parse_any(text, &self.features);
+        let (dialect, kept) = (reading.dialect, reading.pinned(text));
+        let definition = as_probe(reading, text)?;
         let report = validate::check(&definition, &*self.facts.current()?);
         // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
         let misplaced = definition
@@ -92,7 +108,7 @@ impl Checker {
         let misplaced = misplaced.filter(|_| {
             report.absent_module.is_none() || definition.kind == crate::definition::ProbeKind::Entry
         });
-        Ok(CheckOutcome { definition, report, misplaced })
+        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced })
     }
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
@@ -111,5 +127,19 @@ impl Checker {
         let line = self.kernel_line(definition, event);
         let name = format!("{}/{}", line.group, line.event);
         (line.text, name)
+    }
+}
+
+/// The probe that was read, with a name for every argument.
+fn as_probe(reading: Reading, text: &str) -> Result<ProbeDefinition, ControlError> {
+    let refused = |diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics };
+    match reading.result.map_err(refused)? {
+        Definition::Probe(definition) => Ok(definition.with_explicit_names()),
+        Definition::Delete(delete) => {
+            let message = "this line deletes and does not define";
+            let diagnostic = Diagnostic::error(Code::UnknownCommand, delete.span, message)
+                .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
+            Err(refused(vec![diagnostic]))
+        }
     }
 }

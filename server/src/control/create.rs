@@ -24,7 +24,8 @@ impl Controller {
             let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
             return self.parts.registry.by_uid(uid).ok_or_else(gone);
         }
-        let CheckOutcome { definition, report, misplaced } = self.parts.checker.check(&request.definition)?;
+        let CheckOutcome { definition, text, report, misplaced, .. } =
+            self.parts.checker.check(&request.definition)?;
         refuse(&request.definition, &report, misplaced)?;
         if request.enabled {
             self.require_firing(&report)?;
@@ -38,7 +39,7 @@ impl Controller {
         let mut probe = Probe {
             uid: ProbeUid(0),
             name,
-            definition: request.definition,
+            definition: text,
             kernel_definition: line.text,
             kind: definition.kind,
             enabled: request.enabled,

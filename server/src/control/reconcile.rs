@@ -73,7 +73,7 @@ async fn bring_back(
     row: &StoredProbe,
     listed: Option<&ListedProbe>,
 ) -> Result<(Probe, Live), ControlError> {
-    let CheckOutcome { definition, report, misplaced } = parts.checker.check(&row.definition)?;
+    let CheckOutcome { definition, report, misplaced, .. } = parts.checker.check(&row.definition)?;
     refuse(&row.definition, &report, misplaced)?;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
     let (id, source) = match listed {

@@ -42,7 +42,7 @@ pub struct Probe {
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
-    /// The text that the client wrote.
+    /// The text that the client wrote, with its dialect where another kernel could read another one.
     pub definition: String,
     /// The line that the kernel was given, guards included.
     pub kernel_definition: String,

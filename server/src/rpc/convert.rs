@@ -7,7 +7,9 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use crate::decode::{Base, Column, Columns, FieldKind, Schema};
-use crate::definition::{Diagnostic, Severity};
+use crate::definition::explain::{ExplainedArgument, Explanation};
+use crate::definition::file::Entry;
+use crate::definition::{Definition, Diagnostic, Dialect, Severity};
 use crate::kernel::{ClockMapping, TRACE_CLOCK};
 use crate::model::{HitProfile, Probe, ProbeKind, ProbeName, ProbeState, ProbeUid};
 use crate::pipeline::{Batch, EventSource, Loss, LossCause};
@@ -38,6 +40,52 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
         hint: diagnostic.hint.clone().unwrap_or_default(),
         span_start: length(diagnostic.span.start),
         span_end: length(diagnostic.span.end),
+    }
+}
+
+pub(super) fn dialect(dialect: Dialect) -> v1::Dialect {
+    match dialect {
+        Dialect::Kernel => v1::Dialect::Kernel,
+        Dialect::Legacy => v1::Dialect::Dialect2009,
+        Dialect::Prototype => v1::Dialect::Prototype,
+    }
+}
+
+pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> v1::ExplainProbeResponse {
+    let text = explanation.to_string();
+    let argument = |argument: ExplainedArgument| v1::ExplainedArgument {
+        text: argument.text,
+        meaning: argument.meaning,
+    };
+    v1::ExplainProbeResponse {
+        dialect: dialect(explanation.dialect).into(),
+        kernel_definition: explanation.line,
+        when: explanation.when,
+        arguments: explanation.arguments.into_iter().map(argument).collect(),
+        fields: explanation
+            .fields
+            .into_iter()
+            .map(|field| v1::ExplainedField { name: field.name, r#type: field.ty })
+            .collect(),
+        assumptions: explanation.assumptions,
+        warnings: warnings.iter().map(diagnostic).collect(),
+        text,
+    }
+}
+
+pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
+    let (read_as, deletes, diagnostics) = match &entry.reading.result {
+        Ok(Definition::Probe(probe)) => (dialect(entry.reading.dialect), false, probe.warnings.as_slice()),
+        Ok(Definition::Delete(_)) => (dialect(entry.reading.dialect), true, [].as_slice()),
+        Err(problems) => (v1::Dialect::Unspecified, false, problems.as_slice()),
+    };
+    v1::FileDefinition {
+        line: length(entry.line),
+        offset: length(entry.span.start),
+        dialect: read_as.into(),
+        deletes,
+        diagnostics: diagnostics.iter().map(diagnostic).collect(),
+        text: entry.text,
     }
 }
 

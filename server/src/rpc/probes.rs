@@ -118,7 +118,7 @@ impl ProbeServer {
     }
 
     fn verdict(&self, outcome: &CheckOutcome) -> v1::CheckProbeResponse {
-        let CheckOutcome { definition, report, misplaced } = outcome;
+        let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
         let mut response = match (&report.refusal, misplaced) {
             (Some(refusal), _) => v1::CheckProbeResponse {
                 diagnostics: vec![status::refusal_diagnostic(refusal)],
@@ -134,6 +134,7 @@ impl ProbeServer {
         };
         response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
         (response.kernel_definition, response.name) = self.checker.preview(definition);
+        response.dialect = convert::dialect(*dialect).into();
         response.location.clone_from(&report.location);
         response.listing = report.listing.iter().map(instruction).collect();
         response.nearest_before = report.nearest_before;
@@ -280,6 +281,23 @@ impl ProbeService for ProbeServer {
             .iter()
             .filter(|profile| glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)));
         Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(convert::profile).collect() }))
+    }
+
+    async fn explain_probe(
+        &self,
+        request: Request<v1::ExplainProbeRequest>,
+    ) -> Result<Response<v1::ExplainProbeResponse>, Status> {
+        let (definition, explanation) = self.checker.explain(&request.into_inner().definition)?;
+        Ok(Response::new(convert::explanation(explanation, &definition.warnings)))
+    }
+
+    async fn read_definitions(
+        &self,
+        request: Request<v1::ReadDefinitionsRequest>,
+    ) -> Result<Response<v1::ReadDefinitionsResponse>, Status> {
+        let entries = self.checker.parse_file(&request.into_inner().text);
+        let definitions = entries.into_iter().map(convert::file_definition).collect();
+        Ok(Response::new(v1::ReadDefinitionsResponse { definitions }))
     }
 
     async fn list_hit_profile_samples(
