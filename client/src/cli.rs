@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, doctor, filter, get, ledger, list, observe, profile, switch, version,
+    add, check, completions, delete, doctor, explain, filter, get, ledger, list, observe, profile, switch,
+    version,
 };
 
 const AFTER_HELP: &str = "\
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     Add(add::Arguments),
     /// Ask whether the running kernel would accept a probe
     Check(check::Arguments),
+    /// Say in words what a definition does
+    Explain(explain::Arguments),
     /// List probes
     List(list::Arguments),
     /// Show everything about a probe

@@ -12,10 +12,10 @@ use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest,
-    DeleteProbeRequest, GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest,
-    GetLedgerResponse, GetProbeRequest, HitProfile, ListHitProfileSamplesRequest,
-    ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse, Probe, StreamEventRowsRequest,
-    StreamEventsRequest, UpdateProbeRequest,
+    DeleteProbeRequest, ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest,
+    GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
+    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
+    Probe, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
 };
 use crate::connect::{ConnectOptions, connect};
 use crate::error::Error;
@@ -113,6 +113,20 @@ impl Client {
     /// Does what one line of the `kprobe_events` language asks for.
     pub async fn apply_line(&self, request: ApplyLineRequest) -> Result<ApplyLineResponse, Error> {
         self.call(request, async |request| self.probes().apply_line(request).await).await
+    }
+
+    /// Asks what a definition does, in words. Changes nothing.
+    pub async fn explain_probe(&self, definition: &str) -> Result<ExplainProbeResponse, Error> {
+        let request = ExplainProbeRequest { definition: definition.to_owned() };
+        self.call(request, async |request| self.probes().explain_probe(request).await).await
+    }
+
+    /// Cuts the content of a file into definitions. Changes nothing.
+    pub async fn read_definitions(&self, text: String) -> Result<Vec<FileDefinition>, Error> {
+        let request = ReadDefinitionsRequest { text };
+        let response =
+            self.call(request, async |request| self.probes().read_definitions(request).await).await?;
+        Ok(response.definitions)
     }
 
     /// Asks whether the running kernel would accept a probe. Changes nothing.

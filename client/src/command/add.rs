@@ -1,21 +1,30 @@
 //! `kprobectl add`: define a probe, or do what a `-:` line asks for.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
-use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest};
+use kprobed_client::Client;
+use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest, FileDefinition, Severity};
 
 use super::connection::connect;
-use super::definition::definition;
+use super::definition::{definition, definitions};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The definition is a line of the kernel's `kprobe_events` language. Quote it: `$` and `(` mean something to shells.
+The definition is a line of the kernel's `kprobe_events` language, the same with the words of 2009 (`a0`, `rv`), or a function
+prototype of 2018. Quote it: `$` and `(` mean something to shells.
+
+A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at the end joins the next line. All \
+of it is read before anything is changed; then it is done in order, up to the first that is refused.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
+  kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
+  kprobectl add -f probes.txt
   echo 'p:fork kernel_clone' | kprobectl add -
   kprobectl add -:kprobes/open";
 
@@ -24,8 +33,11 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
-    #[arg(required_unless_present = "delete", conflicts_with = "delete")]
+    #[arg(required_unless_present_any = ["delete", "file"], conflicts_with_all = ["delete", "file"])]
     definition: Vec<String>,
+    /// Do what every line of this file asks for; `-` is standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["delete", "filter"])]
+    file: Option<PathBuf>,
     /// Delete as the kernel's language does: `-:GROUP/EVENT`, `-:EVENT` or `-:GROUP/`
     #[arg(short = ':', value_name = "NAME")]
     delete: Option<String>,
@@ -41,42 +53,80 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if let Some(path) = arguments.file.clone() {
+        return run_file(global, &arguments, &path, output).await;
+    }
     let line = match &arguments.delete {
         Some(name) => format!("-:{name}"),
         None => definition(&arguments.definition).await?,
     };
-    if line.trim_start().starts_with('-') {
-        if arguments.filter.is_some() || arguments.disabled {
-            return Err(Failure::usage(
-                "a line that deletes takes no `--filter` and no `--disabled`".to_owned(),
-                None,
-            ));
-        }
-        return apply(global, line, arguments.dry_run, output).await;
+    let deletes = line.trim_start().starts_with('-');
+    if deletes && (arguments.filter.is_some() || arguments.disabled) {
+        return Err(Failure::usage(
+            "a line that deletes takes no `--filter` and no `--disabled`".to_owned(),
+            None,
+        ));
     }
     let client = connect(global).await?;
-    let request = CreateProbeRequest {
-        definition: line,
-        enabled: !arguments.disabled,
-        filter: arguments.filter.unwrap_or_default(),
-        validate_only: arguments.dry_run,
-        ..Default::default()
-    };
-    let probe = client.create_probe(request).await?;
-    output.probe_created(&probe)?;
+    one(&client, line, deletes, &arguments, output).await?;
     if arguments.dry_run {
         output.note("nothing was changed");
     }
     Ok(Exit::Success)
 }
 
-async fn apply(global: &Global, line: String, dry_run: bool, output: &mut Output) -> Result<Exit, Failure> {
+/// Does what one line asks for.
+async fn one(
+    client: &Client,
+    line: String,
+    deletes: bool,
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if deletes {
+        let request = ApplyLineRequest { line, validate_only: arguments.dry_run, ..Default::default() };
+        let response = client.apply_line(request).await?;
+        return Ok(output.names_deleted(&response.deleted)?);
+    }
+    let request = CreateProbeRequest {
+        definition: line,
+        enabled: !arguments.disabled,
+        filter: arguments.filter.clone().unwrap_or_default(),
+        validate_only: arguments.dry_run,
+        ..Default::default()
+    };
+    let probe = client.create_probe(request).await?;
+    Ok(output.probe_created(&probe)?)
+}
+
+async fn run_file(
+    global: &Global,
+    arguments: &Arguments,
+    path: &Path,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let request = ApplyLineRequest { line, validate_only: dry_run, ..Default::default() };
-    let response = client.apply_line(request).await?;
-    output.names_deleted(&response.deleted)?;
-    if dry_run {
+    let found = definitions(&client, path).await?;
+    let unreadable: Vec<_> = found.iter().filter(|one| !is_readable(one)).collect();
+    if !unreadable.is_empty() {
+        for one in unreadable {
+            output.unreadable(one);
+        }
+        output.note("nothing was changed");
+        return Ok(Exit::Refused);
+    }
+    for FileDefinition { line, text, deletes, .. } in found {
+        if let Err(failure) = one(&client, text, deletes, arguments, output).await {
+            output.note(&format!("stopped at line {line}: it and what follows were not done"));
+            return Err(failure);
+        }
+    }
+    if arguments.dry_run {
         output.note("nothing was changed");
     }
     Ok(Exit::Success)
+}
+
+fn is_readable(definition: &FileDefinition) -> bool {
+    definition.diagnostics.iter().all(|diagnostic| diagnostic.severity() == Severity::Warning)
 }

@@ -1,10 +1,12 @@
 //! `kprobectl check`: the verdict on a definition.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use kprobed_client::api::Verdict;
 
 use super::connection::connect;
-use super::definition::definition;
+use super::definition::{definition, definitions};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -13,23 +15,51 @@ const AFTER_HELP: &str = "\
 Exits with 0 when the running kernel would accept the probe, and with 1 when not. Nothing \
 is written to the kernel to find out.
 
+A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at \
+the end joins the next line. With `-o json` each definition is one line of output.
+
 Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
-  kprobectl check -o json p:fork kernel_clone";
+  kprobectl check 'ip_rcv(x64 skb | int skb[32])'
+  kprobectl check -o json p:fork kernel_clone
+  kprobectl check -f probes.txt";
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
-    #[arg(required = true)]
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
     definition: Vec<String>,
+    /// Check every definition in this file; `-` is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if let Some(path) = &arguments.file {
+        return run_file(global, path, output).await;
+    }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
     let answer = client.check_probe(&definition).await?;
     output.check(&definition, &answer)?;
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
+}
+
+async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    for found in definitions(&client, path).await? {
+        if found.deletes {
+            output.note(&format!("line {} deletes: there is nothing to check", found.line));
+            continue;
+        }
+        let answer = client.check_probe(&found.text).await?;
+        output.check_in_file(&found, &answer)?;
+        if answer.verdict() != Verdict::Accepted {
+            exit = Exit::Refused;
+        }
+    }
+    Ok(exit)
 }

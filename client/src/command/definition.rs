@@ -1,7 +1,10 @@
 //! Definitions as they are given on a command line.
 
 use std::io;
+use std::path::Path;
 
+use kprobed_client::Client;
+use kprobed_client::api::FileDefinition;
 use tokio::sync::oneshot;
 
 use super::Failure;
@@ -18,19 +21,34 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
         (None, _) => Err(Failure::usage("standard input holds no definition".to_owned(), None)),
         (Some(_), Some(_)) => Err(Failure::usage(
             "standard input holds more than one definition".to_owned(),
-            Some(
-                "one call takes one line: `while read -r line; do kprobectl add \"$line\"; done`".to_owned(),
-            ),
+            Some("`-f -` reads many".to_owned()),
         )),
     }
 }
 
-/// Reads all of standard input on a thread of its own, so that Ctrl-C is heard meanwhile. The thread ends with the process.
+/// The definitions of a file, or of standard input if the file is `-`.
+pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<FileDefinition>, Failure> {
+    let text = if path == Path::new("-") {
+        standard_input().await.map_err(Failure::Input)?
+    } else {
+        let file = path.to_owned();
+        on_a_thread(move || std::fs::read_to_string(file))
+            .await
+            .map_err(|source| Failure::File { path: path.to_owned(), source })?
+    };
+    Ok(client.read_definitions(text).await?)
+}
+
 async fn standard_input() -> io::Result<String> {
+    on_a_thread(|| io::read_to_string(io::stdin())).await
+}
+
+/// Reads to the end on a thread of its own, so that Ctrl-C is heard meanwhile. The thread ends with the process.
+async fn on_a_thread(read: impl FnOnce() -> io::Result<String> + Send + 'static) -> io::Result<String> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         // Nobody listens any more when the command was interrupted.
-        sender.send(io::read_to_string(io::stdin())).ok();
+        sender.send(read()).ok();
     });
     receiver.await.map_err(io::Error::other)?
 }

@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod filter;
 pub(crate) mod get;
 pub(crate) mod ledger;
@@ -49,6 +50,7 @@ async fn dispatch(
     match command {
         Command::Add(arguments) => add::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
+        Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,

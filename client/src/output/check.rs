@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_client::api::{CheckProbeResponse, Instruction, Verdict};
+use kprobed_client::api::{CheckProbeResponse, FileDefinition, Instruction, Verdict};
 use serde::Serialize;
 
 use super::Output;
-use super::data::hex;
+use super::data::{dialect, hex};
 use super::diagnostic::{self, DiagnosticView};
 use super::style::{Style, Tone};
 
@@ -20,11 +20,20 @@ struct CheckView<'a> {
     name: &'a str,
     location: &'a str,
     definition: &'a str,
+    dialect: Option<&'static str>,
     kernel_definition: &'a str,
     diagnostics: Vec<DiagnosticView<'a>>,
     listing: Vec<InstructionView<'a>>,
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
+}
+
+/// A verdict on a definition of a file, for programs.
+#[derive(Serialize)]
+struct FileCheckView<'a> {
+    line: u32,
+    #[serde(flatten)]
+    check: CheckView<'a>,
 }
 
 /// One instruction, for programs.
@@ -49,16 +58,16 @@ fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-impl Output {
-    /// Prints a verdict with all that led to it.
-    pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
-        let view = CheckView {
+impl<'a> CheckView<'a> {
+    fn new(definition: &'a str, answer: &'a CheckProbeResponse) -> Self {
+        Self {
             verdict: verdict(answer),
             errno: known(&answer.errno_name),
             reason: known(&answer.reason),
             name: &answer.name,
             location: &answer.location,
             definition,
+            dialect: dialect(answer.dialect()),
             kernel_definition: &answer.kernel_definition,
             diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
             listing: answer
@@ -74,11 +83,38 @@ impl Output {
                 .collect(),
             nearest_before: answer.nearest_before,
             nearest_after: answer.nearest_after,
-        };
-        if self.structured(&view)? {
+        }
+    }
+}
+
+impl Output {
+    /// Prints a verdict with all that led to it.
+    pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
+        if self.structured(&CheckView::new(definition, answer))? {
             return Ok(());
         }
         let text = render(definition, answer, self.style);
+        self.raw(text.as_bytes())
+    }
+
+    /// Prints why a definition of a file can not be read.
+    pub(crate) fn unreadable(&mut self, found: &FileDefinition) {
+        let findings = diagnostic::render(&found.text, &found.diagnostics, self.error_style);
+        self.message(&format!("line {}:\n{findings}", found.line));
+    }
+
+    /// Prints the verdict on one of many definitions: one line or one document each, for programs.
+    pub(crate) fn check_in_file(
+        &mut self,
+        found: &FileDefinition,
+        answer: &CheckProbeResponse,
+    ) -> io::Result<()> {
+        let view = FileCheckView { line: found.line, check: CheckView::new(&found.text, answer) };
+        if self.structured_stream(&view)? {
+            return Ok(());
+        }
+        let mut text = format!("{}: {}", found.line, head(answer, self.style));
+        text.push_str(&diagnostic::render(&found.text, &answer.diagnostics, self.style));
         self.raw(text.as_bytes())
     }
 }
@@ -163,7 +199,7 @@ fn asked_offset(location: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kprobed_client::api::{Diagnostic, Severity};
+    use kprobed_client::api::{Diagnostic, Dialect, Severity};
 
     fn instruction(offset: u32, code: &[u8], text: &str, refusal: &str) -> Instruction {
         Instruction {
@@ -200,6 +236,7 @@ mod tests {
             ],
             nearest_before: Some(10),
             nearest_after: Some(13),
+            dialect: Dialect::Kernel.into(),
         }
     }
 

@@ -1,5 +1,6 @@
-//! Pieces that several outputs share: bytes that may not be text, and text that may not fit a line.
+//! Pieces that several outputs share: bytes that may not be text, text that may not fit a line, names of dialects.
 
+use kprobed_client::api::Dialect;
 use kprobed_client::event::Escaped;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
@@ -25,4 +26,14 @@ pub(super) fn hex(bytes: &[u8], separator: &str) -> String {
 /// Text that keeps to its line and does nothing to a terminal. Backslashes stay as they are.
 pub(super) fn one_line(text: &str) -> String {
     if text.chars().any(char::is_control) { Escaped(text.as_bytes()).to_string() } else { text.to_owned() }
+}
+
+/// The name of a dialect, if one was read.
+pub(super) fn dialect(dialect: Dialect) -> Option<&'static str> {
+    match dialect {
+        Dialect::Unspecified => None,
+        Dialect::Kernel => Some("kernel"),
+        Dialect::Dialect2009 => Some("2009"),
+        Dialect::Prototype => Some("prototype"),
+    }
 }

@@ -7,6 +7,7 @@ mod check;
 mod data;
 mod diagnostic;
 mod event;
+mod explain;
 mod host;
 mod ledger;
 mod probe;
@@ -76,6 +77,22 @@ impl Output {
                 self.stdout.write_all(b"\n")?;
             }
             Format::Yaml => self.yaml(value)?,
+        }
+        Ok(true)
+    }
+
+    /// The same for one of many values: one line or one document each.
+    fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
+        match self.format {
+            Format::Table | Format::Wide => return Ok(false),
+            Format::Json => {
+                serde_json::to_writer(&mut self.stdout, value)?;
+                self.stdout.write_all(b"\n")?;
+            }
+            Format::Yaml => {
+                self.raw(b"---\n")?;
+                self.yaml(value)?;
+            }
         }
         Ok(true)
     }

@@ -148,6 +148,7 @@ fn help_and_completions() {
     Commands:
       add          Define a probe and let it record
       check        Ask whether the running kernel would accept a probe
+      explain      Say in words what a definition does
       list         List probes
       get          Show everything about a probe
       enable       Let probes record

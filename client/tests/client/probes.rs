@@ -105,8 +105,101 @@ fn add_from_standard_input() {
     -- stdout
     -- stderr
     error: standard input holds more than one definition
-    hint: one call takes one line: `while read -r line; do kprobectl add "$line"; done`
+    hint: `-f -` reads many
     "#);
+}
+
+#[test]
+fn add_from_a_file() {
+    let fake = Fake::start(Ending::Open);
+    let good = fake.file("# all\np:open do_sys_openat2\n-:kprobes/open\n");
+    assert_snapshot!(fake.run(&["add", "-f", &good, "--dry-run"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    kprobes/open
+    -- stderr
+    note: nothing was changed
+    ");
+    let refused = fake.file("p:open do_sys_openat2\np:open do_sys_openat2+3\np:open do_sys_openat2\n");
+    assert_snapshot!(fake.run(&["add", "-f", &refused]), @"
+    exit: 1
+    -- stdout
+    kprobes/open
+    -- stderr
+    note: stopped at line 2: it and what follows were not done
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+    ");
+    let unreadable = fake.file("p:open do_sys_openat2\np:open do_sys_openat2?\n");
+    assert_snapshot!(fake.run(&["add", "-f", &unreadable]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    line 2:
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2?
+      |        ^^^^^^^^^^^^^^^
+    hint: `+5` works
+    note: nothing was changed
+    ");
+}
+
+#[test]
+fn check_a_file() {
+    let fake = Fake::start(Ending::Open);
+    let path = fake.file("p:open do_sys_openat2\n-:x\np:open do_sys_openat2+3\n");
+    assert_snapshot!(fake.run(&["check", "-f", &path]), @"
+    exit: 1
+    -- stdout
+    1: accepted kprobes/open at do_sys_openat2+0x0
+    3: refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0x3
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+    -- stderr
+    note: line 2 deletes: there is nothing to check
+    ");
+    let lines = fake.run(&["check", "-f", &path, "-o", "json"]);
+    let lines: Vec<_> = lines.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].starts_with(r#"{"line":1,"verdict":"accepted","errno":null,"#), "{}", lines[0]);
+    assert!(lines[1].starts_with(r#"{"line":3,"verdict":"refused","errno":"EILSEQ","#), "{}", lines[1]);
+}
+
+#[test]
+fn explain() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["explain", "f(int a)"]), @"
+    exit: 0
+    -- stdout
+    p:functions/f f a=$arg1:s32
+    assumed
+      all is well
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["explain", "f(int a)", "-o", "yaml"]), @"
+    exit: 0
+    -- stdout
+    dialect: prototype
+    kernel_definition: p:functions/f f a=$arg1:s32
+    when: each time f is reached
+    arguments:
+    - text: a=$arg1:s32
+      meaning: the low 32 bits of the first argument, as signed
+    fields:
+    - name: __probe_ip
+      type: symbol
+    - name: b
+      type: null
+    assumptions:
+    - all is well
+    warnings: []
+    -- stderr
+    ");
 }
 
 #[test]
@@ -144,6 +237,7 @@ fn check() {
       "name": "kprobes/open",
       "location": "do_sys_openat2+0x3",
       "definition": "p:open do_sys_openat2+3",
+      "dialect": null,
       "kernel_definition": "p:kprobes/open do_sys_openat2",
       "diagnostics": [
         {

@@ -129,6 +129,38 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
     answer
 }
 
+pub(super) fn explanation() -> ExplainProbeResponse {
+    ExplainProbeResponse {
+        dialect: Dialect::Prototype.into(),
+        kernel_definition: "p:functions/f f a=$arg1:s32".to_owned(),
+        when: "each time f is reached".to_owned(),
+        arguments: vec![ExplainedArgument {
+            text: "a=$arg1:s32".to_owned(),
+            meaning: "the low 32 bits of the first argument, as signed".to_owned(),
+        }],
+        fields: vec![
+            ExplainedField { name: "__probe_ip".to_owned(), r#type: "symbol".to_owned() },
+            ExplainedField { name: "b".to_owned(), r#type: String::new() },
+        ],
+        assumptions: vec!["all is well".to_owned()],
+        warnings: Vec::new(),
+        text: "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n".to_owned(),
+    }
+}
+
+/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` can not be read.
+pub(super) fn definitions(text: &str) -> ReadDefinitionsResponse {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let definitions = lines.map(|(text, line)| FileDefinition {
+        line,
+        text: text.to_owned(),
+        deletes: text.starts_with("-:"),
+        diagnostics: if text.contains('?') { vec![finding(text)] } else { Vec::new() },
+        ..Default::default()
+    });
+    ReadDefinitionsResponse { definitions: definitions.collect() }
+}
+
 pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
     HitProfile {
         probe: "kprobes/open".to_owned(),

@@ -65,6 +65,13 @@ impl Fake {
         self.directory.path()
     }
 
+    /// Writes a file with this text, and gives its path.
+    pub(crate) fn file(&self, text: &str) -> String {
+        let path = self.directory().join("probes.txt");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }

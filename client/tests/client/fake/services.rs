@@ -94,6 +94,17 @@ impl ProbeService for Services {
         Ok(Response::new(answers::check(&request.into_inner().definition)))
     }
 
+    async fn explain_probe(&self, _: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
+        Ok(Response::new(answers::explanation()))
+    }
+
+    async fn read_definitions(
+        &self,
+        request: Request<ReadDefinitionsRequest>,
+    ) -> Answer<ReadDefinitionsResponse> {
+        Ok(Response::new(answers::definitions(&request.into_inner().text)))
+    }
+
     async fn get_hit_profiles(&self, _: Request<GetHitProfilesRequest>) -> Answer<GetHitProfilesResponse> {
         Ok(Response::new(GetHitProfilesResponse { profiles: vec![answers::profile(0, 7)] }))
     }

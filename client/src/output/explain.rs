@@ -1,0 +1,62 @@
+//! What a definition does, in words.
+
+use std::io;
+
+use kprobed_client::api::ExplainProbeResponse;
+use serde::Serialize;
+
+use super::Output;
+use super::data::dialect;
+use super::diagnostic::DiagnosticView;
+
+/// An explanation, for programs.
+#[derive(Serialize)]
+struct ExplanationView<'a> {
+    dialect: Option<&'static str>,
+    kernel_definition: &'a str,
+    when: &'a str,
+    arguments: Vec<ArgumentView<'a>>,
+    fields: Vec<FieldView<'a>>,
+    assumptions: &'a [String],
+    warnings: Vec<DiagnosticView<'a>>,
+}
+
+/// One argument, for programs.
+#[derive(Serialize)]
+struct ArgumentView<'a> {
+    text: &'a str,
+    meaning: &'a str,
+}
+
+/// One field, for programs.
+#[derive(Serialize)]
+struct FieldView<'a> {
+    name: &'a str,
+    r#type: Option<&'a str>,
+}
+
+impl Output {
+    /// Prints what a definition does.
+    pub(crate) fn explanation(&mut self, answer: &ExplainProbeResponse) -> io::Result<()> {
+        let arguments = answer.arguments.iter();
+        let fields = answer.fields.iter();
+        let view = ExplanationView {
+            dialect: dialect(answer.dialect()),
+            kernel_definition: &answer.kernel_definition,
+            when: &answer.when,
+            arguments: arguments.map(|one| ArgumentView { text: &one.text, meaning: &one.meaning }).collect(),
+            fields: fields
+                .map(|one| FieldView {
+                    name: &one.name,
+                    r#type: Some(one.r#type.as_str()).filter(|ty| !ty.is_empty()),
+                })
+                .collect(),
+            assumptions: &answer.assumptions,
+            warnings: answer.warnings.iter().map(DiagnosticView::new).collect(),
+        };
+        if self.structured(&view)? {
+            return Ok(());
+        }
+        self.raw(answer.text.as_bytes())
+    }
+}
