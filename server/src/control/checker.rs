@@ -143,3 +143,38 @@ fn as_probe(reading: Reading, text: &str) -> Result<ProbeDefinition, ControlErro
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::KernelPaths;
+
+    /// A checker of a kernel of which nothing can be read but its features.
+    fn checker() -> Checker {
+        let nowhere = || "/nonexistent".into();
+        let paths = KernelPaths { procfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
+        Checker::new(Features::from_readme("char, string"), Arc::new(FactsCache::new(paths)))
+    }
+
+    #[test]
+    fn every_dialect_is_taken_wherever_a_definition_is() {
+        let preview = |text: &str| {
+            let checker = checker();
+            checker.parse_probe(text).map(|definition| checker.preview(&definition)).unwrap()
+        };
+        assert_eq!(preview("f(int a)"), ("p:functions/f f a=$arg1:s32".to_owned(), "functions/f".to_owned()));
+        assert_eq!(preview("p:x f a0").0, "p:kprobes/x f a0=$arg1");
+        assert_eq!(preview("p:x f %di").0, "p:kprobes/x f arg1=%di");
+        assert!(checker().parse_probe("-:x").is_err());
+        assert!(checker().parse("-:x").is_ok());
+    }
+
+    #[test]
+    fn explaining_needs_no_facts() {
+        let (definition, explanation) = checker().explain("f(char a | char a)").unwrap();
+        assert_eq!(explanation.line, "p:functions/f f a=$arg1:char a_2=$arg1:char");
+        assert_eq!(definition.warnings.len(), 1);
+        assert!(checker().explain("-:x").is_err());
+        assert_eq!(checker().parse_file("f(int a)\n\np f\n").len(), 2);
+    }
+}

@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::{probe, v6_1, v6_12, v7_3};
+use crate::definition::explain::explain;
 use crate::definition::guard::guarded;
 use crate::definition::{
     Argument, BaseType, BtfMember, BtfRoot, Definition, Diagnostic, Dialect, Features, Fetch, FetchKind,
@@ -183,6 +184,9 @@ fn check_dialects(text: &str, features: &Features) {
                     let _ = argument.name.as_ref().map(|name| &text[name.span.range()]);
                     check_fetch(text, &argument.fetch);
                 }
+                let explanation = explain(&read, reading.dialect, features);
+                assert!(explanation.to_string().contains(&explanation.line));
+                assert_eq!(explanation.arguments.len(), read.args.len());
                 let line = read.render("g", "e");
                 assert_eq!(probe(&line, features).args.len(), read.args.len());
                 assert_eq!(probe(&line, features).render("g", "e"), line);

@@ -1,5 +1,6 @@
 //! Tests of function prototypes.
 
+mod meaning;
 mod pairs;
 mod properties;
 mod refused;

@@ -18,7 +18,7 @@ fn names() -> impl Strategy<Value = Name> {
     "[a-z_][a-z0-9_]{0,6}Z".prop_map(|text| Name { text, span: HERE })
 }
 
-fn types() -> impl Strategy<Value = FieldType> {
+pub(super) fn types() -> impl Strategy<Value = FieldType> {
     let atoms: Vec<_> = Atom::ALL.iter().map(|(_, atom)| *atom).collect();
     (any::<bool>(), proptest::sample::select(atoms), option::weighted(0.3, 1u64..100)).prop_map(
         |(unsigned, atom, count)| FieldType {
@@ -30,7 +30,7 @@ fn types() -> impl Strategy<Value = FieldType> {
     )
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![(0u64..5000).prop_map(StepKind::Add), (0u64..50).prop_map(StepKind::Index)];
     vec(kind.prop_map(|kind| Step { kind, span: HERE }), 0..5)
 }
