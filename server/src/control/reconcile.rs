@@ -10,7 +10,8 @@ use super::controller::{ControllerParts, Live, event_source};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
 use super::{CheckOutcome, ControlError};
-use crate::model::{Probe, ProbeState, ProbeUid};
+use super::{Probe, ProbeState};
+use crate::model::ProbeUid;
 use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredProbe};
 use crate::tracefs::ListedProbe;
@@ -136,7 +137,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         name: row.name,
         definition: row.definition,
         kernel_definition: row.kernel_definition,
-        kind: definition.map_or(crate::model::ProbeKind::Entry, |definition| definition.kind),
+        kind: definition.map_or(crate::definition::ProbeKind::Entry, |definition| definition.kind),
         enabled: row.enabled,
         filter: row.filter,
         state,

@@ -6,7 +6,8 @@ use super::ControlError;
 use super::command::RemoveRequest;
 use super::controller::Controller;
 use super::update::check_etag;
-use crate::model::{HitProfile, Probe, ProbeName, ProbeState};
+use super::{Probe, ProbeState};
+use crate::model::{HitProfile, ProbeName};
 use crate::tracefs::TracefsError;
 
 impl Controller {

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
+use crate::control::{Probe, ProbeState};
 use crate::decode::{Base, Column, Columns, FieldKind, Schema};
+use crate::definition::ProbeKind;
 use crate::definition::{Diagnostic, Severity};
 use crate::kernel::{ClockMapping, TRACE_CLOCK};
-use crate::model::{HitProfile, Probe, ProbeKind, ProbeName, ProbeState, ProbeUid};
+use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{Batch, EventSource, Loss, LossCause};
 
 /// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
