@@ -2,6 +2,7 @@
 //! `crate::` path.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// From the bottom to the top; a module may use those of its own line and of lines above.
@@ -20,16 +21,24 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+fn sources(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 #[test]
 fn imports_point_downward() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut edges = 0;
-    for path in sources(&root) {
+    for path in sources(&root).unwrap() {
         let inner = path.strip_prefix(&root).unwrap();
         let module = inner.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
         if ["lib", "main"].contains(&module) {

@@ -164,11 +164,16 @@ fn health_and_reflection_answer(fixture: &Fixture) -> Result<()> {
     })?
 }
 
+/// A new authority, known to nobody yet.
+fn authority_of_its_own() -> Result<CertifiedIssuer<'static, KeyPair>> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
+}
+
 /// Puts the daemon's certificates into the guest; gives back an authority and what it signed for a client, in PEM.
 fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
-    let mut authority = CertificateParams::new(Vec::new())?;
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let authority = authority_of_its_own()?;
     let signed = |name: &str| -> Result<(String, String)> {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec![name.to_owned()])?.signed_by(&key, &authority)?;
@@ -227,12 +232,7 @@ fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
     }
     ensure!(host.context("with certificates")?.kernel_release == fixture.kernel()?.release);
     ensure!(guest.wait_for(connect(None, &authority))?.is_err(), "a client without a certificate got in");
-    let (stranger, _) = {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        (issuer.pem(), ())
-    };
+    let stranger = authority_of_its_own()?.pem();
     ensure!(guest.wait_for(connect(Some(identity), &stranger))?.is_err(), "the client trusts anybody");
     guest.machine.power_off().map_err(Into::into)
 }
