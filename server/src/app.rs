@@ -24,7 +24,7 @@ use tonic_health::server::HealthReporter;
 use crate::config::{Config, Listen, Tls};
 use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
 use crate::definition::Features;
-use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK};
+use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::Hub;
 use crate::rpc::{EventServer, HostInfo, HostServer, ProbeServer};
 use crate::shutdown::Tasks;
@@ -82,8 +82,11 @@ pub enum StartError {
     },
 }
 
-/// How long stopping may take before the process leaves all the same.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long putting the kernel in order may take: each probe costs it a grace period.
+const KERNEL_GRACE: Duration = Duration::from_secs(45);
+
+/// How long connections may take to close once their streams have ended. A client that says nothing would never close its own.
+const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// A running daemon.
 #[derive(Debug)]
@@ -119,6 +122,8 @@ impl App {
                 clock: TRACE_CLOCK,
             },
         )?;
+        // A probe on a function that reading events takes would otherwise feed itself for ever. Later threads are children of these.
+        instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
             debugfs: mounts.debugfs.clone(),
@@ -187,17 +192,19 @@ impl App {
         Ok(Self { control, tasks, health, socket: config.listen.unix.clone(), _lock: lock })
     }
 
-    /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether all
-    /// of it was done in time.
+    /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether the
+    /// kernel is as it should be.
     pub async fn stop(self) -> bool {
         self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         // Ends the hub too, and with it every stream.
-        let control = tokio::time::timeout(GRACE, self.control.stop()).await.is_ok();
-        let tasks = self.tasks.stop(GRACE).await;
+        let done = tokio::time::timeout(KERNEL_GRACE, self.control.stop()).await.is_ok();
+        if !self.tasks.stop(CONNECTION_GRACE).await {
+            tracing::info!("cutting connections that their clients did not close");
+        }
         if let Err(error) = std::fs::remove_file(&self.socket) {
             tracing::debug!(%error, "the socket is gone already");
         }
-        control && tasks
+        done
     }
 }
 

@@ -111,7 +111,7 @@ impl Output {
                 "the ledger does not close, and it is not settled: probes were hit while it was read"
             }
         })?;
-        if ledger.probes.iter().any(|probe| probe.loss_is_shared) {
+        if ledger.probes.iter().any(|probe| probe.lost.is_none()) {
             self.line(
                 "`?`: several probes were recording, and the kernel counts losses for all of them together",
             )?;

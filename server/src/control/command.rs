@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::Probe;
 use super::{ControlError, Ledger};
-use crate::model::{HitProfile, Hits, Probe, ProbeName};
+use crate::model::{HitProfile, Hits, ProbeName};
 use crate::store::RequestKey;
 
 /// Make a probe.

@@ -34,9 +34,11 @@ pub struct ProbeLedger {
     pub counts: ProbeCounts,
     /// Hits of which no event was read. Derived.
     pub not_read: u64,
-    /// The part of those that was lost in the buffers. Absent when other probes recorded at the same time: the buffers do not know whose
-    /// events they lose.
+    /// The part of those that was lost in the buffers. Absent when other probes recorded at the same time and something was lost: the
+    /// buffers do not know whose events they lose.
     pub lost: Option<u64>,
+    /// Whether other probes recorded at the same time.
+    pub shared: bool,
 }
 
 /// All terms, read after everything in the buffers was.
@@ -121,7 +123,9 @@ impl Controller {
                     hits,
                     counts,
                     not_read: hits.hits.saturating_sub(counts.read + counts.undecodable),
-                    lost: (!base.shared).then(|| buffers_lost.saturating_sub(base.buffers_lost)),
+                    lost: Some(buffers_lost.saturating_sub(base.buffers_lost))
+                        .filter(|lost| !base.shared || *lost == 0),
+                    shared: base.shared,
                 })
             })
             .collect();

@@ -10,6 +10,7 @@ mod create;
 mod doctor;
 mod error;
 mod ledger;
+mod probe;
 mod reconcile;
 mod registry;
 mod remove;
@@ -22,4 +23,5 @@ pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartErr
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use ledger::{Ledger, ProbeLedger};
+pub use probe::{Probe, ProbeState};
 pub use registry::Registry;

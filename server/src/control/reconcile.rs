@@ -10,8 +10,9 @@ use super::controller::{ControllerParts, Live, event_source};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
 use super::{CheckOutcome, ControlError};
-use crate::model::{Probe, ProbeState, ProbeUid};
-use crate::pipeline::SourceTable;
+use super::{Probe, ProbeState};
+use crate::model::ProbeUid;
+use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredProbe};
 use crate::tracefs::ListedProbe;
 
@@ -67,6 +68,7 @@ async fn finish_removal(
     Ok(parts.store.forget(row.uid).await?)
 }
 
+/// Finds a probe in the kernel, or defines it anew, and lets it record as it should.
 async fn bring_back(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -75,27 +77,30 @@ async fn bring_back(
 ) -> Result<(Probe, Live), ControlError> {
     let CheckOutcome { definition, report, misplaced, .. } = parts.checker.check(&row.definition)?;
     refuse(&row.definition, &report, misplaced)?;
+    let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
-    let (id, source) = match listed {
-        Some(listed) if is_ours(row, listed) => {
-            event_source(&parts.mounted.tracefs, row.uid, &row.name, &definition)?
-        }
+    let described = match listed {
+        Some(listed) if is_ours(row, listed) => event_source(tracefs, row.uid, &row.name, &definition),
         Some(_) => return Err(ControlError::ExistsForeign { name: row.name.clone() }),
         None => {
             // The definition is rendered anew: another kernel may know other arguments.
             probe.kernel_definition =
                 parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
-            let described = define(&parts.mounted.tracefs, &probe, &definition, &report)?;
-            let listing = listed_line(&parts.mounted.tracefs, &row.name)?;
+            let described = define(tracefs, &probe, &definition, &report)?;
+            let listing = listed_line(tracefs, &row.name)?;
             parts.store.redefined(row.uid, &probe.kernel_definition, &listing).await?;
-            described?
+            described
         }
     };
-    if parts.instance.filter(&row.name)? != row.filter {
-        parts.instance.set_filter(&row.name, &row.filter)?;
-    }
-    sources.insert(id, Arc::clone(&source));
-    parts.instance.set_enabled(&row.name, row.enabled)?;
+    let source = match described.and_then(|(id, source)| switch(parts, sources, row, id, source)) {
+        Ok(source) => source,
+        Err(error) => {
+            // What is not brought back whole is taken out again: a failed probe is not in the kernel.
+            parts.instance.set_enabled(&row.name, false)?;
+            tracefs.remove_kprobe(&row.name)?;
+            return Err(error);
+        }
+    };
     probe.state = settled_state(row.enabled, &report);
     probe.schema = Some(Arc::new(source.schema().clone()));
     probe.warnings.clone_from(&definition.warnings);
@@ -103,6 +108,25 @@ async fn bring_back(
     tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
     // Whoever was here before may have had it enabled: its removal is to be treated so.
     Ok((probe, Live { source, ever_enabled: true, base: LedgerBase::default() }))
+}
+
+/// Filters an event and switches it as its row says.
+fn switch(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+    row: &StoredProbe,
+    id: u16,
+    source: Arc<EventSource>,
+) -> Result<Arc<EventSource>, ControlError> {
+    if parts.instance.filter(&row.name)? != row.filter {
+        parts.instance.set_filter(&row.name, &row.filter)?;
+    }
+    sources.insert(id, Arc::clone(&source));
+    if let Err(error) = parts.instance.set_enabled(&row.name, row.enabled) {
+        sources.remove(row.uid);
+        return Err(error.into());
+    }
+    Ok(source)
 }
 
 /// A row as clients see it.
@@ -113,7 +137,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         name: row.name,
         definition: row.definition,
         kernel_definition: row.kernel_definition,
-        kind: definition.map_or(crate::model::ProbeKind::Entry, |definition| definition.kind),
+        kind: definition.map_or(crate::definition::ProbeKind::Entry, |definition| definition.kind),
         enabled: row.enabled,
         filter: row.filter,
         state,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::ControlError;
-use crate::model::{Probe, ProbeName, ProbeUid};
+use super::Probe;
+use crate::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
 #[derive(Debug, Default)]

@@ -4,9 +4,10 @@ use nix::errno::Errno;
 
 use super::ControlError;
 use super::command::RemoveRequest;
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::update::check_etag;
-use crate::model::{HitProfile, Probe, ProbeName};
+use super::{Probe, ProbeState};
+use crate::model::{HitProfile, ProbeName};
 use crate::tracefs::TracefsError;
 
 impl Controller {
@@ -45,7 +46,8 @@ impl Controller {
     /// so nothing is let in until they were read and are empty. `enabled` is what to go back to when somebody else holds the event.
     pub(super) fn take_out_of_kernel(&mut self, probe: &Probe, enabled: bool) -> Result<(), ControlError> {
         let exists = self.tracefs().has_event(probe.name.group(), probe.name.event());
-        if exists && (in_kernel(&probe.state) || !self.live.contains_key(&probe.uid)) {
+        // What has failed is not in the kernel: an event of that name is somebody else's.
+        if exists && !matches!(probe.state, ProbeState::Failed(_)) {
             let instance = &self.parts.instance;
             instance.set_enabled(&probe.name, false)?;
             let ever_enabled = self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled);

@@ -7,7 +7,8 @@ use super::ControlError;
 use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
 use super::create::settled_state;
-use crate::model::{Probe, ProbeName, ProbeState};
+use super::{Probe, ProbeState};
+use crate::model::ProbeName;
 
 impl Controller {
     pub(super) async fn update(&mut self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {

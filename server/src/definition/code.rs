@@ -112,7 +112,7 @@ codes! {
     BadArgNum "BAD_ARG_NUM" "Invalid argument number"
         "arguments count from `$arg1`";
     /// An unknown `$` variable, or one that is not available here.
-    BadVar "BAD_VAR" "Invalid $-valiable specified"
+    BadVar "BAD_VAR" "Invalid $-variable specified"
         "known are $argN, $retval, $stack, $stackN and $comm";
     /// An unknown register.
     BadRegName "BAD_REG_NAME" "Invalid register name"
@@ -337,7 +337,8 @@ impl Code {
 
     /// The code of a text that the kernel wrote into `error_log`.
     pub fn from_kernel_text(text: &str) -> Option<Self> {
-        let text = text.trim();
+        // Older kernels spell this word in their own way.
+        let text = text.trim().replace("valiable", "variable");
         Self::ALL.iter().copied().find(|code| !text.is_empty() && code.kernel_text() == text)
     }
 }

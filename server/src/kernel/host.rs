@@ -19,6 +19,21 @@ pub struct HostIdentity {
     pub boot_id: String,
 }
 
+/// Thread ids of the running process.
+///
+/// # Errors
+/// [`ReadError`] when procfs is not mounted at `procfs`.
+pub fn threads_of_this_process(procfs: &Path) -> Result<Vec<i32>, ReadError> {
+    let path = procfs.join("self/task");
+    let failed = |source| ReadError { path: path.clone(), source };
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        threads.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    Ok(threads)
+}
+
 impl HostIdentity {
     /// Asks the kernel.
     ///

@@ -14,7 +14,7 @@ pub use blacklist::Blacklist;
 pub use clock::{ClockMapping, TRACE_CLOCK};
 pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
 pub use functions::TraceableFunctions;
-pub use host::HostIdentity;
+pub use host::{HostIdentity, threads_of_this_process};
 pub use symbols::{Located, Symbol, SymbolTable};
 pub use text::{KernelText, TextError};
 

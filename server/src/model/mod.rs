@@ -1,11 +1,11 @@
-//! The domain: what probes, states and profiles are.
+//! The vocabulary of the domain: names, identities, counts.
 //!
 //! Owns plain data. Never does I/O, knows no protobuf and no SQL, so that every other module can depend on it.
 
 mod name;
-mod probe;
 mod profile;
+mod uid;
 
 pub use name::{Glob, NameError, ProbeName};
-pub use probe::{Probe, ProbeKind, ProbeState, ProbeUid};
 pub use profile::{HitProfile, Hits};
+pub use uid::ProbeUid;

@@ -13,40 +13,30 @@ use crate::tracefs::{Instance, Tracefs};
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
 
-/// How often `saved_cmdlines` is read at most.
-const REFRESH: Duration = Duration::from_millis(100);
+/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just started changes its name with its
+/// first `exec`; long enough that a busy reader does not ask for each of its batches.
+const FRESH: Duration = Duration::from_millis(5);
 
-/// Names of tasks: from the kernel's `saved_cmdlines`, which also knows tasks that have exited, and from procfs for those that it does
-/// not know.
+#[derive(Debug)]
+struct TaskName {
+    name: Arc<[u8]>,
+    at: Instant,
+}
+
+/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`, which remembers the names that tasks
+/// had when they were last switched away.
 #[derive(Debug)]
 pub struct TaskNames {
     tracefs: Tracefs,
     procfs: PathBuf,
-    names: HashMap<i32, Arc<[u8]>>,
-    refreshed: Option<Instant>,
+    names: HashMap<i32, TaskName>,
+    saved_read: Option<Instant>,
 }
 
 impl TaskNames {
     /// Knows no names yet.
     pub fn new(tracefs: Tracefs, procfs: PathBuf) -> Self {
-        Self { tracefs, procfs, names: HashMap::new(), refreshed: None }
-    }
-
-    /// Reads what has changed, unless that was done a moment ago.
-    pub fn refresh(&mut self) {
-        if self.refreshed.is_some_and(|at| at.elapsed() < REFRESH) {
-            return;
-        }
-        self.refreshed = Some(Instant::now());
-        if self.names.len() > MAX_NAMES {
-            self.names.clear();
-        }
-        let text = Instance::saved_cmdlines(&self.tracefs).unwrap_or_default();
-        for (tid, name) in saved(&text) {
-            if self.names.get(&tid).is_none_or(|known| **known != *name.as_bytes()) {
-                self.names.insert(tid, name.as_bytes().into());
-            }
-        }
+        Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
     }
 
     /// The name of a task, if anybody knows it.
@@ -54,13 +44,33 @@ impl TaskNames {
         if tid == 0 {
             return Some(Arc::from(&b"<idle>"[..]));
         }
-        if let Some(name) = self.names.get(&tid) {
-            return Some(Arc::clone(name));
+        if let Some(known) = self.names.get(&tid).filter(|known| known.at.elapsed() < FRESH) {
+            return Some(Arc::clone(&known.name));
         }
-        let comm = std::fs::read(self.procfs.join(tid.to_string()).join("comm")).ok()?;
-        let name: Arc<[u8]> = comm.strip_suffix(b"\n").unwrap_or(&comm).into();
-        self.names.insert(tid, Arc::clone(&name));
-        Some(name)
+        match std::fs::read(self.procfs.join(tid.to_string()).join("comm")) {
+            Ok(comm) => self.learn(tid, comm.strip_suffix(b"\n").unwrap_or(&comm)),
+            Err(_) => self.read_saved(),
+        }
+        self.names.get(&tid).map(|known| Arc::clone(&known.name))
+    }
+
+    fn learn(&mut self, tid: i32, name: &[u8]) {
+        if self.names.len() > MAX_NAMES {
+            self.names.clear();
+        }
+        self.names.insert(tid, TaskName { name: name.into(), at: Instant::now() });
+    }
+
+    /// Learns the names of tasks that have gone, unless that was done a moment ago.
+    fn read_saved(&mut self) {
+        if self.saved_read.is_some_and(|at| at.elapsed() < FRESH) {
+            return;
+        }
+        let text = Instance::saved_cmdlines(&self.tracefs).unwrap_or_default();
+        for (tid, name) in saved(&text) {
+            self.learn(tid, name.as_bytes());
+        }
+        self.saved_read = Some(Instant::now());
     }
 }
 

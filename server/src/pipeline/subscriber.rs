@@ -114,7 +114,7 @@ impl Shared {
 
     /// Puts the news of a loss into the queue.
     pub(super) fn offer_loss(&self, loss: Loss) {
-        self.queue().entries.push_back(Entry::Loss(loss));
+        self.queue().push_loss(loss);
         self.arrived.notify_one();
     }
 
@@ -138,6 +138,23 @@ impl Queue {
                 None => return,
             }
         }
+    }
+
+    /// Adds a loss to an earlier one of the same gap, if nothing of that CPU was queued in between: a subscriber that does not read, or that
+    /// wants rare events only, must not collect losses without end.
+    fn push_loss(&mut self, loss: Loss) {
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Entry::Batch { batch, .. } if batch.cpu == loss.cpu => break,
+                Entry::Loss(known) if known.cpu == loss.cpu && known.cause == loss.cause => {
+                    known.count = known.count.zip(loss.count).map(|(a, b)| a + b);
+                    known.before_ns = loss.before_ns;
+                    return;
+                }
+                _ => {}
+            }
+        }
+        self.entries.push_back(Entry::Loss(loss));
     }
 
     /// Adds a loss to those untold; one of the same cause on the same CPU grows.

@@ -100,6 +100,23 @@ fn losses_of_the_kernel_survive_the_queue() {
 }
 
 #[test]
+fn losses_do_not_pile_up() {
+    let hub = Hub::default();
+    let subscription = hub.subscribe(vec![Glob::new("rare")], 10);
+    let a = source("a", 1);
+    for time in 0..1000 {
+        for cpu in 0..2 {
+            hub.publish_loss(Loss { cause: LossCause::Overrun, cpu, count: Some(1), before_ns: time });
+            hub.publish(batch(&a, cpu, 1, time));
+        }
+    }
+    assert_eq!(
+        summary(&taken(&subscription)),
+        ["Overrun Some(1000) on cpu0 before 999", "Overrun Some(1000) on cpu1 before 999"]
+    );
+}
+
+#[test]
 fn only_what_was_asked_for_is_delivered() {
     let hub = Hub::default();
     let wanted = hub.subscribe(vec![Glob::new("kprobes/a*")], 100);

@@ -125,7 +125,6 @@ impl Turn<'_> {
             .filter(|(_, columns)| !columns.is_empty())
             .map(|(source, columns)| Group { source, columns })
             .collect();
-        self.tasks.refresh();
         self.addresses.refresh();
         let tids: BTreeSet<i32> =
             groups.iter().flat_map(|group| group.columns.tids.iter().copied()).collect();

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
+use crate::control::{Probe, ProbeState};
 use crate::decode::{Base, Column, Columns, FieldKind, Schema};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
-use crate::definition::{Definition, Diagnostic, Dialect, Severity};
+use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, Severity};
 use crate::kernel::{ClockMapping, TRACE_CLOCK};
-use crate::model::{HitProfile, Probe, ProbeKind, ProbeName, ProbeState, ProbeUid};
+use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{Batch, EventSource, Loss, LossCause};
 
 /// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.

@@ -172,7 +172,7 @@ fn ledger_response(ledger: &Ledger) -> v1::GetLedgerResponse {
         not_read: probe.not_read,
         lost: probe.lost,
         held_back: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
-        loss_is_shared: probe.lost.is_none(),
+        loss_is_shared: probe.shared,
     };
     let buffer = |buffer: &BufferCounts| v1::BufferLedger {
         cpu: buffer.cpu,

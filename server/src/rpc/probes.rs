@@ -7,11 +7,12 @@ use kprobed_proto::v1::probe_service_server::ProbeService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
+use crate::control::Probe;
 use crate::control::{
     CheckOutcome, Checker, ControlError, ControlHandle, CreateRequest, Registry, RemoveRequest, UpdateRequest,
 };
 use crate::definition::{Definition, DeleteDefinition};
-use crate::model::{Glob, Probe, ProbeName};
+use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
 use crate::validate::ShownInstruction;
 

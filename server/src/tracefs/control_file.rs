@@ -30,8 +30,13 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), TracefsError> {
     write_with(OpenOptions::new().write(true), path, value)
 }
 
-/// Adds to a control file that holds a list. Such a file must never be opened in any other way: truncation deletes what is there
-/// (kernel/trace/trace_kprobe.c:probes_open).
+/// Replaces the list of a control file of our own instance.
+pub(super) fn replace(path: &Path, list: &str) -> Result<(), TracefsError> {
+    write_with(OpenOptions::new().write(true).truncate(true), path, list)
+}
+
+/// Adds to a control file that holds a list that others may use too. Such a file must never be opened in any other way:
+/// truncation deletes what is there (kernel/trace/trace_kprobe.c:probes_open).
 pub(super) fn append(path: &Path, line: &str) -> Result<(), TracefsError> {
     write_with(OpenOptions::new().append(true), path, line)
 }

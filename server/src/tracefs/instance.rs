@@ -113,6 +113,16 @@ impl Instance {
         Ok(control_file::read_trimmed(&self.root.join("tracing_on"))? == "1")
     }
 
+    /// Keeps tasks, and every task that they start from now on, from being recorded in this instance. Hits are counted all the same.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn exclude_tasks(&self, tids: &[i32]) -> Result<(), TracefsError> {
+        control_file::write(&self.root.join("options/event-fork"), "1")?;
+        let list: Vec<_> = tids.iter().map(i32::to_string).collect();
+        control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
+    }
+
     fn event(&self, name: &ProbeName) -> PathBuf {
         self.root.join("events").join(name.group()).join(name.event())
     }

@@ -59,7 +59,7 @@ impl Tracefs {
     }
 
     /// Appends one definition. A successful write is no proof that the kernel registered the probe: see
-    /// [`Tracefs::registered_at`].
+    /// [`Tracefs::registered`].
     ///
     /// # Errors
     /// [`DefineError`] with the kernel's own words where it has any.

@@ -102,7 +102,10 @@ fn suggestion(name: &str, facts: &KernelFacts) -> String {
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= MAX_DISTANCE)
         .filter_map(|candidate| Some((distance(name, candidate)?, candidate)))
         .min();
-    best.map(|(_, candidate)| format!("did you mean `{candidate}`?")).unwrap_or_default()
+    best.map_or_else(
+        || "a function of a module that is not loaded is named `MODULE:FUNCTION`; static functions may have been inlined".to_owned(),
+        |(_, candidate)| format!("did you mean `{candidate}`?"),
+    )
 }
 
 /// Names further apart than this are not a slip of the finger.

@@ -1,6 +1,4 @@
-//! Lines, objects, and how fast they are made.
-
-use std::time::Instant;
+//! Lines and objects.
 
 use jiff::tz::TimeZone;
 use kprobed_client::api;
@@ -218,30 +216,4 @@ fn gaps_are_told_and_counted() {
       7 lost: the kernel's ring buffer was full
       0 lost and 1 gaps of unknown size: events came faster than they were printed
     "#);
-}
-
-/// Not an assertion but a measurement: `cargo test --release --bin kprobectl -- --ignored --nocapture speed`.
-#[test]
-#[ignore = "measures, and needs a release build"]
-fn speed_of_rows() {
-    let batch = batch(100_000);
-    let mut form = TextForm::in_zone(TimeZone::UTC, TimeForm::Wall, false, Style::new(false));
-    let mut line = String::new();
-    let mut bytes = 0;
-    let start = Instant::now();
-    for row in batch.rows() {
-        line.clear();
-        form.push_row(&mut line, &row);
-        bytes += line.len();
-    }
-    let text = batch.len() as f64 / start.elapsed().as_secs_f64();
-    let mut buffer = Vec::new();
-    let start = Instant::now();
-    for row in batch.rows() {
-        buffer.clear();
-        serde_json::to_writer(&mut buffer, &EventView(&row)).unwrap();
-        bytes += buffer.len();
-    }
-    let json = batch.len() as f64 / start.elapsed().as_secs_f64();
-    println!("text: {text:.0} rows/s, json: {json:.0} rows/s ({bytes} bytes)");
 }

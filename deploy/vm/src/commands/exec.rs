@@ -77,7 +77,7 @@ impl Exec {
     }
 }
 
-fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match stream {
         Stream::Stdout => {
             let mut stdout = io::stdout().lock();

@@ -1,5 +1,6 @@
 //! The command line: arguments, and which command runs.
 
+mod demo;
 mod exec;
 mod guest;
 mod kernels;
@@ -27,6 +28,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     Up(up::Up),
+    Demo(demo::Demo),
     Exec(exec::Exec),
     Kernels(kernels::Kernels),
     Test(test::Test),
@@ -41,6 +43,7 @@ impl Arguments {
         };
         match self.command {
             Subcommands::Up(up) => up.run(cache),
+            Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Test(test) => test.run(&cache),

@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("a_slow_subscriber_costs_only_itself", a_slow_subscriber_costs_only_itself),
     ("deleting_a_probe_keeps_the_events_of_others", deleting_a_probe_keeps_the_events_of_others),
+    ("the_daemon_does_not_record_itself", the_daemon_does_not_record_itself),
+    ("idle_readers_sleep", idle_readers_sleep),
 ];
 
 const CALLS: u64 = 1_000_000;
@@ -160,5 +162,31 @@ fn deleting_a_probe_keeps_the_events_of_others(fixture: &Fixture) -> Result<()> 
         ledger.hits == 1500 && ledger.read == 1500 && ledger.not_read == 0 && ledger.loss_is_shared,
         "{ledger:?}"
     );
+    Ok(())
+}
+
+fn the_daemon_does_not_record_itself(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // Reading events takes this function: each event would be the cause of the next one.
+    guest.add("p:reads vfs_read")?;
+    let recording = guest.record(|| guest.shell("dd if=/etc/passwd of=/dev/null; sleep 1").map(drop))?;
+    ensure!(recording.events.iter().any(|event| event.comm == "dd"), "{recording:?}");
+    let own: Vec<_> = recording.events.iter().filter(|event| event.comm.starts_with("kprobed")).collect();
+    ensure!(own.is_empty(), "{own:?}");
+    Ok(())
+}
+
+fn idle_readers_sleep(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:rare do_sys_openat2 if=+0(%si):string")?;
+    guest.wait_for(guest.client.set_filter("rare", "if == \"/never/opened\""))??;
+    // Each time a thread goes to sleep counts one, so a thread that is woken shows.
+    let switches = "for t in /proc/$(pidof kprobed)/task/*; do
+        case $(cat $t/comm) in kprobed-read-*) grep ctxt_switches $t/status;; esac; done";
+    guest.shell("sleep 1")?;
+    let before = guest.shell(switches)?;
+    guest.shell("sleep 3")?;
+    let after = guest.shell(switches)?;
+    ensure!(before.contains("ctxt_switches") && before == after, "before:\n{before}\nafter:\n{after}");
     Ok(())
 }

@@ -13,13 +13,13 @@ use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine};
 use tokio::runtime::Runtime;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, programs};
 
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// How long an emulated guest may take for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A machine in which the daemon answers.
 pub(crate) struct DaemonGuest {
@@ -64,7 +64,7 @@ impl DaemonGuest {
     pub(crate) fn boot(fixture: &Fixture, disk: &str, fresh: bool, config: &str) -> Result<Self> {
         let lab = fixture.lab()?;
         let options = GuestOptions {
-            files: fixture.programs()?.guest_files(),
+            files: programs()?.guest_files(),
             disk: Some(lab.disk(disk, fresh)?),
             forwards: vec![(0, daemon::PORT)],
             ..GuestOptions::new(fixture.kernel()?)

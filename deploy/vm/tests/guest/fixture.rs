@@ -46,9 +46,6 @@ pub(crate) struct Fixture {
     with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
 }
 
-/// The programs in the guests, built once for all kernels.
-static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-
 impl Fixture {
     pub(crate) fn series(&self) -> &str {
         &self.series
@@ -78,14 +75,6 @@ impl Fixture {
         Ok(machine)
     }
 
-    pub(crate) fn programs(&self) -> Result<&'static Programs> {
-        if let Some(programs) = PROGRAMS.get() {
-            return Ok(programs);
-        }
-        let programs = Programs::build()?;
-        Ok(PROGRAMS.get_or_init(|| programs))
-    }
-
     /// The shared machine with the daemon in it, without any probe.
     pub(crate) fn daemon(&self) -> Result<Arc<DaemonGuest>> {
         let mut shared = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,4 +97,14 @@ impl Fixture {
     pub(crate) fn disk_name(&self, name: &str) -> String {
         format!("test-{name}-{}", self.series)
     }
+}
+
+/// The programs in the guests, built once for all kernels.
+pub(crate) fn programs() -> Result<&'static Programs> {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    if let Some(programs) = PROGRAMS.get() {
+        return Ok(programs);
+    }
+    let programs = Programs::build()?;
+    Ok(PROGRAMS.get_or_init(|| programs))
 }

@@ -5,10 +5,12 @@
 //! the other, because what they measure is the machine.
 
 mod accounting;
+mod api;
 mod boot;
 mod daemon;
 mod fixture;
 mod machine;
+mod packaging;
 mod refusals;
 mod seeds;
 mod survival;
@@ -30,6 +32,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("seeds", seeds::TESTS),
     ("values", values::TESTS),
     ("refusals", refusals::TESTS),
+    ("api", api::TESTS),
+    ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
 ];

@@ -65,14 +65,19 @@ fn kill(guest: &DaemonGuest) -> Result<()> {
 fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("killed", daemon::DEFAULT_CONFIG)?;
     add_three(&guest)?;
+    guest.add("p:elsewhere/calls __x64_sys_getppid")?;
     kill(&guest)?;
     // Hits while nobody reads are not forgotten by the kernel, and must not confuse the ledger.
-    guest.workload(&["open", "/tmp/unwatched", "65", "256", "5"])?;
+    guest.workload(&["getppid", "700"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.workload(&["getppid", "300"])?;
+    let profile = guest.wait_for(guest.client.hit_profiles("elsewhere/*"))??;
+    ensure!(profile.len() == 1 && profile[0].hits >= 1000, "{profile:?}");
+    let ledger = guest.ledger_of("elsewhere/calls")?;
+    ensure!(ledger.not_read == 0 && (300..320).contains(&ledger.read), "{ledger:?}");
+    guest.delete("elsewhere/calls")?;
     expect_three(&guest)?;
-    let ledger = guest.ledger_of("kprobes/returns")?;
-    ensure!(ledger.not_read == 0, "{ledger:?}");
-    // A request that was under way when the daemon died was never acknowledged: it leaves nothing.
+    // What was deleted stays deleted.
     guest.delete("returns")?;
     kill(&guest)?;
     guest.restart(daemon::DEFAULT_CONFIG)?;

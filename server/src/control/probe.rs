@@ -1,24 +1,11 @@
 //! A probe as the daemon knows it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::ProbeName;
 use crate::decode::Schema;
-use crate::definition::Diagnostic;
-
-/// Identifies one incarnation of a probe for ever: it is the row id in the database, which SQLite never gives out twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProbeUid(pub i64);
-
-impl fmt::Display for ProbeUid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-pub use crate::definition::ProbeKind;
+use crate::definition::{Diagnostic, ProbeKind};
+use crate::model::{ProbeName, ProbeUid};
 
 /// Where a probe stands between what was asked and what the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,256 @@
+//! The ways in: the command line over the socket, rows instead of columns, health and reflection, TLS; and probes in modules.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{ProbeState, value::Kind};
+use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
+use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_stream::StreamExt as _;
+use tonic::transport::{Channel, Endpoint};
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_command_line_works_over_the_socket", the_command_line_works_over_the_socket),
+    ("rows_say_what_columns_say", rows_say_what_columns_say),
+    ("contexts_are_told_where_they_are_known", contexts_are_told_where_they_are_known),
+    ("health_and_reflection_answer", health_and_reflection_answer),
+    ("tls_wants_certificates_from_both_sides", tls_wants_certificates_from_both_sides),
+    ("functions_of_modules_are_probed", functions_of_modules_are_probed),
+];
+
+fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let run = |script: &str| guest.machine.exec(&Command::shell(script));
+    let json =
+        |script: &str| -> Result<serde_json::Value> { Ok(serde_json::from_str(&guest.shell(script)?)?) };
+
+    guest.shell("kprobectl add 'p:open do_sys_openat2 filename=+0(%si):string flags=+0(%dx):x64'")?;
+    let listed = json("kprobectl list -o json")?;
+    ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "armed", "{listed}");
+    let events = guest.shell(
+        "kprobectl observe open -n 2 --where 'filename == \"/etc/passwd\"' -o json & sleep 1; workload open /etc/passwd 524288 0 2 \
+         > /dev/null; wait $!",
+    )?;
+    let events: Vec<serde_json::Value> =
+        events.lines().map(serde_json::from_str).collect::<Result<_, _>>().with_context(|| events.clone())?;
+    ensure!(events.len() == 2, "{events:?}");
+    for event in &events {
+        ensure!(event["fields"]["filename"] == "/etc/passwd" && event["comm"] == "workload", "{event}");
+        // O_CLOEXEC and O_LARGEFILE.
+        ensure!(event["fields"]["flags"] == 0x88000, "{event}");
+    }
+    let profile = json("kprobectl profile -o json")?;
+    ensure!(profile[0]["hits"].as_u64().is_some_and(|hits| hits >= 2), "{profile}");
+    ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"accepted\""));
+
+    // What is refused says so on standard error, with a caret, and in the exit code.
+    let refused = run("kprobectl add 'p:open vfs_read'")?;
+    ensure!(refused.status.shell_code() == 1 && refused.stdout.is_empty(), "{refused:?}");
+    let refused = run("kprobectl check 'p:x vfs_read $nothing'")?;
+    ensure!(refused.status.shell_code() == 1 && refused.stdout_text().contains("^^^^"), "{refused:?}");
+    let absent = run("kprobectl --server unix:/run/nobody.sock list")?;
+    ensure!(absent.status.shell_code() == 3, "{absent:?}");
+    guest.shell("kprobectl disable open && kprobectl enable open && kprobectl delete open")?;
+    ensure!(guest.probes()?.is_empty());
+    guest.shell("kprobectl doctor").map(drop)
+}
+
+fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(
+        "p:both do_sys_openat2 filename=+0(%si):string dfd=%di:s32 bad=+0(\\0x10):u32 bytes=+0(%si):u8[3]",
+    )?;
+    let mut rows = guest.wait_for(guest.client.stream_event_rows(vec!["both".to_owned()], 0))??;
+    let columns = guest.record(|| guest.workload(&["open", "/etc/passwd", "0", "0", "3"]).map(drop))?;
+    let mut events = Vec::new();
+    while events.len() < columns.events.len() {
+        let message = guest.wait_for(rows.next())??.context("the stream has ended")?;
+        ensure!(message.losses.is_empty(), "{message:?}");
+        events.extend(message.events);
+    }
+    ensure!(events.len() == columns.events.len());
+    for (row, column) in events.iter().zip(&columns.events) {
+        ensure!(row.probe == column.probe && row.location == column.location, "{row:?} {column:?}");
+        let kind = |index: usize| row.fields[index].value.as_ref().and_then(|value| value.kind.clone());
+        let Some(Kind::Text(filename)) = kind(0) else { anyhow::bail!("{row:?}") };
+        ensure!(format!("{filename:?}") == column.field("filename"), "{row:?} {column:?}");
+        ensure!(kind(1) == Some(Kind::Signed(-100)) && kind(2).is_none(), "{row:?}");
+        ensure!(matches!(kind(3), Some(Kind::List(list)) if list.values.len() == 3), "{row:?}");
+        let time = row.time.context("no time")?;
+        ensure!(time.seconds.unsigned_abs() == column.wall_ns / 1_000_000_000, "{row:?} {column:?}");
+    }
+    Ok(())
+}
+
+fn contexts_are_told_where_they_are_known(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // At the entry through ftrace, behind it through a breakpoint: there the kernel records garbage.
+    let listing = guest.wait_for(guest.client.check_probe("p __x64_sys_getppid"))??.listing;
+    let behind = listing
+        .iter()
+        .find(|shown| shown.offset >= 5 && shown.probeable)
+        .context("no place behind the entry")?;
+    guest.shell("echo 0 > /proc/sys/debug/kprobes-optimization")?;
+    guest.add("p:entry __x64_sys_getppid")?;
+    guest.add(&format!("p:behind __x64_sys_getppid+{}", behind.offset))?;
+    let mut rows = guest.wait_for(guest.client.stream_event_rows(Vec::new(), 0))??;
+    guest.workload(&["getppid", "10"])?;
+    let (mut known, mut unknown) = (0, 0);
+    while known + unknown < 20 {
+        for event in guest.wait_for(rows.next())??.context("the stream has ended")?.events {
+            if event.comm != "workload" {
+                continue;
+            }
+            match (event.probe.as_str(), &event.context) {
+                ("kprobes/entry", Some(context)) => {
+                    ensure!(!context.nmi && !context.hardirq && !context.softirq, "{event:?}");
+                    known += 1;
+                }
+                ("kprobes/behind", None) => unknown += 1,
+                _ => anyhow::bail!("{event:?}"),
+            }
+        }
+    }
+    guest.shell("echo 1 > /proc/sys/debug/kprobes-optimization")?;
+    ensure!((known, unknown) == (10, 10), "{known} {unknown}");
+    Ok(())
+}
+
+async fn channel(address: std::net::SocketAddr) -> Result<Channel> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(Duration::from_secs(20))
+        .connect()
+        .await?)
+}
+
+fn health_and_reflection_answer(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let address = guest.machine.address(daemon::PORT).context("no forward")?;
+    guest.wait_for(async {
+        let channel = channel(address).await?;
+        let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
+        let answer = health.check(tonic_health::pb::HealthCheckRequest::default()).await?.into_inner();
+        ensure!(
+            answer.status() == tonic_health::pb::health_check_response::ServingStatus::Serving,
+            "{answer:?}"
+        );
+        let request = ServerReflectionRequest {
+            message_request: Some(MessageRequest::ListServices(String::new())),
+            ..Default::default()
+        };
+        let mut answers = ServerReflectionClient::new(channel)
+            .server_reflection_info(tokio_stream::once(request))
+            .await?
+            .into_inner();
+        let answer = answers.next().await.context("no answer")??;
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            anyhow::bail!("{answer:?}")
+        };
+        let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+        for service in ["ProbeService", "EventService", "HostService"] {
+            ensure!(names.contains(&format!("kprobed.v1.{service}")), "{names:?}");
+        }
+        Ok(())
+    })?
+}
+
+/// A new authority, known to nobody yet.
+fn authority_of_its_own() -> Result<CertifiedIssuer<'static, KeyPair>> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
+}
+
+/// Puts the daemon's certificates into the guest; gives back an authority and what it signed for a client, in PEM.
+fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
+    let authority = authority_of_its_own()?;
+    let signed = |name: &str| -> Result<(String, String)> {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(vec![name.to_owned()])?.signed_by(&key, &authority)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    };
+    let (server, server_key) = signed("kprobed.test")?;
+    let (client, client_key) = signed("client.test")?;
+    for (path, text) in [("server.pem", &server), ("server.key", &server_key), ("ca.pem", &authority.pem())] {
+        guest.machine.put(&format!("/etc/kprobed/{path}"), 0o600, text.as_bytes())?;
+    }
+    let identity = Identity { cert_pem: client.into_bytes(), key_pem: client_key.into_bytes() };
+    Ok((authority.pem(), identity))
+}
+
+fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("tls", daemon::DEFAULT_CONFIG)?;
+    let (authority, identity) = certificates(&guest)?;
+    ensure!(daemon::stop(&guest.machine)?.success());
+    let config = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
+                  key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
+    guest.machine.put("/etc/kprobed/tls.toml", 0o600, config.as_bytes())?;
+    let open = config.split("[listen.tls]").next().unwrap_or_default();
+    guest.machine.put("/etc/kprobed/open.toml", 0o600, open.as_bytes())?;
+    let refused = guest.machine.exec(&Command::shell("kprobed --config /etc/kprobed/open.toml"))?;
+    ensure!(
+        !refused.status.success() && refused.stderr_text().contains("open to the network"),
+        "{refused:?}"
+    );
+
+    guest.machine.spawn("tls", &Command::new("kprobed").arg("--config").arg("/etc/kprobed/tls.toml"))?;
+    // The relay leads to 7000: one more leads on to the port with TLS.
+    guest.machine.spawn("relay-tls", &Command::shell("exec /init relay 127.0.0.1:7000 127.0.0.1:7443"))?;
+    let address = guest.machine.address(daemon::PORT).context("no forward")?;
+    let connect = |identity: Option<Identity>, authority: &str| {
+        let options = ConnectOptions {
+            tls: Some(TlsOptions {
+                ca_pem: authority.as_bytes().to_vec(),
+                identity,
+                domain: Some("kprobed.test".to_owned()),
+            }),
+            ..ConnectOptions::default()
+        };
+        let target = format!("https://{address}");
+        async move {
+            let client = Client::connect(target.parse()?, options).await?;
+            anyhow::Ok(client.host().await?)
+        }
+    };
+    let mut host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
+    for _ in 0..20 {
+        if host.is_ok() {
+            break;
+        }
+        guest.shell("sleep 0.5")?;
+        host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
+    }
+    ensure!(host.context("with certificates")?.kernel_release == fixture.kernel()?.release);
+    ensure!(guest.wait_for(connect(None, &authority))?.is_err(), "a client without a certificate got in");
+    let stranger = authority_of_its_own()?.pem();
+    ensure!(guest.wait_for(connect(Some(identity), &stranger))?.is_err(), "the client trusts anybody");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn functions_of_modules_are_probed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let function = guest.shell(
+        "grep '\\[virtio_net\\]' /sys/kernel/tracing/available_filter_functions | awk '{print $1}' | while read f; do \
+         [ $(grep -c \" $f\\b\" /proc/kallsyms) = 1 ] && echo $f && break; done",
+    )?;
+    let function = function.trim();
+    ensure!(!function.is_empty(), "virtio_net has no function");
+    let probe = guest.add(&format!("p:net virtio_net:{function}"))?;
+    ensure!(probe.state() == ProbeState::Armed && probe.location.starts_with("virtio_net:"), "{probe:?}");
+    // A module that is not there yet: the kernel waits for it, and so does the probe.
+    let waiting = guest.add("p:later no_such_module:some_function")?;
+    ensure!(waiting.state() == ProbeState::Waiting && !waiting.state_reason.is_empty(), "{waiting:?}");
+    let refusal = guest.refusal("p:x virtio_net:no_such_function")?;
+    ensure!(refusal.reason == "BAD_PROBE_ADDR", "{refusal:?}");
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What is shipped works: the capabilities of the systemd unit are enough, and the example configuration is taken.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::daemon;
+use kprobed_vm::initramfs::GuestFile;
+use kprobed_vm::lab::GuestOptions;
+use kprobed_vm::machine::Command;
+use kprobed_vm::{packages, workspace};
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::{Fixture, programs};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_units_capabilities_are_enough", the_units_capabilities_are_enough),
+    ("the_example_configuration_is_taken", the_example_configuration_is_taken),
+];
+
+fn shipped(path: &str) -> Result<String> {
+    let root = workspace::root().context("no workspace")?;
+    fs::read_to_string(root.join("deploy").join(path)).with_context(|| path.to_owned())
+}
+
+/// `CAP_SYS_ADMIN CAP_SYSLOG` as `-all,+sys_admin,+syslog`.
+fn bounding_set() -> Result<String> {
+    let unit = shipped("systemd/kprobed.service")?;
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .context("the unit sets none")?;
+    let names = line.split_whitespace().filter_map(|name| name.strip_prefix("CAP_"));
+    Ok(names.fold("-all".to_owned(), |set, name| format!("{set},+{}", name.to_lowercase())))
+}
+
+fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
+    let setpriv = packages::search_path("setpriv").context("setpriv belongs to every Debian")?;
+    let lab = fixture.lab()?;
+    let mut files = programs()?.guest_files();
+    files.push(GuestFile { host: setpriv, guest: "/usr/bin/setpriv".to_owned() });
+    let options = GuestOptions {
+        files,
+        disk: Some(lab.disk(&fixture.disk_name("capabilities"), true)?),
+        forwards: vec![(0, daemon::PORT)],
+        ..GuestOptions::new(fixture.kernel()?)
+    };
+    let guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
+    ensure!(daemon::stop(&guest.machine)?.success());
+    // The unit gives nothing else: no new privileges, and nothing beyond the set.
+    let confined = Command::new("setpriv")
+        .arg("--no-new-privs")
+        .arg(format!("--bounding-set={}", bounding_set()?))
+        .args(["/usr/bin/kprobed", "--config", "/etc/kprobed/kprobed.toml"]);
+    guest.machine.spawn("confined", &confined)?;
+    let ready = "for i in $(seq 60); do kprobectl list > /dev/null 2>&1 && exit 0; sleep 0.5; done; cat /run/log/confined.log >&2; exit 1";
+    guest.shell(ready)?;
+    let effective = guest.shell("grep CapEff /proc/$(pidof kprobed)/status")?;
+    ensure!(!effective.contains("1ffffffffff"), "it has every capability: {effective}");
+    guest.shell("kprobectl doctor")?;
+    guest.shell("kprobectl add 'p:confined do_sys_openat2 filename=+0(%si):string'")?;
+    let seen = guest.shell(
+        "kprobectl observe confined -n 1 --comm workload & sleep 1; workload open /etc/passwd 0 0 1; wait $!",
+    )?;
+    ensure!(seen.contains("filename="), "{seen}");
+    guest.shell("kprobectl delete confined")?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn the_example_configuration_is_taken(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let example = shipped("kprobed.example.toml")?;
+    guest.machine.put("/tmp/example.toml", 0o644, example.as_bytes())?;
+    guest.shell("kprobed --config /tmp/example.toml --check-config")?;
+    guest.machine.put("/tmp/wrong.toml", 0o644, b"[listen]\nport = 1\n")?;
+    let wrong = guest.machine.exec(&Command::shell("kprobed --config /tmp/wrong.toml --check-config"))?;
+    ensure!(!wrong.status.success() && wrong.stderr_text().contains("port"), "{wrong:?}");
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Identity of probes.
+
+use std::fmt;
+
+/// Identifies one incarnation of a probe for ever: it is the row id in the database, which SQLite never gives out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProbeUid(pub i64);
+
+impl fmt::Display for ProbeUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
