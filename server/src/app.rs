@@ -121,6 +121,7 @@ impl App {
         )?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
+            sysfs: PathBuf::from("/sys"),
             debugfs: mounts.debugfs.clone(),
             tracefs: tracefs.root().to_owned(),
         };

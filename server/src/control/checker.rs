@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::ControlError;
 use crate::definition::{Code, Definition, Diagnostic, Features, ProbeDefinition, guard, parse};
-use crate::kernel::FactsCache;
-use crate::validate::{self, Report};
+use crate::kernel::{FactsCache, KernelFacts};
+use crate::validate::{self, Report, Surroundings};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -19,10 +19,18 @@ pub struct Checker {
 pub struct CheckOutcome {
     /// The definition, with a name for every argument.
     pub definition: ProbeDefinition,
-    /// Verdict and listing.
+    /// The verdict.
     pub report: Report,
     /// A problem of the definition that only shows at this place, such as arguments in the middle of a function.
     pub misplaced: Option<Diagnostic>,
+    facts: Arc<KernelFacts>,
+}
+
+impl CheckOutcome {
+    /// The code around the place and the nearest places that work. Costs far more than the verdict.
+    pub fn surroundings(&self) -> Surroundings {
+        validate::surroundings(&self.definition, &self.report, &self.facts)
+    }
 }
 
 /// The line for the kernel.
@@ -84,7 +92,8 @@ impl Checker {
     /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
         let definition = self.parse_probe(text)?;
-        let report = validate::check(&definition, &*self.facts.current()?);
+        let facts = self.facts.current()?;
+        let report = validate::check(&definition, &facts);
         // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
         let misplaced = definition
             .entry_requirement(&self.features)
@@ -92,7 +101,7 @@ impl Checker {
         let misplaced = misplaced.filter(|_| {
             report.absent_module.is_none() || definition.kind == crate::definition::ProbeKind::Entry
         });
-        Ok(CheckOutcome { definition, report, misplaced })
+        Ok(CheckOutcome { definition, report, misplaced, facts })
     }
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
