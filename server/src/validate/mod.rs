@@ -20,6 +20,8 @@ mod spelling;
 mod static_call;
 mod surroundings;
 mod symbol;
+#[cfg(test)]
+mod tests;
 mod text;
 mod traceable;
 

@@ -1,0 +1,2 @@
+mod oracle;
+mod world;
