@@ -200,6 +200,7 @@ mod tests {
             ],
             nearest_before: Some(10),
             nearest_after: Some(13),
+            ..CheckProbeResponse::default()
         }
     }
 

@@ -62,7 +62,7 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Reads everything: about 0.1 s and 6 MiB for a kernel with 160,000 symbols.
+    /// Reads everything: about 0.1 s and 10 MiB for a kernel with 160,000 symbols.
     ///
     /// # Errors
     /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel still refuses by itself.

@@ -1,2 +1,3 @@
 mod oracle;
+mod rules;
 mod world;
