@@ -34,7 +34,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/oracle").join(name)
 }
 
-fn stored(name: &str) -> String {
+pub(super) fn stored(name: &str) -> String {
     let mut text = String::new();
     GzDecoder::new(fs::File::open(fixture(name)).unwrap()).read_to_string(&mut text).unwrap();
     text
