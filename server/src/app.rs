@@ -126,6 +126,7 @@ impl App {
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
+            sysfs: PathBuf::from("/sys"),
             debugfs: mounts.debugfs.clone(),
             tracefs: tracefs.root().to_owned(),
         };

@@ -237,6 +237,7 @@ mod tests {
             nearest_before: Some(10),
             nearest_after: Some(13),
             dialect: Dialect::Kernel.into(),
+            ..CheckProbeResponse::default()
         }
     }
 

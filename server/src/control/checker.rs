@@ -7,8 +7,8 @@ use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
     Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Reading, file, guard, parse_any,
 };
-use crate::kernel::FactsCache;
-use crate::validate::{self, Report};
+use crate::kernel::{FactsCache, KernelFacts};
+use crate::validate::{self, Report, Surroundings};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -26,10 +26,18 @@ pub struct CheckOutcome {
     pub dialect: Dialect,
     /// The text to keep: as it was written, with its dialect where another kernel could read another one.
     pub text: String,
-    /// Verdict and listing.
+    /// The verdict.
     pub report: Report,
     /// A problem of the definition that only shows at this place, such as arguments in the middle of a function.
     pub misplaced: Option<Diagnostic>,
+    facts: Arc<KernelFacts>,
+}
+
+impl CheckOutcome {
+    /// The code around the place and the nearest places that work. Costs far more than the verdict.
+    pub fn surroundings(&self) -> Surroundings {
+        validate::surroundings(&self.definition, &self.report, &self.facts)
+    }
 }
 
 /// The line for the kernel.
@@ -100,7 +108,8 @@ impl Checker {
         let reading = parse_any(text, &self.features);
         let (dialect, kept) = (reading.dialect, reading.pinned(text));
         let definition = as_probe(reading, text)?;
-        let report = validate::check(&definition, &*self.facts.current()?);
+        let facts = self.facts.current()?;
+        let report = validate::check(&definition, &facts);
         // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
         let misplaced = definition
             .entry_requirement(&self.features)
@@ -108,7 +117,7 @@ impl Checker {
         let misplaced = misplaced.filter(|_| {
             report.absent_module.is_none() || definition.kind == crate::definition::ProbeKind::Entry
         });
-        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced })
+        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, facts })
     }
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
@@ -152,7 +161,8 @@ mod tests {
     /// A checker of a kernel of which nothing can be read but its features.
     fn checker() -> Checker {
         let nowhere = || "/nonexistent".into();
-        let paths = KernelPaths { procfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
+        let paths =
+            KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
         Checker::new(Features::from_readme("char, string"), Arc::new(FactsCache::new(paths)))
     }
 

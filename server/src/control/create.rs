@@ -25,9 +25,9 @@ impl Controller {
             let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
             return self.parts.registry.by_uid(uid).ok_or_else(gone);
         }
-        let CheckOutcome { definition, text, report, misplaced, .. } =
-            self.parts.checker.check(&request.definition)?;
-        refuse(&request.definition, &report, misplaced)?;
+        let outcome = self.parts.checker.check(&request.definition)?;
+        refuse(&request.definition, &outcome)?;
+        let CheckOutcome { definition, text, report, .. } = outcome;
         if request.enabled {
             self.require_firing(&report)?;
         }
@@ -144,17 +144,15 @@ impl Controller {
 }
 
 /// Turns a verdict into an error.
-pub(super) fn refuse(
-    text: &str,
-    report: &Report,
-    misplaced: Option<crate::definition::Diagnostic>,
-) -> Result<(), ControlError> {
-    if let Some(refusal) = &report.refusal {
-        return Err(ControlError::Refused { text: text.to_owned(), refusal: Box::new(refusal.clone()) });
+pub(super) fn refuse(text: &str, outcome: &CheckOutcome) -> Result<(), ControlError> {
+    let report = &outcome.report;
+    if let Some(refusal) = report.refusal.as_ref().or(report.objection.as_ref()) {
+        let refusal = refusal.clone().or_hint(outcome.surroundings().hint());
+        return Err(ControlError::Refused { text: text.to_owned(), refusal: Box::new(refusal) });
     }
-    match misplaced {
+    match &outcome.misplaced {
         Some(diagnostic) => {
-            Err(ControlError::Definition { text: text.to_owned(), diagnostics: vec![diagnostic] })
+            Err(ControlError::Definition { text: text.to_owned(), diagnostics: vec![diagnostic.clone()] })
         }
         None => Ok(()),
     }

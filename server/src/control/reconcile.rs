@@ -75,8 +75,9 @@ async fn bring_back(
     row: &StoredProbe,
     listed: Option<&ListedProbe>,
 ) -> Result<(Probe, Live), ControlError> {
-    let CheckOutcome { definition, report, misplaced, .. } = parts.checker.check(&row.definition)?;
-    refuse(&row.definition, &report, misplaced)?;
+    let outcome = parts.checker.check(&row.definition)?;
+    refuse(&row.definition, &outcome)?;
+    let CheckOutcome { definition, report, .. } = outcome;
     let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
     let described = match listed {

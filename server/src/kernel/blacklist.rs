@@ -1,33 +1,58 @@
 //! The kprobe blacklist, from debugfs `kprobes/blacklist`.
 //!
 //! Owns the ranges that the kernel itself never lets be probed (`NOKPROBE_SYMBOL`, `.noinstr`, entry code;
-//! kernel/kprobes.c:within_kprobe_blacklist).
+//! kernel/kprobes.c:within_kprobe_blacklist). Never knows why a range is in it.
+
+use std::ops::Range;
+
+use super::SymbolTable;
 
 /// Address ranges that can not be probed.
 #[derive(Debug, Default)]
 pub struct Blacklist {
-    /// Start and end (exclusive), by start.
-    ranges: Vec<(u64, u64)>,
+    /// Ascending, neither overlapping nor touching.
+    ranges: Vec<Range<u64>>,
 }
 
+/// Areas that are refused as a whole: the first two on every kernel, whatever the list says
+/// (arch/x86/kernel/kprobes/core.c:arch_within_kprobe_blacklist); the third because the list is filled from it at boot.
+const AREAS: [(&str, &str); 3] = [
+    ("__kprobes_text_start", "__kprobes_text_end"),
+    ("__entry_text_start", "__entry_text_end"),
+    ("__noinstr_text_start", "__noinstr_text_end"),
+];
+
 impl Blacklist {
-    /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL`. Lines of another form are left out.
-    pub fn parse(text: &str) -> Self {
+    /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL` and adds the areas that the symbols delimit. Lines of another form are left
+    /// out.
+    pub fn new(text: &str, symbols: &SymbolTable) -> Self {
         let hex = |word: &str| u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).ok();
-        let mut ranges: Vec<_> = text
-            .lines()
-            .filter_map(|line| {
-                let (start, end) = line.split('\t').next()?.split_once('-')?;
-                Some((hex(start)?, hex(end)?))
-            })
-            .collect();
-        ranges.sort_unstable();
+        let listed = text.lines().filter_map(|line| {
+            let (start, end) = line.split('\t').next()?.split_once('-')?;
+            Some(hex(start)?..hex(end)?)
+        });
+        let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
+        let areas = AREAS.iter().filter_map(|(start, end)| Some(address(start)?..address(end)?));
+        Self::merged(listed.chain(areas).filter(|range| !range.is_empty()).collect())
+    }
+
+    fn merged(mut all: Vec<Range<u64>>) -> Self {
+        all.sort_unstable_by_key(|range| range.start);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for range in all {
+            match ranges.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => ranges.push(range),
+            }
+        }
+        ranges.shrink_to_fit();
         Self { ranges }
     }
 
-    /// Whether `address` lies in one of the ranges. Ranges may overlap, and some are nested in a section's.
+    /// Whether `address` lies in one of the ranges.
     pub fn contains(&self, address: u64) -> bool {
-        self.ranges.iter().take_while(|(start, _)| *start <= address).any(|(_, end)| address < *end)
+        let after = self.ranges.partition_point(|range| range.start <= address);
+        after.checked_sub(1).and_then(|last| self.ranges.get(last)).is_some_and(|range| address < range.end)
     }
 }
 
@@ -37,11 +62,21 @@ mod tests {
 
     #[test]
     fn ranges_are_half_open_and_may_nest() {
-        let list = Blacklist::parse("0x100-0x200\tsection\n0x110-0x120\tinner\nnonsense\n0x300-0x310\tx\n");
+        let list = "0x100-0x200\tsection\n0x110-0x120\tinner\nnonsense\n0x300-0x310\tx\n0x310-0x300\ty\n";
+        let list = Blacklist::new(list, &SymbolTable::default());
         for (address, inside) in
             [(0xff, false), (0x100, true), (0x130, true), (0x200, false), (0x30f, true), (0x310, false)]
         {
             assert_eq!(list.contains(address), inside, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn areas_need_no_list() {
+        let symbols = SymbolTable::parse(
+            "ffffffff81000000 T __entry_text_start\nffffffff81000040 t handler\nffffffff81000080 T __entry_text_end\n",
+        );
+        let list = Blacklist::new("", &symbols);
+        assert!(list.contains(0xffff_ffff_8100_0041) && !list.contains(0xffff_ffff_8100_0080));
     }
 }

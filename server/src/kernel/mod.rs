@@ -2,19 +2,26 @@
 //!
 //! Owns reading and holding them. Never writes anything, and never decides: that is [`crate::validate`].
 
+mod armed;
+mod behaviour;
 mod blacklist;
 mod clock;
 mod facts;
 mod functions;
 mod host;
+mod patch_sites;
 mod symbols;
 mod text;
 
+pub use armed::ArmedProbes;
+pub use behaviour::Behaviour;
 pub use blacklist::Blacklist;
 pub use clock::{ClockMapping, TRACE_CLOCK};
 pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
+use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
+pub use patch_sites::PatchSites;
 pub use symbols::{Located, Symbol, SymbolTable};
 pub use text::{KernelText, TextError};
 

@@ -4,6 +4,7 @@
 //! addresses, and both matter to a probe.
 
 use std::fmt;
+use std::ops::Range;
 
 /// One symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,20 +55,22 @@ struct Entry {
     kind: u8,
 }
 
-/// All symbols of `/proc/kallsyms`, held in about 4 MiB for 160,000 of them.
+/// All symbols of `/proc/kallsyms`, held in about 9 MiB for 160,000 of them.
 #[derive(Debug, Default)]
 pub struct SymbolTable {
     names: String,
     modules: Vec<String>,
     /// By address; symbols of one address keep the order of the file, as the kernel's own table does.
     entries: Vec<Entry>,
+    /// Addresses that the kernel's own table covers (include/linux/kallsyms.h:is_ksym_addr); all when its ends are not known.
+    core: Range<u64>,
     /// Indices of `entries`, by name.
     by_name: Vec<u32>,
 }
 
 impl SymbolTable {
-    /// Parses the text of `/proc/kallsyms`. Lines of another form, absolute (`A`) and per-CPU symbols below the kernel's half of the
-    /// address space are left out.
+    /// Parses the text of `/proc/kallsyms`. Lines of another form are left out, and the pages of kprobes and ftrace that only
+    /// this file knows.
     pub fn parse(text: &str) -> Self {
         let mut table = Self::default();
         table.names.reserve(text.len() / 2);
@@ -79,6 +82,8 @@ impl SymbolTable {
         let mut by_name = std::mem::take(&mut table.by_name);
         by_name.sort_by(|a, b| table.name_at(*a).cmp(table.name_at(*b)));
         table.by_name = by_name;
+        let marker = |name| table.lookup(name, None).map(|symbol| symbol.address);
+        table.core = marker("_stext").unwrap_or(0)..marker("_end").unwrap_or(u64::MAX);
         table.names.shrink_to_fit();
         table.entries.shrink_to_fit();
         table
@@ -89,10 +94,8 @@ impl SymbolTable {
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
         let kind = *words.next()?.as_bytes().first()?;
         let name = words.next()?;
-        if address < KERNEL_HALF || kind == b'A' || kind == b'a' {
-            return None;
-        }
         let module = match words.next() {
+            Some(pages) if pages.starts_with("[__builtin__") => return None,
             Some(bracketed) => self.module_index(bracketed.strip_prefix('[')?.strip_suffix(']')?)?,
             None => 0,
         };
@@ -140,10 +143,11 @@ impl SymbolTable {
 
     /// Whether the kernel showed us no symbol with an address.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.last().is_none_or(|entry| entry.address < KERNEL_HALF)
     }
 
-    /// All symbols of that name, in the order of their addresses. With a module, only those of it.
+    /// All symbols of that name that can be asked for by name, in the order of their addresses: data and per-CPU offsets too, BPF
+    /// programs not. With a module, only those of it.
     pub fn named<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> impl Iterator<Item = Symbol<'a>> {
         let first = self.by_name.partition_point(|index| self.name_at(*index) < name);
         self.by_name
@@ -153,7 +157,14 @@ impl SymbolTable {
             .filter_map(|index| self.entries.get(*index as usize))
             .map(|entry| self.symbol(*entry))
             .take_while(move |symbol| symbol.name == name)
+            .filter(move |symbol| symbol.module != Some(BPF))
             .filter(move |symbol| module.is_none() || symbol.module == module)
+    }
+
+    /// The symbol that the kernel takes for a name: the first of its own, else the first of a module
+    /// (kernel/kallsyms.c:kallsyms_lookup_name). One at address 0 counts as absent there, and so it does here.
+    pub fn lookup<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> Option<Symbol<'a>> {
+        self.named(name, module).find(|symbol| symbol.address != 0)
     }
 
     /// Names of all code symbols.
@@ -161,29 +172,59 @@ impl SymbolTable {
         self.entries.iter().map(|entry| self.symbol(*entry)).filter(Symbol::is_code).map(|symbol| symbol.name)
     }
 
-    /// Whether a module of that name has symbols here.
-    pub fn has_module(&self, module: &str) -> bool {
-        self.modules.iter().any(|known| known == module)
+    /// Modules that have symbols.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        self.modules.iter().map(String::as_str).filter(|module| *module != BPF)
     }
 
-    /// The symbol that `address` lies in: the first of those with the greatest address that is not above it.
+    /// Whether a module of that name has symbols here.
+    pub fn has_module(&self, module: &str) -> bool {
+        self.modules().any(|known| known == module)
+    }
+
+    /// The symbol that `address` lies in: the first of those with the greatest address that is not above it. Absent where the kernel
+    /// has no name for the address either (kernel/kallsyms.c:kallsyms_lookup_size_offset).
     pub fn locate(&self, address: u64) -> Option<Located<'_>> {
+        if address < KERNEL_HALF {
+            return None;
+        }
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let base = self.entries.get(after.checked_sub(1)?)?.address;
-        let first = self.entries.partition_point(|entry| entry.address < base);
-        let symbol = self.symbol(*self.entries.get(first)?);
+        // Aliases are few: walking back is cheaper than a second search.
+        let aliases =
+            self.entries.get(..after)?.iter().rev().take_while(|entry| entry.address == base).count();
+        let symbol = self.symbol(*self.entries.get(after - aliases)?);
+        let covered = match symbol.module {
+            None => base >= KERNEL_HALF && self.core.contains(&address),
+            // Where a module ends is not in the file; none has a function of this size.
+            Some(_) => address - base < MODULE_SYMBOL_MAX_BYTES,
+        };
+        if !covered {
+            return None;
+        }
         let end = self.entries.get(after).map_or(address.saturating_add(1), |next| next.address);
         Some(Located { symbol, offset: address - base, size: end - base })
     }
 
-    /// The bounds of the symbol that begins at `address`: its size in bytes.
-    pub fn size_at(&self, address: u64) -> u64 {
-        self.locate(address).map_or(0, |located| located.size)
+    /// Code symbols that begin in `range`, in the order of their addresses, aliases included.
+    pub fn code_in(&self, range: Range<u64>) -> impl Iterator<Item = Symbol<'_>> {
+        let first = self.entries.partition_point(|entry| entry.address < range.start);
+        let rest = self.entries.get(first..).unwrap_or_default();
+        rest.iter()
+            .take_while(move |entry| entry.address < range.end)
+            .map(|entry| self.symbol(*entry))
+            .filter(Symbol::is_code)
     }
 }
 
 /// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a number.
 const KERNEL_HALF: u64 = 1 << 63;
+
+/// What kallsyms shows as the module of BPF programs: they have names for addresses, not addresses for names.
+const BPF: &str = "bpf";
+
+/// What follows the last symbol of a module is not its code for longer than this.
+const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -205,7 +246,7 @@ ffffffffc0000040 t ext4_open\t[ext4]
     #[test]
     fn both_directions() {
         let table = SymbolTable::parse(TEXT);
-        assert_eq!(table.len(), 8);
+        assert_eq!(table.len(), 9);
         let helpers: Vec<_> = table.named("helper", None).map(|s| (s.address, s.module)).collect();
         assert_eq!(
             helpers,
@@ -226,6 +267,19 @@ ffffffffc0000040 t ext4_open\t[ext4]
         assert_eq!(table.locate(0xffff_ffff_c000_0010).unwrap().to_string(), "helper+0x10/0x40 [ext4]");
         assert!(table.locate(0x1000).is_none());
         assert!(table.has_module("ext4") && !table.has_module("xfs"));
+        assert_eq!(table.named("fixed_percpu_data", None).count(), 1);
+        assert!(table.lookup("fixed_percpu_data", None).is_none(), "0 is no address");
+    }
+
+    #[test]
+    fn the_kernel_ends_where_it_says_so() {
+        let table = SymbolTable::parse(
+            "ffffffff81000000 T _stext\nffffffff81000100 t f\nffffffff81000200 B _end\nffffffffc0000000 t g\t[bpf]\n",
+        );
+        assert!(table.locate(0xffff_ffff_8100_01ff).is_some());
+        assert!(table.locate(0xffff_ffff_8100_0200).is_none());
+        assert!(table.locate(0xffff_ffff_c000_0000).is_some(), "BPF programs have names");
+        assert!(table.named("g", None).next().is_none(), "which nobody can ask for");
     }
 
     #[test]

@@ -73,24 +73,73 @@ impl KernelText {
         Ok(Self { path: path.to_owned(), file, segments })
     }
 
+    /// A reader for many small pieces.
+    pub fn in_order(&self) -> OrderedReader<'_> {
+        OrderedReader { text: self, start: 0, block: Vec::new() }
+    }
+
     /// Reads `length` bytes from `address` on.
     ///
     /// # Errors
     /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Io`] when reading fails.
     pub fn read(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
+        let bytes = self.read_up_to(address, length)?;
+        if bytes.len() < length {
+            return Err(TextError::Unmapped { address });
+        }
+        Ok(bytes)
+    }
+
+    /// Reads `length` bytes from `address` on, or fewer where the segment ends.
+    ///
+    /// # Errors
+    /// [`TextError::Unmapped`] when `address` is in no segment, [`TextError::Io`] when reading fails.
+    pub fn read_up_to(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
         let unmapped = || TextError::Unmapped { address };
-        let end = address.checked_add(length as u64).ok_or_else(unmapped)?;
-        let segment = self
+        let left = |segment: &Segment| segment.size.checked_sub(address.checked_sub(segment.address)?);
+        let (segment, left) = self
             .segments
             .iter()
-            .find(|s| address >= s.address && end - s.address <= s.size)
+            .find_map(|segment| Some((segment, left(segment).filter(|left| *left > 0)?)))
             .ok_or_else(unmapped)?;
-        let mut bytes = vec![0; length];
+        let mut bytes = vec![0; usize::try_from(left).unwrap_or(usize::MAX).min(length)];
         let offset = segment.offset.checked_add(address - segment.address).ok_or_else(unmapped)?;
         self.file
             .read_exact_at(&mut bytes, offset)
             .map_err(|source| TextError::Io { path: self.path.clone(), source })?;
         Ok(bytes)
+    }
+}
+
+/// Reads small pieces whose addresses mostly ascend, with one system call for many of them.
+#[derive(Debug)]
+pub struct OrderedReader<'a> {
+    text: &'a KernelText,
+    start: u64,
+    block: Vec<u8>,
+}
+
+/// Read at once by [`OrderedReader`].
+const BLOCK_BYTES: u64 = 64 << 10;
+
+impl OrderedReader<'_> {
+    /// The bytes at `address`, if they can be read.
+    pub fn array_at<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
+        if let Some(bytes) = self.held(address) {
+            return Some(bytes);
+        }
+        self.start = address & !(BLOCK_BYTES - 1);
+        self.block = self.text.read(self.start, usize::try_from(BLOCK_BYTES).ok()?).unwrap_or_default();
+        match self.held(address) {
+            Some(bytes) => Some(bytes),
+            // Across two blocks, or at the edge of a segment.
+            None => self.text.read(address, N).ok()?.try_into().ok(),
+        }
+    }
+
+    fn held<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.block.get(offset..offset.checked_add(N)?)?.try_into().ok()
     }
 }
 
@@ -120,13 +169,13 @@ fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::Write as _;
 
     /// A core file with one segment of `memory` at `address`.
-    fn core(address: u64, memory: &[u8]) -> tempfile::NamedTempFile {
+    pub(in crate::kernel) fn core(address: u64, memory: &[u8]) -> tempfile::NamedTempFile {
         let mut bytes = vec![0; ELF_HEADER_BYTES + PROGRAM_HEADER_BYTES];
         bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
         bytes[32..40].copy_from_slice(&(ELF_HEADER_BYTES as u64).to_le_bytes());
@@ -150,8 +199,12 @@ mod tests {
         let text = KernelText::open(file.path()).unwrap();
         assert_eq!(text.read(base + 1, 2).unwrap(), [2, 3]);
         assert!(matches!(text.read(base + 3, 2), Err(TextError::Unmapped { .. })));
+        assert_eq!(text.read_up_to(base + 3, 2).unwrap(), [4]);
         assert!(matches!(text.read(base - 1, 1), Err(TextError::Unmapped { .. })));
         assert!(matches!(text.read(u64::MAX, 2), Err(TextError::Unmapped { .. })));
+        let mut reader = text.in_order();
+        assert_eq!(reader.array_at(base + 2), Some([3, 4]));
+        assert_eq!(reader.array_at::<4>(base + 2), None);
     }
 
     proptest! {

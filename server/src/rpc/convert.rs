@@ -14,6 +14,7 @@ use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, Severity};
 use crate::kernel::{ClockMapping, TRACE_CLOCK};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{Batch, EventSource, Loss, LossCause};
+use crate::validate::Arming;
 
 /// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
 pub(super) fn length(value: usize) -> u32 {
@@ -41,6 +42,13 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
         hint: diagnostic.hint.clone().unwrap_or_default(),
         span_start: length(diagnostic.span.start),
         span_end: length(diagnostic.span.end),
+    }
+}
+
+pub(super) fn arming(arming: Arming) -> v1::Arming {
+    match arming {
+        Arming::Ftrace => v1::Arming::Ftrace,
+        Arming::Breakpoint => v1::Arming::Breakpoint,
     }
 }
 

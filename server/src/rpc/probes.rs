@@ -111,6 +111,7 @@ impl ProbeServer {
                 let reason = diagnostics.first().map_or("", |first| first.code.name());
                 Ok(v1::CheckProbeResponse {
                     diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
+                    kernel_reason: reason.to_owned(),
                     ..refused(errno, reason)
                 })
             }
@@ -120,26 +121,31 @@ impl ProbeServer {
 
     fn verdict(&self, outcome: &CheckOutcome) -> v1::CheckProbeResponse {
         let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
+        let surroundings = outcome.surroundings();
         let mut response = match (&report.refusal, misplaced) {
             (Some(refusal), _) => v1::CheckProbeResponse {
-                diagnostics: vec![status::refusal_diagnostic(refusal)],
-                ..refused(refusal.rule.errno(), refusal.rule.name())
+                diagnostics: vec![status::refusal_diagnostic(&refusal.clone().or_hint(surroundings.hint()))],
+                kernel_reason: refusal.kernel_code().to_owned(),
+                ..refused(refusal.errno as i32, refusal.rule.name())
             },
             (None, Some(diagnostic)) => v1::CheckProbeResponse {
                 diagnostics: vec![convert::diagnostic(diagnostic)],
+                kernel_reason: diagnostic.code.name().to_owned(),
                 ..refused(diagnostic.code.errno(self.checker.features()), diagnostic.code.name())
             },
             (None, None) => {
                 v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() }
             }
         };
+        response.diagnostics.extend(report.objection.iter().map(status::objection_diagnostic));
         response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
         (response.kernel_definition, response.name) = self.checker.preview(definition);
         response.dialect = convert::dialect(*dialect).into();
         response.location.clone_from(&report.location);
-        response.listing = report.listing.iter().map(instruction).collect();
-        response.nearest_before = report.nearest_before;
-        response.nearest_after = report.nearest_after;
+        response.arming = report.arming.map_or(v1::Arming::Unspecified, convert::arming).into();
+        response.listing = surroundings.listing.iter().map(instruction).collect();
+        response.nearest_before = surroundings.nearest_before;
+        response.nearest_after = surroundings.nearest_after;
         response
     }
 }

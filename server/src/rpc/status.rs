@@ -100,7 +100,7 @@ fn from_control(error: &ControlError) -> Status {
         }
         ControlError::Refused { text, refusal } => Parts::new(Code::InvalidArgument, refusal.rule.name())
             .field("definition")
-            .with("errno", &refusal.rule.errno())
+            .with("errno", &(refusal.errno as i32))
             .diagnostics(text, vec![refusal_diagnostic(refusal)]),
         ControlError::Kernel(error) => {
             let parts =
@@ -195,6 +195,11 @@ pub(super) fn refusal_diagnostic(refusal: &Refusal) -> v1::Diagnostic {
         span_start: convert::length(refusal.span.start),
         span_end: convert::length(refusal.span.end),
     }
+}
+
+/// What this daemon minds about a place that the kernel would take.
+pub(super) fn objection_diagnostic(objection: &Refusal) -> v1::Diagnostic {
+    v1::Diagnostic { severity: v1::Severity::Warning.into(), ..refusal_diagnostic(objection) }
 }
 
 /// The errno that the kernel would answer to the first of these.

@@ -1,15 +1,17 @@
 //! Code that kprobes itself needs is never probed (kernel/kprobes.c:within_kprobe_blacklist).
 
-use super::report::{Refusal, Rule};
-use super::target::Target;
-use crate::definition::Span;
-use crate::kernel::KernelFacts;
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
+use super::traceable::base_address;
 
-pub(super) fn check(target: &Target, offset: u64, facts: &KernelFacts, span: Span) -> Result<(), Refusal> {
-    let address = target.address_of(target.effective_offset(offset));
-    if !facts.blacklist.contains(address) {
+pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let list = &case.facts.blacklist;
+    let message = if list.contains(case.address_of(offset)) {
+        format!("`{}` is on the kernel's kprobe blacklist", case.function)
+    } else if base_address(case.function, case.facts).is_some_and(|base| list.contains(base)) {
+        format!("`{}` is part of a function on the kernel's kprobe blacklist", case.function)
+    } else {
         return Ok(());
-    }
-    let message = format!("`{}` is on the kernel's kprobe blacklist", target.function);
-    Err(Refusal { rule: Rule::Blacklisted, message, hint: "probe a function that calls it".to_owned(), span })
+    };
+    Err(case.refuse(Rule::Blacklisted, message).with_hint("probe a function that calls it"))
 }

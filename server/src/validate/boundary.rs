@@ -1,26 +1,30 @@
 //! A probe replaces the beginning of an instruction (arch/x86/kernel/kprobes/core.c:can_probe).
 
-use super::report::{Refusal, Rule};
-use super::target::Target;
-use crate::definition::Span;
+use nix::errno::Errno;
 
-const INT3: u8 = 0xcc;
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
+use crate::insn;
 
-pub(super) fn check(target: &Target, offset: u64, span: Span) -> Result<(), Refusal> {
-    let refuse =
-        |message| Err(Refusal { rule: Rule::InstructionBoundary, message, hint: String::new(), span });
-    if target.is_boundary(offset) {
-        // Breakpoints fill the space behind returns and jumps; nothing ever runs into them.
-        let padding = usize::try_from(offset).is_ok_and(|at| target.code.get(at) == Some(&INT3));
-        return if padding {
-            refuse(format!("+{offset} of `{}` is padding", target.function))
-        } else {
-            Ok(())
-        };
+pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let function = case.function;
+    if case.code().is_empty() {
+        let message = format!("the code of `{function}` can not be read");
+        return Err(case.refuse(Rule::UnreadableCode, message));
     }
-    let within =
-        target.boundaries.iter().rev().find(|start| u64::from(**start) < offset).copied().unwrap_or(0);
-    let message =
-        format!("+{offset} is in the middle of the instruction at +{within} of `{}`", target.function);
-    refuse(message)
+    // The kernel decodes up to the place and does not look at what is there yet.
+    let offset = usize::try_from(case.effective_offset(offset)).unwrap_or(usize::MAX);
+    let before = insn::boundaries(case.code()).take_while(|extent| extent.start < offset).last();
+    let message = match before {
+        None if offset == 0 => return Ok(()),
+        Some(extent) if extent.end == offset => return Ok(()),
+        Some(extent) if extent.end > offset => {
+            format!("+{offset} is in the middle of the instruction at +{} of `{function}`", extent.start)
+        }
+        stopped => {
+            let at = stopped.map_or(0, |extent| extent.end);
+            format!("+{offset} lies behind bytes that are no instruction, at +{at} of `{function}`")
+        }
+    };
+    Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
 }

@@ -1,13 +1,30 @@
 //! Return probes sit at a function's entry (kernel/kprobes.c:kprobe_on_func_entry).
+//!
+//! The kernel asks twice: about a symbol while it reads the definition, with a message of its own, and about an address when it registers
+//! the probe.
 
-use super::report::{Refusal, Rule};
-use super::target::Target;
-use crate::definition::{ProbeKind, Span};
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
+use crate::definition::Place;
 
-pub(super) fn check(kind: ProbeKind, target: &Target, offset: u64, span: Span) -> Result<(), Refusal> {
-    if kind == ProbeKind::Entry || target.is_entry(offset) {
+/// Asked about symbols, before everything that follows.
+pub(super) fn check_symbol(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    check(case, offset, Rule::NotFunctionEntry)
+}
+
+/// Asked about addresses.
+pub(super) fn check_address(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    match case.definition.place {
+        Place::Address { .. } => check(case, offset, Rule::NotEntryAddress),
+        Place::Symbol { .. } => check(case, offset, Rule::NotFunctionEntry),
+    }
+}
+
+fn check(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
+    if !case.is_return() || case.is_entry(offset) {
         return Ok(());
     }
-    let message = format!("a return probe sits at the entry of a function, not at +{offset}");
-    Err(Refusal { rule: Rule::NotFunctionEntry, message, hint: "leave the offset out".to_owned(), span })
+    let message =
+        format!("a return probe sits at the entry of a function, not at +{offset} of `{}`", case.function);
+    Err(case.refuse(rule, message).with_hint("leave the offset out"))
 }

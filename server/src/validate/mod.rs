@@ -1,55 +1,115 @@
 //! Whether the running kernel would take a probe, from facts alone.
 //!
-//! Owns the rules, one per file, in the order in which the kernel applies them. Never writes anything, to the kernel or elsewhere.
+//! Owns the rules, one per file, in the order in which the kernel applies them. The verdict is the kernel's, errno included; what this
+//! daemon itself minds about a place that the kernel takes is an objection beside it. Never writes anything, to the kernel or elsewhere.
 
 mod blacklist;
 mod boundary;
+mod bug;
+mod case;
 mod entry;
-mod place;
+mod instruction;
+mod jump_label;
+mod landing;
+mod memory_symbols;
+mod preamble;
+mod refusal;
 mod report;
-mod target;
+mod return_blacklist;
+mod spelling;
+mod static_call;
+mod surroundings;
+mod symbol;
+#[cfg(test)]
+mod tests;
+mod text;
 mod traceable;
 
-pub use report::{Arming, Refusal, Report, Rule, ShownInstruction};
-pub use target::Target;
+pub use refusal::{Refusal, Rule};
+pub use report::{Arming, Report};
+pub use surroundings::{ShownInstruction, Surroundings, surroundings};
 
-use crate::definition::ProbeDefinition;
+use crate::definition::{Place, ProbeDefinition};
 use crate::kernel::KernelFacts;
+use case::Case;
+
+/// A rule: refuses a place, given in bytes from the beginning of the function.
+type Check = fn(&Case<'_>, u64) -> Result<(), Refusal>;
+
+/// What the kernel asks about every place, in its order: kernel/trace/trace_kprobe.c:__register_trace_kprobe,
+/// kernel/kprobes.c:register_kretprobe, then check_kprobe_address_safe.
+const OF_PLACES: [Check; 10] = [
+    traceable::check,
+    memory_symbols::check,
+    entry::check_address,
+    return_blacklist::check,
+    text::check,
+    blacklist::check,
+    jump_label::check,
+    static_call::check,
+    bug::check,
+    preamble::check,
+];
+
+/// What it asks when an instruction is to be replaced, which neither ftrace nor a probe that is already there does for it
+/// (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
+const OF_INSTRUCTIONS: [Check; 2] = [boundary::check, instruction::check];
 
 /// Judges a definition whose text was found good.
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
-    let target = match place::resolve(definition, facts) {
-        Ok(place::Resolved::Target(target)) => target,
-        Ok(place::Resolved::AbsentModule { module }) => return Report::waiting(&module),
-        Err(refusal) => return Report::refused(refusal, None, Vec::new()),
+    let found = match symbol::look_up(definition, facts) {
+        symbol::Found::AbsentModule(module) => return Report::waiting(module),
+        symbol::Found::Symbols(symbols) => Some(symbols),
+        symbol::Found::Address => None,
     };
-    let verdict = judge(definition, &target, target.offset, facts);
-    let listing = report::listing_around(definition, &target, facts);
-    match verdict {
-        Ok(()) => Report::accepted(&target, arming(&target, facts), listing),
-        Err(refusal) => Report::refused(refusal, Some(&target), listing),
+    let address = match &definition.place {
+        Place::Address { address, .. } => Some(*address),
+        Place::Symbol { .. } => found.as_ref().and_then(symbol::Symbols::address),
+    };
+    let case = address.and_then(|address| Case::at(definition, address, facts));
+    let early = before_registration(definition, found.as_ref(), case.as_ref(), facts);
+    let verdict = early.and_then(|()| match &case {
+        Some(case) => judge(case, case.offset),
+        None => landing::check_unnamed(definition, facts),
+    });
+    match (verdict, case) {
+        (Ok(()), Some(case)) => {
+            let objection = found.and_then(|found| landing::objection(&found, &case));
+            Report::accepted(&case, objection)
+        }
+        (Ok(()), None) => Report::never_armed(landing::never_armed(definition, address)),
+        // Which of several functions was meant is not known.
+        (Err(refusal), Some(case)) if refusal.rule != Rule::AmbiguousSymbol => {
+            Report::refused_at(refusal, &case)
+        }
+        (Err(refusal), _) => Report::refused(refusal),
     }
 }
 
-/// Applies the rules to one offset of the function, in the kernel's order.
-fn judge(
+/// What the kernel asks while it still reads the definition (kernel/trace/trace_kprobe.c:__trace_kprobe_create).
+fn before_registration(
     definition: &ProbeDefinition,
-    target: &Target,
-    offset: u64,
+    found: Option<&symbol::Symbols<'_>>,
+    case: Option<&Case<'_>>,
     facts: &KernelFacts,
 ) -> Result<(), Refusal> {
-    let span = definition.place.span();
-    entry::check(definition.kind, target, offset, span)?;
-    traceable::check(target, facts, span)?;
-    blacklist::check(target, offset, facts, span)?;
-    boundary::check(target, offset, span)
+    let Some(found) = found else { return Ok(()) };
+    let entry = || case.map_or(Ok(()), |case| entry::check_symbol(case, case.offset));
+    if facts.behaviour.checks_symbol_first {
+        symbol::check(found, definition, facts)?;
+        entry()
+    } else {
+        entry()?;
+        symbol::check(found, definition, facts)
+    }
 }
 
-/// An address that is an ftrace call site is armed through ftrace (kernel/kprobes.c:check_ftrace_location).
-fn arming(target: &Target, facts: &KernelFacts) -> Arming {
-    let address = target.address_of(target.effective_offset(target.offset));
-    match facts.traceable.first_in(target.start, target.size) {
-        Some(site) if site == address || site == target.start && target.offset == 0 => Arming::Ftrace,
-        _ => Arming::Breakpoint,
+/// Applies the rules of registration to one offset of the function, in the kernel's order.
+fn judge(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    OF_PLACES.iter().try_for_each(|rule| rule(case, offset))?;
+    let address = case.address_of(offset);
+    if case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address) {
+        return Ok(());
     }
+    OF_INSTRUCTIONS.iter().try_for_each(|rule| rule(case, offset))
 }

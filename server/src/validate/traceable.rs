@@ -1,29 +1,31 @@
 //! A kprobe event lives in a function that ftrace can trace (kernel/trace/trace_kprobe.c:within_notrace_func).
 
-use super::report::{Refusal, Rule};
-use super::target::Target;
-use crate::definition::Span;
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
 use crate::kernel::KernelFacts;
 
-pub(super) fn check(target: &Target, facts: &KernelFacts, span: Span) -> Result<(), Refusal> {
-    let functions = &facts.traceable;
-    if functions.is_empty() || functions.first_in(target.start, target.size).is_some() {
+pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+    let functions = &case.facts.traceable;
+    if functions.is_empty() || functions.touches(case.start, case.size) || base_is_traced(case) {
         return Ok(());
     }
-    // A part that the compiler has split off (`foo.cold`) goes with its function.
-    if let Some((base, _)) = target.function.split_once('.') {
-        let traced = |symbol: crate::kernel::Symbol<'_>| {
-            functions.first_in(symbol.address, facts.symbols.size_at(symbol.address)).is_some()
-        };
-        if facts.symbols.named(base, target.module.as_deref()).any(traced) {
-            return Ok(());
-        }
-    }
-    let message = format!(
-        "`{}` can not be traced by ftrace, and probe events only go where ftrace can",
-        target.function
-    );
-    let hint =
-        "probe a function that calls it; `available_filter_functions` lists what can be traced".to_owned();
-    Err(Refusal { rule: Rule::NotraceFunction, message, hint, span })
+    let message =
+        format!("`{}` can not be traced by ftrace, and probe events only go where ftrace can", case.function);
+    let hint = "probe a function that calls it; `available_filter_functions` lists what can be traced";
+    Err(case.refuse(Rule::NotraceFunction, message).with_hint(hint))
+}
+
+/// A part that the compiler has split off (`foo.cold`) goes with its function.
+fn base_is_traced(case: &Case<'_>) -> bool {
+    let Some(base) = base_address(case.function, case.facts) else { return false };
+    // An address without a name is in no function that could be notrace.
+    let Some(located) = case.facts.symbols.locate(base) else { return true };
+    case.facts.traceable.touches(located.symbol.address, located.size)
+}
+
+/// The address of the function that a name with a suffix belongs to: the first symbol called what stands before the first dot, whichever
+/// that is (kernel/kprobes.c:kprobe_lookup_name).
+pub(super) fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
+    let (base, _suffix) = function.split_once('.')?;
+    Some(facts.symbols.lookup(base, None)?.address)
 }

@@ -1,0 +1,90 @@
+//! Where instructions begin.
+
+use iced_x86::{Decoder, Instruction};
+
+use super::{decoder, emulate_prefix_bytes};
+
+/// Where an instruction is, in bytes from the beginning of the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first byte.
+    pub start: usize,
+    /// One past its last byte.
+    pub end: usize,
+}
+
+/// The instructions of some code, from its first byte on.
+#[expect(missing_debug_implementations, reason = "the decoder has none")]
+pub struct Boundaries<'a> {
+    code: &'a [u8],
+    decoder: Decoder<'a>,
+    instruction: Instruction,
+}
+
+/// Decodes forward from the first byte of `code`. After a byte that is no instruction decoding stops, as the kernel's does
+/// (arch/x86/kernel/kprobes/core.c:can_probe): nothing behind it is a boundary.
+pub fn boundaries(code: &[u8]) -> Boundaries<'_> {
+    Boundaries { code, decoder: decoder(code, 0), instruction: Instruction::default() }
+}
+
+impl Iterator for Boundaries<'_> {
+    type Item = Extent;
+
+    fn next(&mut self) -> Option<Extent> {
+        const UD2: [u8; 2] = [0x0f, 0x0b];
+        let start = self.decoder.position();
+        let rest = self.code.get(start..)?;
+        // UD2 is rare: only then is it worth a look whether it is a prefix.
+        if rest.starts_with(&UD2) {
+            self.decoder.set_position(start + emulate_prefix_bytes(rest)).ok()?;
+        }
+        if !self.decoder.can_decode() {
+            return None;
+        }
+        self.decoder.decode_out(&mut self.instruction);
+        if self.instruction.is_invalid() {
+            // So that the next call finds the end as well.
+            self.code = &[];
+            return None;
+        }
+        Some(Extent { start, end: self.decoder.position() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn starts(code: &[u8]) -> Vec<usize> {
+        boundaries(code).map(|extent| extent.start).collect()
+    }
+
+    #[test]
+    fn boundaries_are_instruction_starts() {
+        // nopl 0(%rax,%rax,1); push %rbp; mov %rsp,%rbp; call +0; ret
+        let code = [0x0f, 0x1f, 0x44, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0, 0xc3];
+        assert_eq!(starts(&code), [0, 5, 6, 9, 14]);
+        assert_eq!(starts(&[0x90, 0x06, 0x90]), [0], "06 is no instruction in 64-bit mode");
+        assert_eq!(starts(&[0x90, 0x48]), [0], "the last one is cut off");
+    }
+
+    #[test]
+    fn a_forced_emulation_is_one_instruction() {
+        // ud2, "xen", cpuid; ret
+        assert_eq!(starts(&[0x0f, 0x0b, 0x78, 0x65, 0x6e, 0x0f, 0xa2, 0xc3]), [0, 7]);
+        assert_eq!(starts(&[0x0f, 0x0b, 0xc3]), [0, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_ascending_extents(code in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut end = 0;
+            for extent in boundaries(&code) {
+                prop_assert_eq!(extent.start, end);
+                prop_assert!(extent.end > extent.start && extent.end <= code.len());
+                end = extent.end;
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! An instruction as the kernel's checks look at it.
+//!
+//! They ask for one or two bytes of the opcode and for ModRM, after all prefixes (arch/x86/lib/insn.c). For VEX and EVEX the kernel has
+//! one byte of opcode, without the map: `vpminsw` then looks like a far jump to its checks, and its answer is ours.
+
+use std::ops::Range;
+
+use iced_x86::OpKind;
+
+use super::{decoder, emulate_prefix_bytes};
+
+/// The parts of an instruction that decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelOpcode {
+    /// First byte of the opcode (`insn.opcode.bytes[0]`).
+    pub first: u8,
+    /// Second byte of the opcode; 0 when it has one.
+    pub second: u8,
+    /// ModRM, or what would be it.
+    pub modrm: u8,
+    /// Whether it has the prefix for 32-bit addresses.
+    pub short_addresses: bool,
+    /// Whether it begins with the mark of forced emulation.
+    pub emulated: bool,
+    /// The address that it speaks of as a distance from itself, for a memory operand.
+    pub rip_relative: Option<u64>,
+}
+
+impl KernelOpcode {
+    /// Takes apart the instruction at the beginning of `code`, which lies at `address`. Absent when it does not decode.
+    pub fn parse(code: &[u8], address: u64) -> Option<Self> {
+        let emulate_prefix = emulate_prefix_bytes(code);
+        let code = code.get(emulate_prefix..)?;
+        let instruction = decoder(code, address.wrapping_add(emulate_prefix as u64)).decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        let legacy = code.iter().take_while(|byte| is_legacy_prefix(**byte)).count();
+        let short_addresses = code.iter().take(legacy).any(|byte| *byte == 0x67);
+        let rest = code.get(legacy..)?;
+        let rest = rest.get(usize::from(rest.first().is_some_and(|byte| byte & 0xf0 == 0x40))..)?;
+        let (opcode_at, one_byte) = match rest {
+            [0xc5, ..] => (2, true),
+            [0xc4, ..] => (3, true),
+            [0x62, ..] => (4, true),
+            _ => (0, false),
+        };
+        let opcode = rest.get(opcode_at..)?;
+        let (first, second, modrm_at) = match *opcode {
+            [0x0f, map @ (0x38 | 0x3a), ..] if !one_byte => (0x0f, map, 3),
+            [0x0f, second, ..] if !one_byte => (0x0f, second, 2),
+            [first, ..] => (first, 0, 1),
+            [] => return None,
+        };
+        let in_memory = (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
+        Some(Self {
+            first,
+            second,
+            modrm: opcode.get(modrm_at).copied().unwrap_or_default(),
+            short_addresses,
+            emulated: emulate_prefix > 0,
+            rip_relative: (in_memory && instruction.is_ip_rel_memory_operand())
+                .then(|| instruction.ip_rel_memory_address()),
+        })
+    }
+
+    /// The middle bits of ModRM (`X86_MODRM_REG`).
+    pub fn reg(&self) -> u8 {
+        (self.modrm >> 3) & 7
+    }
+
+    /// The top bits of ModRM (`X86_MODRM_MOD`); 3: no memory operand.
+    pub fn mode(&self) -> u8 {
+        self.modrm >> 6
+    }
+}
+
+/// Which bytes of the first instruction of `code` say how far away its operand in memory is, if it says so.
+pub fn rip_displacement(code: &[u8]) -> Option<Range<usize>> {
+    let mut decoder = decoder(code, 0);
+    let instruction = decoder.decode();
+    if !instruction.is_ip_rel_memory_operand() {
+        return None;
+    }
+    let offsets = decoder.get_constant_offsets(&instruction);
+    let start = offsets.displacement_offset();
+    Some(start..start + offsets.displacement_size())
+}
+
+fn is_legacy_prefix(byte: u8) -> bool {
+    matches!(byte, 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn prefixes_are_not_the_opcode() {
+        let parse = |code: &[u8]| KernelOpcode::parse(code, 0).unwrap();
+        let parts = |code: &[u8]| (parse(code).first, parse(code).second, parse(code).reg());
+        assert_eq!(parts(&[0x48, 0xcf]), (0xcf, 0, 0), "iretq");
+        assert_eq!(parts(&[0x8e, 0xd2]), (0x8e, 0, 2), "mov %edx,%ss");
+        assert_eq!(parts(&[0x0f, 0x01, 0xc1]), (0x0f, 0x01, 0), "vmcall");
+        assert_eq!(parts(&[0xf2, 0x66, 0x0f, 0x38, 0xf1, 0xc1]), (0x0f, 0x38, 0), "crc32");
+        assert_eq!(parts(&[0xc5, 0xf9, 0xea, 0xc1]), (0xea, 0, 0), "vpminsw is a far jump to the kernel");
+        assert!(parse(&[0x67, 0xff, 0x10]).short_addresses);
+        assert!(parse(&[0x0f, 0x0b, b'k', b'v', b'm', 0x0f, 0xa2]).emulated);
+        assert_eq!(KernelOpcode::parse(&[0x06], 0), None);
+    }
+
+    #[test]
+    fn rip_relative_operands_have_an_address() {
+        // mov 0x10(%rip),%rax
+        let code = [0x48, 0x8b, 0x05, 0x10, 0, 0, 0];
+        assert_eq!(KernelOpcode::parse(&code, 0x1000).unwrap().rip_relative, Some(0x1017));
+        assert_eq!(KernelOpcode::parse(&[0x48, 0x8b, 0x00], 0x1000).unwrap().rip_relative, None);
+        assert_eq!(rip_displacement(&code), Some(3..7));
+        assert_eq!(rip_displacement(&[0x48, 0x8b, 0x00]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..20), address: u64) {
+            let _ = KernelOpcode::parse(&code, address);
+            let _ = rip_displacement(&code);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Call sites from a list of names.
+//!
+//! Before 6.5 the kernel gives names only, and hundreds of functions share theirs. What tells them apart: the kernel writes the
+//! list in the order of the addresses (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name stands between its
+//! neighbours; and a function that can be traced begins with a call of `__fentry__` or the NOP in its place. Owns that reading.
+
+use super::{CALL_SITE_NOP, SymbolTable};
+use crate::insn;
+
+/// What the kernel writes where its own symbol table can not name a call site: the code of a weak function that another one has
+/// replaced (kernel/trace/ftrace.c:FTRACE_INVALID_FUNCTION). The number is the distance from the symbol before it.
+const INVALID_PREFIX: &str = "__ftrace_invalid_address___";
+
+/// All call sites that the list speaks of.
+pub(super) fn call_sites(
+    text: &str,
+    symbols: &SymbolTable,
+    read: &mut dyn FnMut(u64) -> Option<[u8; 9]>,
+) -> Vec<u64> {
+    let entries: Vec<_> = text.lines().map(|line| parse(line, symbols)).collect();
+    let bounds = upper_bounds(&entries);
+    let mut sites = Vec::with_capacity(entries.len());
+    let mut below = 0;
+    for (entry, above) in entries.into_iter().zip(bounds) {
+        let found = match entry {
+            Entry::Functions(functions) => {
+                let possible = between(&functions, below, above);
+                only_traced(possible, read).map(|function| site_of(function, read))
+            }
+            Entry::Unnamed { offset } => unnamed(offset, below, above, symbols, read),
+        };
+        if let Some(site) = found {
+            below = below.max(site);
+            sites.push(site);
+        }
+    }
+    sites
+}
+
+/// One line of the list.
+enum Entry {
+    /// Addresses of the functions that it may mean, ascending.
+    Functions(Vec<u64>),
+    /// Code without a name of its own, that far behind some symbol.
+    Unnamed { offset: u64 },
+}
+
+fn parse(line: &str, symbols: &SymbolTable) -> Entry {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next().unwrap_or_default();
+    let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    if let Some(offset) = name.strip_prefix(INVALID_PREFIX).and_then(|offset| offset.parse().ok()) {
+        return Entry::Unnamed { offset };
+    }
+    // The kernel names an address by the first of its symbols: where this name is not the first, it was not meant.
+    let means = |address: u64| symbols.locate(address).is_some_and(|located| located.symbol.name == name);
+    let functions =
+        symbols.named(name, module).filter(|symbol| symbol.module == module && means(symbol.address));
+    Entry::Functions(functions.map(|symbol| symbol.address).collect())
+}
+
+/// For each entry the address that it must lie below: that of the next one that is certain.
+fn upper_bounds(entries: &[Entry]) -> Vec<u64> {
+    let mut above = u64::MAX;
+    let mut bounds: Vec<u64> = entries
+        .iter()
+        .rev()
+        .map(|entry| {
+            let bound = above;
+            if let Entry::Functions(functions) = entry
+                && let [only] = functions.as_slice()
+            {
+                above = *only;
+            }
+            bound
+        })
+        .collect();
+    bounds.reverse();
+    bounds
+}
+
+/// The functions that fit between the neighbours. The list is not in order where one group of pages ends and the next begins:
+/// when none fits, all are possible.
+fn between(functions: &[u64], below: u64, above: u64) -> Vec<u64> {
+    let fitting: Vec<u64> =
+        functions.iter().copied().filter(|address| *address > below && *address < above).collect();
+    if fitting.is_empty() { functions.to_vec() } else { fitting }
+}
+
+/// The first that is not known to have no call site. What comes after it has a line of its own.
+fn only_traced(functions: Vec<u64>, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> Option<u64> {
+    if functions.len() == 1 {
+        return functions.first().copied();
+    }
+    functions.into_iter().find(|function| read(*function).is_none_or(|code| call_in(&code).is_some()))
+}
+
+/// Distance from the beginning of a function to its call site, if there is one.
+fn call_in(code: &[u8]) -> Option<u64> {
+    let offset = insn::endbr_bytes(code);
+    is_call(code.get(offset..)?).then_some(offset as u64)
+}
+
+fn is_call(code: &[u8]) -> bool {
+    const CALL: u8 = 0xe8;
+    code.starts_with(&CALL_SITE_NOP) || code.first() == Some(&CALL)
+}
+
+fn site_of(function: u64, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> u64 {
+    function + read(function).map_or(0, |code| insn::endbr_bytes(&code) as u64)
+}
+
+/// Code at that distance from a symbol between the neighbours, if only one place fits.
+fn unnamed(
+    offset: u64,
+    below: u64,
+    above: u64,
+    symbols: &SymbolTable,
+    read: &mut dyn FnMut(u64) -> Option<[u8; 9]>,
+) -> Option<u64> {
+    let from = symbols.locate(below)?.symbol.address;
+    let mut last = None;
+    let mut fitting = Vec::new();
+    for symbol in symbols.code_in(from..above).filter(|symbol| symbol.module.is_none()) {
+        if last.replace(symbol.address) == Some(symbol.address) {
+            continue;
+        }
+        let site = symbol.address.saturating_add(offset);
+        let inside = symbols.locate(site).is_some_and(|located| located.offset == offset);
+        // The offset may or may not count an ENDBR: it is that of the call itself.
+        if inside && site > below && site < above && read(site).is_none_or(|code| is_call(&code)) {
+            fitting.push(site);
+        }
+    }
+    match fitting.as_slice() {
+        [only] => Some(*only),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+    const SYMBOLS: &str = "\
+ffffffff81000000 t first
+ffffffff81000040 t twin
+ffffffff81000080 t middle
+ffffffff810000c0 t twin
+ffffffff81000100 t twin
+ffffffff81000140 t last
+ffffffff81000200 t end
+ffffffffc0000000 t twin\t[mod]
+";
+    const NOP: [u8; 9] = [0x0f, 0x1f, 0x44, 0, 0, 0x55, 0, 0, 0];
+    const ENDBR: [u8; 9] = [0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0];
+
+    fn sites(list: &str, code: fn(u64) -> Option<[u8; 9]>) -> Vec<u64> {
+        let table = SymbolTable::parse(SYMBOLS);
+        call_sites(list, &table, &mut |address| code(address)).iter().map(|site| site - BASE).collect()
+    }
+
+    #[test]
+    fn order_tells_twins_apart() {
+        assert_eq!(sites("first\nmiddle\ntwin\nlast\n", |_| None), [0, 0x80, 0xc0, 0x140]);
+        assert_eq!(sites("first\ntwin\nmiddle\ntwin\ntwin\n", |_| None), [0, 0x40, 0x80, 0xc0, 0x100]);
+    }
+
+    #[test]
+    fn code_tells_twins_apart() {
+        let only_the_last = |address| Some(if address == BASE + 0xc0 { [0x90; 9] } else { NOP });
+        assert_eq!(sites("middle\ntwin\nlast\n", only_the_last), [0x80, 0x100, 0x140]);
+    }
+
+    #[test]
+    fn sites_lie_behind_endbr() {
+        assert_eq!(sites("first\n", |_| Some(ENDBR)), [4]);
+    }
+
+    #[test]
+    fn code_without_a_name_has_a_place() {
+        let list = "last\n__ftrace_invalid_address___96\nend\n";
+        assert_eq!(sites(list, |_| Some(NOP)), [0x140, 0x1a0, 0x200]);
+        assert_eq!(
+            sites("first\n__ftrace_invalid_address___16\nlast\n", |_| None),
+            [0, 0x140],
+            "not certain"
+        );
+    }
+
+    #[test]
+    fn modules_have_their_own() {
+        assert_eq!(sites("twin [mod]\n", |_| Some(NOP)), [0x3f00_0000]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_survived(list in "(([a-z]{1,6}|first|twin|__ftrace_invalid_address___[0-9]{1,25})( \\[mod\\])?\n){0,9}") {
+            let table = SymbolTable::parse(SYMBOLS);
+            for site in call_sites(&list, &table, &mut |_| None) {
+                prop_assert!(table.locate(site).is_some());
+            }
+        }
+    }
+}

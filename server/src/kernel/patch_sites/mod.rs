@@ -1,0 +1,160 @@
+//! Code that the kernel rewrites while it runs: jump labels, static calls, and the instructions of BUG and WARN.
+//!
+//! Owns the tables that say where this is, read once from kernel memory and, for modules, from where sysfs says that they lie. Never
+//! decides; and never reads from files on disk, where the tables of a running kernel are not.
+
+mod bugs;
+mod jump_labels;
+mod modules;
+mod static_calls;
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::{KernelText, SymbolTable};
+
+/// Addresses of all patch sites, each list ascending.
+#[derive(Debug, Default)]
+pub struct PatchSites {
+    jump_labels: Vec<u64>,
+    static_calls: Vec<u64>,
+    bugs: Vec<u64>,
+}
+
+/// Bytes of every static call site (`CALL_INSN_SIZE`, arch/x86/include/asm/text-patching.h).
+const STATIC_CALL_BYTES: u64 = 5;
+
+/// Most bytes of a jump label.
+const JUMP_LABEL_MAX_BYTES: u64 = 5;
+
+/// A table in kernel memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Table {
+    kind: TableKind,
+    memory: Range<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TableKind {
+    JumpLabels,
+    StaticCalls,
+    Bugs,
+}
+
+/// Tables larger than this are none: some symbol was misread.
+const TABLE_MAX_BYTES: u64 = 16 << 20;
+
+impl PatchSites {
+    /// Reads the tables of the kernel and of all loaded modules (below `modules`, usually `/sys/module`). A table that is not there
+    /// (such a kernel has no jump labels, or no static calls) or can not be read has no sites.
+    pub fn read(text: &KernelText, symbols: &SymbolTable, modules: &Path) -> Self {
+        let mut sites = Self::default();
+        for table in core_tables(symbols) {
+            sites.add(&table, None, text, symbols);
+        }
+        for module in symbols.modules() {
+            for table in modules::tables(&modules.join(module).join("sections")) {
+                sites.add(&table, Some(module), text, symbols);
+            }
+        }
+        for list in [&mut sites.jump_labels, &mut sites.static_calls, &mut sites.bugs] {
+            list.sort_unstable();
+            list.dedup();
+            list.shrink_to_fit();
+        }
+        sites
+    }
+
+    fn add(&mut self, table: &Table, module: Option<&str>, text: &KernelText, symbols: &SymbolTable) {
+        let Range { start, end } = table.memory;
+        let length = end.saturating_sub(start);
+        if length > TABLE_MAX_BYTES {
+            return;
+        }
+        let Ok(bytes) = text.read(start, usize::try_from(length).unwrap_or_default()) else { return };
+        // What lies behind the end of a module's table is read too: only entries about code of the same module are believed.
+        let plausible = |address: &u64| {
+            symbols
+                .locate(*address)
+                .is_some_and(|located| located.symbol.is_code() && located.symbol.module == module)
+        };
+        match table.kind {
+            TableKind::JumpLabels => {
+                self.jump_labels.extend(jump_labels::parse(start, &bytes).filter(plausible));
+            }
+            TableKind::StaticCalls => {
+                self.static_calls.extend(static_calls::parse(start, &bytes).filter(plausible));
+            }
+            TableKind::Bugs => {
+                let read = |address| text.read(address, 2).ok();
+                self.bugs.extend(bugs::parse(start, &bytes, read).filter(plausible));
+            }
+        }
+    }
+
+    /// Beginnings of jump labels that may reach `address`. How long each is (2 or 5 bytes) is in its code.
+    pub fn jump_labels_near(&self, address: u64) -> &[u64] {
+        near(&self.jump_labels, address, JUMP_LABEL_MAX_BYTES)
+    }
+
+    /// The static call that has `address` as one of its bytes.
+    pub fn static_call_over(&self, address: u64) -> Option<u64> {
+        near(&self.static_calls, address, STATIC_CALL_BYTES).first().copied()
+    }
+
+    /// Whether a BUG or WARN has its instruction at `address`.
+    pub fn is_bug(&self, address: u64) -> bool {
+        self.bugs.binary_search(&address).is_ok()
+    }
+}
+
+/// The sites of a list that begin at most `bytes - 1` before `address`.
+fn near(sites: &[u64], address: u64, bytes: u64) -> &[u64] {
+    let first = sites.partition_point(|site| site.saturating_add(bytes) <= address);
+    let after = sites.partition_point(|site| *site <= address);
+    sites.get(first..after).unwrap_or_default()
+}
+
+/// The kernel's own tables, between the symbols that its linker script defines (include/asm-generic/vmlinux.lds.h).
+fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
+    const SYMBOLS: [(TableKind, &str, &str); 3] = [
+        (TableKind::JumpLabels, "__start___jump_table", "__stop___jump_table"),
+        (TableKind::StaticCalls, "__start_static_call_sites", "__stop_static_call_sites"),
+        (TableKind::Bugs, "__start___bug_table", "__stop___bug_table"),
+    ];
+    let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
+    SYMBOLS
+        .into_iter()
+        .filter_map(move |(kind, start, stop)| Some(Table { kind, memory: address(start)?..address(stop)? }))
+}
+
+/// The address that a signed number at `at` says as a distance from itself.
+fn self_relative(at: u64, bytes: &[u8]) -> Option<u64> {
+    let distance = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    Some(at.wrapping_add_signed(distance.into()))
+}
+
+/// The entries of a table with the address of each.
+fn entries(start: u64, bytes: &[u8], size: usize) -> impl Iterator<Item = (u64, &[u8])> {
+    bytes
+        .chunks_exact(size)
+        .zip(0u64..)
+        .map(move |(entry, index)| (start.wrapping_add(index * size as u64), entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_reach_as_far_as_their_bytes() {
+        let sites =
+            PatchSites { jump_labels: vec![0x100, 0x104], static_calls: vec![0x200], bugs: vec![0x300] };
+        assert_eq!(sites.jump_labels_near(0x104), [0x100, 0x104]);
+        assert_eq!(sites.jump_labels_near(0x105), [0x104]);
+        assert!(sites.jump_labels_near(0x109).is_empty() && sites.jump_labels_near(0xff).is_empty());
+        assert_eq!(sites.static_call_over(0x204), Some(0x200));
+        assert_eq!(sites.static_call_over(0x205), None);
+        assert!(sites.is_bug(0x300) && !sites.is_bug(0x301), "only the first byte of a BUG is refused");
+    }
+}
