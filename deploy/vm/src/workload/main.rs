@@ -2,9 +2,9 @@
 //!
 //! Runs in the guest, where it is called `workload`; tests compare what probes record with what it prints.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Parser, Subcommand};
@@ -40,11 +40,23 @@ enum Call {
         /// How often.
         count: u64,
     },
+    /// Appends each line of a file to another one, a write each; prints an errno a line, 0 where it was taken. What was taken is deleted again
+    Define {
+        /// `kprobe_events`.
+        events: PathBuf,
+        /// Definitions with a group and an event each.
+        lines: PathBuf,
+    },
     /// Starts /bin/true; prints the process ids
     Spawn {
         /// How often.
         count: u64,
     },
+}
+
+/// One write, so that the answer belongs to this line.
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    OpenOptions::new().append(true).open(path)?.write(line.as_bytes()).map(drop)
 }
 
 fn main() -> ExitCode {
@@ -77,6 +89,21 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                     Err(errno) => -(errno as i32),
                 };
                 writeln!(stdout, "{number}")?;
+            }
+        }
+        Call::Define { events, lines } => {
+            let mut taken = Vec::new();
+            for line in fs::read_to_string(lines)?.lines() {
+                match append(events, line) {
+                    Ok(()) => {
+                        taken.extend(line.split([':', ' ']).nth(1).map(str::to_owned));
+                        writeln!(stdout, "0")?;
+                    }
+                    Err(error) => writeln!(stdout, "{}", error.raw_os_error().unwrap_or(-1))?,
+                }
+            }
+            for name in taken {
+                append(events, &format!("-:{name}"))?;
             }
         }
         Call::Spawn { count } => {

@@ -15,6 +15,7 @@ mod refusals;
 mod seeds;
 mod survival;
 mod values;
+mod verdicts;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("seeds", seeds::TESTS),
     ("values", values::TESTS),
     ("refusals", refusals::TESTS),
+    ("verdicts", verdicts::TESTS),
     ("api", api::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),

@@ -1,7 +1,5 @@
 //! What the daemon refuses, that it says what the kernel would say, and that the kernel never hears of it.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckProbeResponse, Verdict};
 
@@ -17,10 +15,6 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "the_middle_of_an_instruction_is_refused_without_a_write",
         the_middle_of_an_instruction_is_refused_without_a_write,
-    ),
-    (
-        "every_offset_of_a_function_is_judged_as_the_kernel_does",
-        every_offset_of_a_function_is_judged_as_the_kernel_does,
     ),
     ("names_that_do_not_exist_are_corrected", names_that_do_not_exist_are_corrected),
     ("probes_of_others_are_left_alone", probes_of_others_are_left_alone),
@@ -141,39 +135,6 @@ fn the_middle_of_an_instruction_is_refused_without_a_write(fixture: &Fixture) ->
     let recording = guest.record(|| guest.workload(&["open", "/etc/passwd", "0", "0", "1"]).map(drop))?;
     let hits = |offset| recording.of(&format!("kprobes/offered_{offset}"), "workload").count();
     ensure!(hits(first_after) > 0 && hits(first_after) == hits(long.offset), "{recording:?}");
-    Ok(())
-}
-
-/// Every offset of three functions: what the kernel takes we take, and what it refuses for its boundary we refuse for its boundary.
-fn every_offset_of_a_function_is_judged_as_the_kernel_does(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    for function in ["do_sys_openat2", "kernel_clone", "vfs_read"] {
-        let mut ours = Vec::new();
-        let mut lines = String::new();
-        for offset in 0..=160 {
-            let verdict = check(&guest, &format!("p:g/e {function}+{offset}"))?;
-            ours.push((verdict.verdict() == Verdict::Accepted, verdict.errno_name));
-            writeln!(lines, "p:g/e{offset} {function}+{offset}")?;
-        }
-        guest.machine.put("/tmp/lines", 0o600, lines.as_bytes())?;
-        let script = format!(
-            "while read -r line; do echo \"$line\" 2>&1 >> {TRACEFS}/kprobe_events || true; echo .; done < /tmp/lines; \
-             echo > {TRACEFS}/kprobe_events"
-        );
-        let answers = guest.shell(&script)?;
-        let kernel: Vec<&str> = answers.split_terminator(".\n").collect();
-        ensure!(kernel.len() == ours.len(), "{answers}");
-        let differs = |(said, (accepted, errno)): (&&str, &(bool, String))| match *said {
-            "" => !accepted,
-            boundary if boundary.contains("multibyte") => errno != "EILSEQ",
-            // Places that the kernel patches itself are only known to the kernel so far.
-            _ => false,
-        };
-        let differences: Vec<_> =
-            kernel.iter().zip(&ours).enumerate().filter(|(_, pair)| differs((pair.0, pair.1))).collect();
-        ensure!(differences.is_empty(), "{function}: {differences:?}");
-        ensure!(kernel.contains(&"") && kernel.iter().any(|said| said.contains("multibyte")), "{answers}");
-    }
     Ok(())
 }
 
