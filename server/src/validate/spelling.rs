@@ -10,7 +10,10 @@ const RENAMED: [(&str, &str); 4] = [
     ("sys_open", "__x64_sys_open"),
 ];
 
-/// What to say to somebody who asks for a symbol that does not exist; empty when nothing is close.
+/// Where to look when no name is close.
+const ELSEWHERE: &str = "a function of a module that is not loaded is named `MODULE:FUNCTION`; a static function may have been inlined";
+
+/// What to say to somebody who asks for a symbol that does not exist.
 pub(super) fn suggestion(name: &str, facts: &KernelFacts) -> String {
     let exists = |candidate: &str| facts.symbols.named(candidate, None).next().is_some();
     if let Some((_, today)) = RENAMED.iter().find(|(old, today)| *old == name && exists(today)) {
@@ -22,7 +25,7 @@ pub(super) fn suggestion(name: &str, facts: &KernelFacts) -> String {
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= MAX_DISTANCE)
         .filter_map(|candidate| Some((distance(name, candidate)?, candidate)))
         .min();
-    best.map(|(_, candidate)| format!("did you mean `{candidate}`?")).unwrap_or_default()
+    best.map_or_else(|| ELSEWHERE.to_owned(), |(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
 /// Names further apart than this are not a slip of the finger.

@@ -8,6 +8,7 @@ mod accounting;
 mod api;
 mod boot;
 mod daemon;
+mod dialects;
 mod fixture;
 mod machine;
 mod packaging;
@@ -31,6 +32,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("boot", boot::TESTS),
     ("machine", machine::TESTS),
     ("seeds", seeds::TESTS),
+    ("dialects", dialects::TESTS),
     ("values", values::TESTS),
     ("refusals", refusals::TESTS),
     ("verdicts", verdicts::TESTS),
