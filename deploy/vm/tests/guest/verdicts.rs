@@ -1,5 +1,5 @@
-//! The verdict of the daemon against that of the kernel, on functions drawn at random: every offset, as an entry probe and as a return probe, and
-//! no difference allowed.
+//! The verdict of the daemon against that of the kernel, on functions drawn at random: every offset, as an entry probe and as a
+//! return probe, and no difference allowed.
 //!
 //! The draw is the same each time, so that a failure is the change's; `KPROBED_VM_SEED=NUMBER` makes another one.
 
