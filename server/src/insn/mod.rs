@@ -10,7 +10,7 @@ mod opcode;
 pub use boundaries::{Boundaries, Extent, boundaries};
 pub use endbr::endbr_bytes;
 pub use listing::{Instruction, listing};
-pub use opcode::{KernelOpcode, rip_displacement};
+pub use opcode::KernelOpcode;
 
 use iced_x86::{Decoder, DecoderOptions};
 

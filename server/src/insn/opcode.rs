@@ -3,8 +3,6 @@
 //! They ask for one or two bytes of the opcode and for ModRM, after all prefixes (arch/x86/lib/insn.c). For VEX and EVEX the kernel has
 //! one byte of opcode, without the map: `vpminsw` then looks like a far jump to its checks, and its answer is ours.
 
-use std::ops::Range;
-
 use iced_x86::OpKind;
 
 use super::{decoder, emulate_prefix_bytes};
@@ -75,18 +73,6 @@ impl KernelOpcode {
     }
 }
 
-/// Which bytes of the first instruction of `code` say how far away its operand in memory is, if it says so.
-pub fn rip_displacement(code: &[u8]) -> Option<Range<usize>> {
-    let mut decoder = decoder(code, 0);
-    let instruction = decoder.decode();
-    if !instruction.is_ip_rel_memory_operand() {
-        return None;
-    }
-    let offsets = decoder.get_constant_offsets(&instruction);
-    let start = offsets.displacement_offset();
-    Some(start..start + offsets.displacement_size())
-}
-
 fn is_legacy_prefix(byte: u8) -> bool {
     matches!(byte, 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)
 }
@@ -116,15 +102,12 @@ mod tests {
         let code = [0x48, 0x8b, 0x05, 0x10, 0, 0, 0];
         assert_eq!(KernelOpcode::parse(&code, 0x1000).unwrap().rip_relative, Some(0x1017));
         assert_eq!(KernelOpcode::parse(&[0x48, 0x8b, 0x00], 0x1000).unwrap().rip_relative, None);
-        assert_eq!(rip_displacement(&code), Some(3..7));
-        assert_eq!(rip_displacement(&[0x48, 0x8b, 0x00]), None);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..20), address: u64) {
             let _ = KernelOpcode::parse(&code, address);
-            let _ = rip_displacement(&code);
         }
     }
 }

@@ -81,14 +81,15 @@ impl KernelFacts {
         let behaviour = Behaviour::detect(&symbols, &readme);
         let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
         let core_text = end("_stext", 0)..end("_etext", u64::MAX);
-        let armed = ArmedProbes::new(&paths.procfs, &paths.debugfs);
+        let armed = ArmedProbes::new(&paths.debugfs);
         Ok(Self { symbols, traceable, blacklist, patch_sites, armed, behaviour, core_text, text, modules })
     }
 
     /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks see it: with the NOP at ftrace call
     /// sites, and without what kprobes have put into it (arch/x86/kernel/kprobes/core.c:__recover_probed_insn).
     pub fn code(&self, start: u64, length: usize) -> Vec<u8> {
-        let mut code = self.text.read_up_to(start, length).unwrap_or_default();
+        let read = || self.text.read_up_to(start, length).unwrap_or_default();
+        let mut code = self.armed.without_patches(start, read, &self.text, &self.symbols);
         for site in self.traceable.overlapping(start, code.len() as u64) {
             for (address, byte) in (site..).zip(CALL_SITE_NOP) {
                 let at = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
@@ -97,7 +98,6 @@ impl KernelFacts {
                 }
             }
         }
-        self.armed.undo(start, &mut code, &self.text, &self.symbols);
         code
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Runs in the guest, where it is called `workload`; tests compare what probes record with what it prints.
 
-use std::fs::{self, File, OpenOptions};
+mod define;
+
+use std::fs::File;
 use std::io::{self, BufRead as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Parser, Subcommand};
@@ -40,11 +42,11 @@ enum Call {
         /// How often.
         count: u64,
     },
-    /// Appends each line of a file to another one, a write each; prints an errno a line, 0 where it was taken. What was taken is deleted again
+    /// Writes each line of a file to `kprobe_events`; prints what the kernel says to it: errno, caret, message. What it takes is deleted at once
     Define {
         /// `kprobe_events`.
         events: PathBuf,
-        /// Definitions with a group and an event each.
+        /// Definitions.
         lines: PathBuf,
     },
     /// Starts /bin/true; prints the process ids
@@ -52,11 +54,6 @@ enum Call {
         /// How often.
         count: u64,
     },
-}
-
-/// One write, so that the answer belongs to this line.
-fn append(path: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().append(true).open(path)?.write(line.as_bytes()).map(drop)
 }
 
 fn main() -> ExitCode {
@@ -91,21 +88,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                 writeln!(stdout, "{number}")?;
             }
         }
-        Call::Define { events, lines } => {
-            let mut taken = Vec::new();
-            for line in fs::read_to_string(lines)?.lines() {
-                match append(events, line) {
-                    Ok(()) => {
-                        taken.extend(line.split([':', ' ']).nth(1).map(str::to_owned));
-                        writeln!(stdout, "0")?;
-                    }
-                    Err(error) => writeln!(stdout, "{}", error.raw_os_error().unwrap_or(-1))?,
-                }
-            }
-            for name in taken {
-                append(events, &format!("-:{name}"))?;
-            }
-        }
+        Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
         Call::Spawn { count } => {
             for _ in 0..*count {
                 let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;

@@ -9,6 +9,7 @@ mod api;
 mod boot;
 mod daemon;
 mod dialects;
+mod differential;
 mod fixture;
 mod machine;
 mod packaging;

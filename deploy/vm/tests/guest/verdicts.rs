@@ -1,20 +1,23 @@
-//! The verdict of the daemon against that of the kernel, on functions drawn at random: every offset, as an entry probe and as a
-//! return probe, and no difference allowed.
+//! The verdict of the daemon against that of the kernel, where probes can sit: no difference allowed.
 //!
-//! The draw is the same each time, so that a failure is the change's; `KPROBED_VM_SEED=NUMBER` makes another one.
+//! Functions are drawn anew in each run; `KPROBED_VM_SEED=NUMBER` repeats one.
 
-use std::env;
-use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::Verdict;
+use anyhow::{Result, ensure};
+use kprobed_client::api::{UpdateProbeRequest, Verdict};
 use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::differential::{Random, compare_errnos};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("every_offset_of_random_functions", every_offset_of_random_functions)];
+pub(crate) const TESTS: &[Test] = &[
+    ("every_offset_of_random_functions", every_offset_of_random_functions),
+    ("offsets_around_armed_probes", offsets_around_armed_probes),
+];
 
 /// Functions that are drawn for each kernel, and the largest that is taken: small ones hold more different things in as many offsets.
 const FUNCTIONS: usize = 10;
@@ -22,29 +25,6 @@ const LARGEST_BYTES: u64 = 400;
 
 /// Return probes are tried on this many offsets: none can work behind them.
 const RETURN_OFFSETS: u64 = 20;
-
-const DEFAULT_SEED: u64 = 654_534_012;
-
-/// A small generator of random numbers (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn from_environment() -> Result<Self> {
-        let seed: u64 = match env::var("KPROBED_VM_SEED") {
-            Ok(seed) => seed.parse().context("KPROBED_VM_SEED")?,
-            Err(_) => DEFAULT_SEED,
-        };
-        progress::note(format_args!("KPROBED_VM_SEED={seed}"));
-        Ok(Self(seed | 1))
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 11).unwrap_or(0) % bound.max(1)
-    }
-}
 
 /// Code symbols of the guest with their sizes, as far as they are small.
 fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
@@ -64,38 +44,6 @@ fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
     Ok(small.map(|(name, _, size)| (name.to_owned(), size)).collect())
 }
 
-/// What the kernel answers to each line: an errno, 0 for none. Leaves no probe behind.
-fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<u32>> {
-    let mut text = String::new();
-    for line in lines {
-        writeln!(text, "{line}")?;
-    }
-    guest.machine.put("/tmp/lines", 0o600, text.as_bytes())?;
-    let answers = guest.workload(&["define", &format!("{TRACEFS}/kprobe_events"), "/tmp/lines"])?;
-    ensure!(answers.len() == lines.len(), "{} answers to {} lines", answers.len(), lines.len());
-    answers.iter().map(|answer| Ok(answer.parse()?)).collect()
-}
-
-/// Compares the answers to all lines. Gives back how many there were, accepted ones among them.
-fn compare(guest: &DaemonGuest, lines: &[String]) -> Result<(usize, usize)> {
-    // Ours first: what the kernel accepts changes what there is.
-    let mut ours = Vec::new();
-    for line in lines {
-        let verdict = guest.wait_for(guest.client.check_probe(line))??;
-        ensure!((verdict.verdict() == Verdict::Accepted) == (verdict.errno == 0), "{line}: {verdict:?}");
-        ours.push((verdict.errno, verdict.reason));
-    }
-    let kernel = kernel_answers(guest, lines)?;
-    let mut differences = String::new();
-    for ((line, errno), (our_errno, reason)) in lines.iter().zip(&kernel).zip(&ours) {
-        if errno != our_errno {
-            writeln!(differences, "{line}: kernel {errno}, daemon {our_errno} {reason}")?;
-        }
-    }
-    ensure!(differences.is_empty(), "{differences}");
-    Ok((lines.len(), kernel.iter().filter(|errno| **errno == 0).count()))
-}
-
 fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let mut random = Random::from_environment()?;
@@ -103,14 +51,76 @@ fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
     ensure!(candidates.len() > 10_000, "only {} functions", candidates.len());
     let (mut compared, mut accepted) = (0, 0);
     for draw in 0..FUNCTIONS {
-        let (name, size) = &candidates[random.below(candidates.len())];
+        let (name, size) = random.pick(&candidates);
         let entry = (0..size + 2).map(|offset| format!("p:v{draw}/e{offset} {name}+{offset}"));
         let returns = (0..RETURN_OFFSETS).map(|offset| format!("r:v{draw}/r{offset} {name}+{offset}"));
-        let (lines, good) = compare(&guest, &entry.chain(returns).collect::<Vec<_>>())?;
+        let (lines, good) = compare_errnos(&guest, entry.chain(returns).collect())?;
         compared += lines;
         accepted += good;
     }
+    // A draw of functions that the kernel refuses altogether is possible.
+    let (lines, good) = compare_errnos(&guest, offsets("vfs_read"))?;
+    compared += lines;
+    accepted += good;
     progress::note(format_args!("{compared} offsets compared, {accepted} of them accepted, no difference"));
     ensure!(accepted > 0 && accepted < compared);
+    Ok(())
+}
+
+/// Offsets that are tried around probes.
+const AROUND: usize = 120;
+
+/// How long the kernel may take to replace breakpoints by jumps (kernel/kprobes.c, `OPTIMIZE_DELAY`), with a margin for emulation.
+const OPTIMISED_AFTER: Duration = Duration::from_secs(1);
+
+fn offsets(function: &str) -> Vec<String> {
+    (0..AROUND).map(|offset| format!("p:v/e{offset} {function}+{offset}")).collect()
+}
+
+/// What probes do to the code must not change what is said about it: every second place is armed, one of them by somebody else, and all
+/// offsets are compared before the kernel makes jumps of breakpoints, after that, and with some probes switched off again.
+fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let mut compared = 0;
+    for function in ["vfs_read", "do_sys_openat2"] {
+        let mut places = Vec::new();
+        for offset in 0..AROUND {
+            let line = format!("p {function}+{offset}");
+            if guest.wait_for(guest.client.check_probe(&line))??.verdict() == Verdict::Accepted {
+                places.push(offset);
+            }
+        }
+        ensure!(places.len() > 20, "{places:?}");
+        let mut ours = Vec::new();
+        for (index, offset) in places.iter().enumerate().filter(|(index, _)| index % 2 == 1) {
+            if index == 3 {
+                let event = format!("{TRACEFS}/events/foreign/one/enable");
+                guest.shell(&format!(
+                    "echo 'p:foreign/one {function}+{offset}' >> {TRACEFS}/kprobe_events; echo 1 > {event}"
+                ))?;
+            } else {
+                ours.push(guest.add(&format!("p:at{offset} {function}+{offset}"))?.name);
+            }
+            if index > 7 {
+                break;
+            }
+        }
+        // Some wait to become jumps now, and some are so close to others that they never will.
+        compared += compare_errnos(&guest, offsets(function))?.0;
+        for name in ours.iter().step_by(2) {
+            let off = UpdateProbeRequest { name: name.clone(), enabled: Some(false), ..Default::default() };
+            guest.wait_for(guest.client.update_probe(off))??;
+        }
+        compared += compare_errnos(&guest, offsets(function))?.0;
+        let alone = format!("p:alone {function}+{}", places[places.len() - 2]);
+        guest.add(&alone)?;
+        thread::sleep(OPTIMISED_AFTER);
+        compared += compare_errnos(&guest, offsets(function))?.0;
+        let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
+        ensure!(list.contains("[OPTIMIZED]"), "no jump was tested: {list}");
+        guest.shell(&format!("echo 0 > {TRACEFS}/events/foreign/one/enable"))?;
+        guest.reset()?;
+    }
+    progress::note(format_args!("{compared} offsets compared around armed probes, no difference"));
     Ok(())
 }

@@ -1,127 +1,150 @@
 //! What kprobes, whoever placed them, have done to the kernel's code.
 //!
 //! Owns the list of registered probes (debugfs `kprobes/list`) and undoing their patches in code that was read, as the kernel's own checks
-//! do (arch/x86/kernel/kprobes/core.c:recover_probed_instruction). Never writes anything: the originals are found in the copies that the
-//! kernel executes.
+//! do (arch/x86/kernel/kprobes/core.c:recover_probed_instruction). Never writes anything: the originals are found where the kernel keeps
+//! them.
 
 mod originals;
+mod table;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{KernelText, SymbolTable, read_text};
 
-/// What is at the address of a probe now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patch {
-    /// Nothing of kprobes: it is disabled, or ftrace calls it.
-    None,
-    /// A breakpoint in place of the first byte.
-    Breakpoint,
-    /// A jump in place of the first five bytes.
-    Jump,
-}
-
 /// All registered probes by address, at one time.
 #[derive(Debug, Default)]
 struct Registered {
-    probes: Vec<(u64, Patch)>,
-    /// Pages with copies of single instructions, looked for when the first breakpoint is to be undone.
-    pages: OnceLock<Vec<u64>>,
+    probes: Vec<Probe>,
+    /// What is below breakpoints, by address; read when the first one is to be undone.
+    opcodes: OnceLock<BTreeMap<u64, u8>>,
 }
 
-/// The probes of the running kernel. Read again when the last reading is older than [`FRESH_FOR`].
+/// A place with probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Probe {
+    address: u64,
+    /// Whether the kernel has replaced a breakpoint by a jump, is about to, or has not yet taken the jump back: the flag changes before
+    /// the code or after it (kernel/kprobes.c:optimize_kprobe, do_unoptimize_kprobes). What is patched, only the code tells.
+    optimised: bool,
+}
+
+/// The probes of the running kernel.
 #[derive(Debug)]
 pub struct ArmedProbes {
     list: PathBuf,
-    kallsyms: PathBuf,
     last: Mutex<Option<(Instant, Arc<Registered>)>>,
 }
 
 /// How old a reading may be. Probes of others come at any time; a thousand checks in a row shall not read the list a thousand times.
 const FRESH_FOR: Duration = Duration::from_millis(100);
 
+/// The first byte of an instruction with an armed probe.
+const BREAKPOINT: u8 = 0xcc;
+
+/// How often code is read again because probes came or went meanwhile.
+const MAX_READINGS: usize = 4;
+
 impl ArmedProbes {
     /// Reads nothing yet.
-    pub fn new(procfs: &Path, debugfs: &Path) -> Self {
-        Self { list: debugfs.join("kprobes/list"), kallsyms: procfs.join("kallsyms"), last: Mutex::default() }
+    pub fn new(debugfs: &Path) -> Self {
+        Self { list: debugfs.join("kprobes/list"), last: Mutex::default() }
     }
 
-    fn current(&self) -> Arc<Registered> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((read, registered)) = last.as_ref()
-            && read.elapsed() < FRESH_FOR
-        {
-            return Arc::clone(registered);
-        }
+    /// The list as it is now.
+    fn read(&self) -> Arc<Registered> {
         // Without debugfs there is no way to know: code is taken as it is.
-        let registered = Arc::new(parse(&read_text(&self.list).unwrap_or_default()));
+        let probes = parse(&read_text(&self.list).unwrap_or_default());
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let registered = match last.take() {
+            // What was found out about them stays true.
+            Some((_, same)) if same.probes == probes => same,
+            _ => Arc::new(Registered { probes, opcodes: OnceLock::new() }),
+        };
         *last = Some((Instant::now(), Arc::clone(&registered)));
         registered
     }
 
-    /// Whether a probe is registered at `address`: another one there is added to it, and nothing is patched any more
-    /// (kernel/kprobes.c:register_aggr_kprobe).
-    pub fn is_registered(&self, address: u64) -> bool {
-        self.current().probes.binary_search_by_key(&address, |(at, _)| *at).is_ok()
-    }
-
-    /// Undoes all patches in `code`, which was read at `start`.
-    pub(super) fn undo(&self, start: u64, code: &mut [u8], text: &KernelText, symbols: &SymbolTable) {
-        let registered = self.current();
-        let first = registered.probes.partition_point(|(address, _)| *address < start);
-        for (address, patch) in registered.probes.get(first..).unwrap_or_default() {
-            let Some(patched) =
-                usize::try_from(address - start).ok().and_then(|offset| code.get_mut(offset..))
-            else {
-                break;
-            };
-            let original = match (patch, patched.first()) {
-                (Patch::Jump, Some(&originals::JUMP)) => {
-                    originals::behind_jump(*address, patched, text, symbols)
-                }
-                (Patch::Breakpoint, Some(&originals::BREAKPOINT)) => {
-                    let pages = registered.pages.get_or_init(|| self.copy_pages());
-                    originals::below_breakpoint(*address, patched, pages, text)
-                }
-                _ => None,
-            };
-            for (byte, original) in patched.iter_mut().zip(original.unwrap_or_default()) {
-                *byte = original;
-            }
+    /// The list as it is now, or was a moment ago.
+    fn recent(&self) -> Arc<Registered> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match last {
+            Some((read, registered)) if read.elapsed() < FRESH_FOR => registered,
+            _ => self.read(),
         }
     }
 
-    /// Pages of copied instructions, which kallsyms shows as of a module that does not exist (kernel/kprobes.c:kprobe_cache_get_kallsym,
-    /// since 5.8).
-    fn copy_pages(&self) -> Vec<u64> {
-        let kallsyms = read_text(&self.kallsyms).unwrap_or_default();
-        let pages = kallsyms.lines().filter(|line| line.contains("kprobe_insn_page\t[__builtin__kprobes]"));
-        pages.filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).collect()
+    /// Whether a probe is registered at `address`: another one there is added to it, and nothing is patched any more
+    /// (kernel/kprobes.c:register_aggr_kprobe). One that has come or gone in the last [`FRESH_FOR`] may not be noticed, which does no harm:
+    /// it was placed where the rules that it makes superfluous allow it.
+    pub fn is_registered(&self, address: u64) -> bool {
+        self.recent().probes.binary_search_by_key(&address, |probe| probe.address).is_ok()
+    }
+
+    /// Code as it would be without probes: what `read` reads at `start`, with all patches undone. Read again when probes have come or gone
+    /// meanwhile.
+    pub(super) fn without_patches(
+        &self,
+        start: u64,
+        read: impl Fn() -> Vec<u8>,
+        text: &KernelText,
+        symbols: &SymbolTable,
+    ) -> Vec<u8> {
+        let mut registered = self.read();
+        for _ in 0..MAX_READINGS {
+            let mut code = read();
+            undo(&registered, start, &mut code, text, symbols);
+            let now = self.read();
+            if Arc::ptr_eq(&now, &registered) {
+                return code;
+            }
+            registered = now;
+        }
+        let mut code = read();
+        undo(&registered, start, &mut code, text, symbols);
+        code
+    }
+}
+
+/// Undoes all patches in `code`, which was read at `start`.
+fn undo(registered: &Registered, start: u64, code: &mut [u8], text: &KernelText, symbols: &SymbolTable) {
+    let first = registered.probes.partition_point(|probe| probe.address < start);
+    for &Probe { address, optimised } in registered.probes.get(first..).unwrap_or_default() {
+        let Some(patched) = usize::try_from(address - start).ok().and_then(|offset| code.get_mut(offset..))
+        else {
+            break;
+        };
+        match patched.first_mut() {
+            Some(&mut originals::JUMP) if optimised => {
+                let original = originals::behind_jump(address, patched, text, symbols);
+                for (byte, original) in patched.iter_mut().zip(original.unwrap_or_default()) {
+                    *byte = original;
+                }
+            }
+            Some(byte @ &mut BREAKPOINT) => {
+                let opcodes = registered.opcodes.get_or_init(|| table::opcodes(text, symbols));
+                *byte = opcodes.get(&address).copied().unwrap_or(BREAKPOINT);
+            }
+            _ => {}
+        }
     }
 }
 
 /// Parses lines of the form `ADDRESS k|r SYMBOL+0xOFFSET [MODULE] [FLAGS]...`. Probes whose code has gone are left out.
-fn parse(list: &str) -> Registered {
+fn parse(list: &str) -> Vec<Probe> {
     let probe = |line: &str| {
         let address = line.split_ascii_whitespace().next()?;
         let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).ok()?;
-        let has = |flag| line.contains(flag);
-        let patch = if has("[DISABLED]") || has("[FTRACE]") {
-            Patch::None
-        } else if has("[OPTIMIZED]") {
-            Patch::Jump
-        } else {
-            Patch::Breakpoint
-        };
-        Some((address, patch)).filter(|_| !has("[GONE]"))
+        let probe = Probe { address, optimised: line.contains("[OPTIMIZED]") };
+        Some(probe).filter(|_| !line.contains("[GONE]"))
     };
     let mut probes: Vec<_> = list.lines().filter_map(probe).collect();
-    // Several probes at one address are listed one by one; an armed one decides.
-    probes.sort_unstable_by_key(|(address, patch)| (*address, *patch == Patch::None));
-    probes.dedup_by_key(|(address, _)| *address);
-    Registered { probes, pages: OnceLock::new() }
+    // Several probes at one address are listed one by one; what is said of one holds for all.
+    probes.sort_unstable_by_key(|probe| (probe.address, !probe.optimised));
+    probes.dedup_by_key(|probe| probe.address);
+    probes
 }
 
 #[cfg(test)]
@@ -130,17 +153,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn flags_say_what_is_patched() {
+    fn a_place_is_listed_once() {
         let list = "\
 ffffffff81000100  k  f+0x0    [DISABLED]
 ffffffff81000100  r  f+0x0
 ffffffff81000000  k  g+0x0    [FTRACE]
+ffffffff81000200  k  h+0x10    [DISABLED]
 ffffffff81000200  k  h+0x10    [OPTIMIZED]
 ffffffffc0000000  k  m+0x0  mod [GONE]
 ";
         let base = 0xffff_ffff_8100_0000;
-        let expected = [(base, Patch::None), (base + 0x100, Patch::Breakpoint), (base + 0x200, Patch::Jump)];
-        assert_eq!(parse(list).probes, expected);
+        let expected = [(base, false), (base + 0x100, false), (base + 0x200, true)];
+        assert_eq!(parse(list), expected.map(|(address, optimised)| Probe { address, optimised }));
     }
 
     proptest! {

@@ -1,0 +1,74 @@
+//! The daemon's verdicts beside the kernel's answers to the same lines.
+
+mod random;
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{CheckProbeResponse, Verdict};
+
+pub(crate) use random::Random;
+
+use crate::daemon::{DaemonGuest, TRACEFS};
+
+/// What the kernel says to a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// 0 when it takes it.
+    pub(crate) errno: u32,
+    /// Message and position of the caret, if it left any.
+    pub(crate) said: Option<(String, usize)>,
+}
+
+/// A line with both answers.
+pub(crate) struct Compared {
+    pub(crate) line: String,
+    pub(crate) ours: CheckProbeResponse,
+    pub(crate) kernel: Answer,
+}
+
+/// What the kernel answers to each line. Leaves no probe behind.
+fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<Answer>> {
+    let mut text = String::new();
+    for line in lines {
+        writeln!(text, "{line}")?;
+    }
+    guest.machine.put("/tmp/lines", 0o600, text.as_bytes())?;
+    let printed = guest.workload(&["define", &format!("{TRACEFS}/kprobe_events"), "/tmp/lines"])?;
+    ensure!(printed.len() == lines.len(), "{} answers to {} lines", printed.len(), lines.len());
+    printed.iter().map(|answer| parse(answer).with_context(|| answer.clone())).collect()
+}
+
+fn parse(answer: &str) -> Option<Answer> {
+    let mut words = answer.splitn(3, '\t');
+    let (errno, caret, message) = (words.next()?, words.next()?, words.next()?);
+    let said = caret.parse().ok().map(|caret| (message.to_owned(), caret));
+    Some(Answer { errno: errno.parse().ok()?, said })
+}
+
+/// Asks both about every line.
+pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
+    // Ours first: what the kernel accepts changes what there is. The words of 2009, which the kernel refuses, are not meant here.
+    let mut ours = Vec::new();
+    for line in &lines {
+        let verdict = guest.wait_for(guest.client.check_probe(&format!("{line} # dialect: kernel")))??;
+        ensure!((verdict.verdict() == Verdict::Accepted) == (verdict.errno == 0), "{line}: {verdict:?}");
+        ours.push(verdict);
+    }
+    let kernel = kernel_answers(guest, &lines)?;
+    let both = lines.into_iter().zip(ours).zip(kernel);
+    Ok(both.map(|((line, ours), kernel)| Compared { line, ours, kernel }).collect())
+}
+
+/// Compares the errnos of all lines. Gives back how many there were, accepted ones among them.
+pub(crate) fn compare_errnos(guest: &DaemonGuest, lines: Vec<String>) -> Result<(usize, usize)> {
+    let compared = ask_both(guest, lines)?;
+    let mut differences = String::new();
+    for Compared { line, ours, kernel } in &compared {
+        if kernel.errno != ours.errno {
+            writeln!(differences, "{line}: kernel {}, daemon {} {}", kernel.errno, ours.errno, ours.reason)?;
+        }
+    }
+    ensure!(differences.is_empty(), "{differences}");
+    Ok((compared.len(), compared.iter().filter(|one| one.kernel.errno == 0).count()))
+}

@@ -1,0 +1,36 @@
+//! Random draws that can be repeated.
+
+use std::env;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use kprobed_vm::progress;
+
+/// A small generator of random numbers (xorshift64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Draws that are new each time, with the seed printed, unless `KPROBED_VM_SEED` names one.
+    pub(crate) fn from_environment() -> Result<Self> {
+        let seed: u64 = match env::var("KPROBED_VM_SEED") {
+            Ok(seed) => seed.parse().context("KPROBED_VM_SEED")?,
+            Err(_) => SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos().into(),
+        };
+        progress::note(format_args!("KPROBED_VM_SEED={seed}"));
+        // Neighbouring seeds shall not begin alike.
+        Ok(Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+    }
+
+    /// A number from 0 to below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap_or(0) % bound.max(1)
+    }
+
+    /// One of these.
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+}
