@@ -51,7 +51,7 @@ mod requirement;
 mod span;
 mod spans;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod translated;
 mod types;
 
