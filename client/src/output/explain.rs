@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Output;
 use super::data::dialect;
 use super::diagnostic::DiagnosticView;
+use crate::spec::Spec;
 
 /// An explanation, for programs.
 #[derive(Serialize)]
@@ -19,6 +20,8 @@ struct ExplanationView<'a> {
     fields: Vec<FieldView<'a>>,
     assumptions: &'a [String],
     warnings: Vec<DiagnosticView<'a>>,
+    #[serde(serialize_with = "crate::spec::serialize")]
+    spec: Option<Spec>,
 }
 
 /// One argument, for programs.
@@ -53,6 +56,7 @@ impl Output {
                 .collect(),
             assumptions: &answer.assumptions,
             warnings: answer.warnings.iter().map(DiagnosticView::new).collect(),
+            spec: answer.spec.as_ref().and_then(Spec::from_message),
         };
         if self.structured(&view)? {
             return Ok(());
