@@ -15,6 +15,7 @@ use crate::spec::Spec;
 struct ExplanationView<'a> {
     dialect: Option<&'static str>,
     kernel_definition: &'a str,
+    definition_2009: Option<&'a str>,
     when: &'a str,
     arguments: Vec<ArgumentView<'a>>,
     fields: Vec<FieldView<'a>>,
@@ -46,6 +47,7 @@ impl Output {
         let view = ExplanationView {
             dialect: dialect(answer.dialect()),
             kernel_definition: &answer.kernel_definition,
+            definition_2009: Some(answer.definition_2009.as_str()).filter(|text| !text.is_empty()),
             when: &answer.when,
             arguments: arguments.map(|one| ArgumentView { text: &one.text, meaning: &one.meaning }).collect(),
             fields: fields

@@ -186,6 +186,7 @@ fn explain() {
     -- stdout
     dialect: prototype
     kernel_definition: p:functions/f f a=$arg1:s32
+    definition_2009: null
     when: each time f is reached
     arguments:
     - text: a=$arg1:s32

@@ -43,6 +43,7 @@ mod legacy;
 mod line;
 mod names;
 mod number;
+mod old_form;
 mod parse;
 mod program;
 pub mod prototype;

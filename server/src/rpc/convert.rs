@@ -82,6 +82,7 @@ pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> 
         text,
         spec: None,
         definition: String::new(),
+        definition_2009: explanation.old_form.unwrap_or_default(),
     }
 }
 

@@ -182,6 +182,7 @@ pub(super) fn explanation() -> ExplainProbeResponse {
         text: "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n".to_owned(),
         spec: Some(spec()),
         definition: "f(int a)".to_owned(),
+        definition_2009: String::new(),
     }
 }
 
