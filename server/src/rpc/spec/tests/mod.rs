@@ -4,6 +4,7 @@ mod fields;
 mod properties;
 mod refused;
 mod service;
+mod statuses;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
