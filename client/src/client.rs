@@ -18,6 +18,7 @@ use crate::api::{
     Probe, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
 };
 use crate::connect::{ConnectOptions, connect};
+use crate::definition::Definition;
 use crate::error::Error;
 use crate::event::EventStream;
 use crate::streams::EventRowStream;
@@ -45,7 +46,7 @@ impl Client {
         Ok(Self { channel, request_timeout: options.request_timeout })
     }
 
-    /// Defines a probe.
+    /// Defines a probe. A [`Definition`] becomes a request with it and nothing else.
     pub async fn create_probe(&self, request: CreateProbeRequest) -> Result<Probe, Error> {
         let response = self.call(request, async |request| self.probes().create_probe(request).await).await?;
         response.probe.ok_or(Error::Incomplete("probe"))
@@ -116,8 +117,11 @@ impl Client {
     }
 
     /// Asks what a definition does, in words. Changes nothing.
-    pub async fn explain_probe(&self, definition: &str) -> Result<ExplainProbeResponse, Error> {
-        let request = ExplainProbeRequest { definition: definition.to_owned() };
+    pub async fn explain_probe(
+        &self,
+        definition: impl Into<Definition>,
+    ) -> Result<ExplainProbeResponse, Error> {
+        let request: ExplainProbeRequest = definition.into().into();
         self.call(request, async |request| self.probes().explain_probe(request).await).await
     }
 
@@ -130,8 +134,8 @@ impl Client {
     }
 
     /// Asks whether the running kernel would accept a probe. Changes nothing.
-    pub async fn check_probe(&self, definition: &str) -> Result<CheckProbeResponse, Error> {
-        let request = CheckProbeRequest { definition: definition.to_owned() };
+    pub async fn check_probe(&self, definition: impl Into<Definition>) -> Result<CheckProbeResponse, Error> {
+        let request: CheckProbeRequest = definition.into().into();
         self.call(request, async |request| self.probes().check_probe(request).await).await
     }
 

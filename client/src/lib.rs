@@ -26,6 +26,7 @@
 
 mod client;
 mod connect;
+mod definition;
 mod error;
 pub mod event;
 mod streams;
@@ -33,6 +34,7 @@ mod target;
 
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
+pub use definition::Definition;
 pub use error::{ConnectError, Error, FieldViolation, RpcError};
 pub use streams::EventRowStream;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};

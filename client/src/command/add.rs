@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest, FileDefinition, Severity};
+use kprobed_client::{Client, Definition};
 
 use super::connection::connect;
-use super::definition::{definition, definitions};
+use super::definition::{definition, definitions, specs};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -19,12 +19,16 @@ prototype of 2018. Quote it: `$` and `(` mean something to shells.
 A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at the end joins the next line. All \
 of it is read before anything is changed; then it is done in order, up to the first that is refused.
 
+`--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain -o yaml` and \
+`kprobectl get -o yaml` print below `spec`.
+
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
   kprobectl add -f probes.txt
+  kprobectl add --spec probe.yaml
   echo 'p:fork kernel_clone' | kprobectl add -
   kprobectl add -:kprobes/open";
 
@@ -33,11 +37,14 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
-    #[arg(required_unless_present_any = ["delete", "file"], conflicts_with_all = ["delete", "file"])]
+    #[arg(required_unless_present_any = ["delete", "file", "spec"], conflicts_with_all = ["delete", "file", "spec"])]
     definition: Vec<String>,
     /// Do what every line of this file asks for; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["delete", "filter"])]
     file: Option<PathBuf>,
+    /// Define what this file of JSON or YAML says in fields; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["delete", "file"])]
+    spec: Option<PathBuf>,
     /// Delete as the kernel's language does: `-:GROUP/EVENT`, `-:EVENT` or `-:GROUP/`
     #[arg(short = ':', value_name = "NAME")]
     delete: Option<String>,
@@ -55,6 +62,17 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(path) = arguments.file.clone() {
         return run_file(global, &arguments, &path, output).await;
+    }
+    if let Some(path) = &arguments.spec {
+        let specs = specs(path).await?;
+        let client = connect(global).await?;
+        for spec in specs {
+            define(&client, spec, &arguments, output).await?;
+        }
+        if arguments.dry_run {
+            output.note("nothing was changed");
+        }
+        return Ok(Exit::Success);
     }
     let line = match &arguments.delete {
         Some(name) => format!("-:{name}"),
@@ -88,12 +106,20 @@ async fn one(
         let response = client.apply_line(request).await?;
         return Ok(output.names_deleted(&response.deleted)?);
     }
+    define(client, line, arguments, output).await
+}
+
+async fn define(
+    client: &Client,
+    definition: impl Into<Definition>,
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<(), Failure> {
     let request = CreateProbeRequest {
-        definition: line,
         enabled: !arguments.disabled,
         filter: arguments.filter.clone().unwrap_or_default(),
         validate_only: arguments.dry_run,
-        ..Default::default()
+        ..definition.into().into()
     };
     let probe = client.create_probe(request).await?;
     Ok(output.probe_created(&probe)?)

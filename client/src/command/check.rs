@@ -6,7 +6,7 @@ use clap::Args;
 use kprobed_client::api::Verdict;
 
 use super::connection::connect;
-use super::definition::{definition, definitions};
+use super::definition::{definition, definitions, specs};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -18,27 +18,37 @@ is written to the kernel to find out.
 A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at \
 the end joins the next line. With `-o json` each definition is one line of output.
 
+`--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain \
+-o yaml` and `kprobectl get -o yaml` print below `spec`.
+
 Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
-  kprobectl check -f probes.txt";
+  kprobectl check -f probes.txt
+  kprobectl check --spec probe.yaml";
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(required_unless_present_any = ["file", "spec"], conflicts_with_all = ["file", "spec"])]
     definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Check what this file of JSON or YAML says in fields; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    spec: Option<PathBuf>,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(path) = &arguments.file {
         return run_file(global, path, output).await;
+    }
+    if let Some(path) = &arguments.spec {
+        return run_specs(global, path, output).await;
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
@@ -57,6 +67,20 @@ async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<E
         }
         let answer = client.check_probe(&found.text).await?;
         output.check_in_file(&found, &answer)?;
+        if answer.verdict() != Verdict::Accepted {
+            exit = Exit::Refused;
+        }
+    }
+    Ok(exit)
+}
+
+async fn run_specs(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
+    let specs = specs(path).await?;
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    for spec in specs {
+        let answer = client.check_probe(spec).await?;
+        output.check(&answer.definition, &answer)?;
         if answer.verdict() != Verdict::Accepted {
             exit = Exit::Refused;
         }

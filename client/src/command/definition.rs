@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 
 use kprobed_client::Client;
-use kprobed_client::api::FileDefinition;
+use kprobed_client::api::{FileDefinition, ProbeSpec};
 use tokio::sync::oneshot;
 
 use super::Failure;
+use crate::spec;
 
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
@@ -28,15 +29,23 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
 
 /// The definitions of a file, or of standard input if the file is `-`.
 pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<FileDefinition>, Failure> {
-    let text = if path == Path::new("-") {
-        standard_input().await.map_err(Failure::Input)?
-    } else {
-        let file = path.to_owned();
-        on_a_thread(move || std::fs::read_to_string(file))
-            .await
-            .map_err(|source| Failure::File { path: path.to_owned(), source })?
-    };
-    Ok(client.read_definitions(text).await?)
+    Ok(client.read_definitions(content(path).await?).await?)
+}
+
+/// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
+pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
+    spec::read(&content(path).await?)
+        .map_err(|problem| Failure::usage(format!("can not use `{}`: {problem}", path.display()), None))
+}
+
+async fn content(path: &Path) -> Result<String, Failure> {
+    if path == Path::new("-") {
+        return standard_input().await.map_err(Failure::Input);
+    }
+    let file = path.to_owned();
+    on_a_thread(move || std::fs::read_to_string(file))
+        .await
+        .map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
 async fn standard_input() -> io::Result<String> {

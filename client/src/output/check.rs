@@ -224,6 +224,7 @@ mod tests {
                 hint: "`do_sys_openat2+9` works".to_owned(),
                 span_start: 7,
                 span_end: 24,
+                field: String::new(),
             }],
             kernel_definition: "p:kprobes/open do_sys_openat2+11".to_owned(),
             name: "kprobes/open".to_owned(),

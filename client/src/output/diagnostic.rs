@@ -17,6 +17,8 @@ pub(super) struct DiagnosticView<'a> {
     hint: &'a str,
     span_start: u32,
     span_end: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field: &'a str,
 }
 
 impl<'a> DiagnosticView<'a> {
@@ -28,6 +30,7 @@ impl<'a> DiagnosticView<'a> {
             hint: &diagnostic.hint,
             span_start: diagnostic.span_start,
             span_end: diagnostic.span_end,
+            field: &diagnostic.field,
         }
     }
 }
@@ -49,6 +52,9 @@ pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> St
         };
         writeln!(rendered, "{head} {}{}", diagnostic.message, code(&diagnostic.code)).ok();
         push_carets(&mut rendered, text, diagnostic, style);
+        if !diagnostic.field.is_empty() {
+            writeln!(rendered, "  in {}", diagnostic.field).ok();
+        }
         if !diagnostic.hint.is_empty() {
             writeln!(rendered, "{} {}", style.hint("hint:"), diagnostic.hint).ok();
         }
@@ -115,6 +121,7 @@ mod tests {
             hint: "`+4` works".to_owned(),
             span_start: start,
             span_end: end,
+            field: String::new(),
         }
     }
 
@@ -137,6 +144,24 @@ mod tests {
         error: something is missing [BAD_INSN_BNDRY]
           | p:öpen do_sys_openat2+3 a=%di
           |                              ^
+        hint: `+4` works
+        ");
+    }
+
+    #[test]
+    fn findings_about_fields_name_them() {
+        let mut of_field = finding("not an instruction boundary", 2, 7);
+        of_field.field = "spec.place.symbol.offset".to_owned();
+        insta::assert_snapshot!(render("p foo+3", &[of_field.clone()], Style::new(false)), @"
+        error: not an instruction boundary [BAD_INSN_BNDRY]
+          | p foo+3
+          |   ^^^^^
+          in spec.place.symbol.offset
+        hint: `+4` works
+        ");
+        insta::assert_snapshot!(render("", &[of_field], Style::new(false)), @"
+        error: not an instruction boundary [BAD_INSN_BNDRY]
+          in spec.place.symbol.offset
         hint: `+4` works
         ");
     }

@@ -8,17 +8,21 @@ use serde::Serialize;
 use super::Output;
 use super::data::dialect;
 use super::diagnostic::DiagnosticView;
+use crate::spec::Spec;
 
 /// An explanation, for programs.
 #[derive(Serialize)]
 struct ExplanationView<'a> {
     dialect: Option<&'static str>,
     kernel_definition: &'a str,
+    definition_2009: Option<&'a str>,
     when: &'a str,
     arguments: Vec<ArgumentView<'a>>,
     fields: Vec<FieldView<'a>>,
     assumptions: &'a [String],
     warnings: Vec<DiagnosticView<'a>>,
+    #[serde(serialize_with = "crate::spec::serialize")]
+    spec: Option<Spec>,
 }
 
 /// One argument, for programs.
@@ -43,6 +47,7 @@ impl Output {
         let view = ExplanationView {
             dialect: dialect(answer.dialect()),
             kernel_definition: &answer.kernel_definition,
+            definition_2009: Some(answer.definition_2009.as_str()).filter(|text| !text.is_empty()),
             when: &answer.when,
             arguments: arguments.map(|one| ArgumentView { text: &one.text, meaning: &one.meaning }).collect(),
             fields: fields
@@ -53,6 +58,7 @@ impl Output {
                 .collect(),
             assumptions: &answer.assumptions,
             warnings: answer.warnings.iter().map(DiagnosticView::new).collect(),
+            spec: answer.spec.as_ref().and_then(Spec::from_message),
         };
         if self.structured(&view)? {
             return Ok(());

@@ -12,6 +12,7 @@ use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
+use crate::spec::Spec;
 
 /// A probe, for programs.
 #[derive(Serialize)]
@@ -31,6 +32,8 @@ struct ProbeView<'a> {
     create_time: Option<String>,
     update_time: Option<String>,
     etag: &'a str,
+    #[serde(serialize_with = "crate::spec::serialize")]
+    spec: Option<Spec>,
 }
 
 /// A field of a probe's events, for programs.
@@ -79,6 +82,7 @@ impl<'a> ProbeView<'a> {
             create_time: rfc3339(probe.create_time.as_ref()),
             update_time: rfc3339(probe.update_time.as_ref()),
             etag: &probe.etag,
+            spec: probe.spec.as_ref().and_then(Spec::from_message),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use kprobed_client::api::ListHitProfileSamplesRequest;
 use kprobed_client::event::StreamItem;
-use kprobed_client::{Client, ConnectOptions, Error, Target};
+use kprobed_client::{Client, ConnectOptions, Definition, Error, Target};
 
 use super::fake::{Ending, Fake};
 
@@ -67,4 +67,15 @@ async fn a_missing_daemon_is_a_connect_error() {
     let error = Client::connect(target, ConnectOptions::default()).await.unwrap_err();
     assert!(matches!(error, Error::Connect { .. }));
     assert!(error.hints()[0].contains("is the daemon running"));
+}
+
+#[tokio::test]
+async fn definitions_can_be_fields() {
+    let fake = Fake::start(Ending::Open);
+    let client = client(&fake).await;
+    let spec = client.get_probe("open").await.unwrap().spec.unwrap();
+    assert_eq!(client.explain_probe(spec.clone()).await.unwrap().spec, Some(spec.clone()));
+    assert_eq!(client.check_probe(spec.clone()).await.unwrap().definition, "p:open do_sys_openat2+3");
+    let probe = client.create_probe(Definition::from(spec.clone()).into()).await.unwrap();
+    assert_eq!(probe.spec, Some(spec));
 }

@@ -186,6 +186,7 @@ fn explain() {
     -- stdout
     dialect: prototype
     kernel_definition: p:functions/f f a=$arg1:s32
+    definition_2009: null
     when: each time f is reached
     arguments:
     - text: a=$arg1:s32
@@ -198,6 +199,41 @@ fn explain() {
     assumptions:
     - all is well
     warnings: []
+    spec:
+      kind: entry
+      group: kprobes
+      event: open
+      place:
+        symbol:
+          symbol: do_sys_openat2
+          offset: 0
+      arguments:
+      - name: dfd
+        fetch:
+          argument: 1
+        type:
+          name: s32
+      - name: filename
+        fetch:
+          dereference:
+            user: false
+            offset: 0
+            inner:
+              argument: 2
+        type:
+          name: string
+      - name: bits
+        fetch:
+          memory:
+            address: '0xffffffff81000000'
+        type:
+          bit_field:
+            width: 3
+            offset: 2
+            container_bits: 32
+          array_length: 4
+      - fetch:
+          variable: all_arguments
     -- stderr
     ");
 }
@@ -337,6 +373,7 @@ fn list_and_get() {
     create_time: 2026-01-31T12:00:00Z
     update_time: 2026-01-31T12:01:00Z
     etag: e1
+    spec: null
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "gone"]), @"
@@ -433,4 +470,57 @@ fn delete() {
     error: no probe matches `nothing*`
     hint: `kprobectl list` shows all probes
     ");
+}
+
+/// The fields that the fake knows, as a file.
+const SPEC: &str = "\
+kind: entry
+group: kprobes
+event: open
+place: {symbol: {symbol: do_sys_openat2}}
+arguments:
+- {name: dfd, fetch: {argument: 1}, type: {name: s32}}
+- {name: filename, fetch: {dereference: {inner: {argument: 2}}}, type: {name: string}}
+- name: bits
+  fetch: {memory: {address: 0xffffffff81000000}}
+  type: {bit_field: {width: 3, offset: 2, container_bits: 32}, array_length: 4}
+- fetch: {variable: all_arguments}
+";
+
+#[test]
+fn definitions_as_fields() {
+    let fake = Fake::start(Ending::Open);
+    let file = fake.file(SPEC);
+    assert_snapshot!(fake.run(&["add", "--spec", &file, "--dry-run"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    note: nothing was changed
+    ");
+    let checked = fake.run(&["check", "--spec", &file]);
+    let finding = "  | p:open do_sys_openat2+3\n  |        ^^^^^^^^^^^^^^^^\n  in spec.place.symbol.offset\n";
+    assert!(checked.starts_with("exit: 1\n-- stdout\nrefused") && checked.contains(finding), "{checked}");
+    // What is printed can be sent again.
+    let printed: serde_json::Value = {
+        let output = fake.command(&["get", "open", "-o", "json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let file = fake.file(&format!("{SPEC}---\n{}\n", printed["spec"]));
+    assert_snapshot!(fake.run(&["explain", "--spec", &file]), @"
+    exit: 0
+    -- stdout
+    p:functions/f f a=$arg1:s32
+    assumed
+      all is well
+    p:functions/f f a=$arg1:s32
+    assumed
+      all is well
+    -- stderr
+    ");
+    let file = fake.file("kind: entry\nplace: {symbol: {symbol: f}}\nargumnets: []\n");
+    let refused = fake.run(&["add", "--spec", &file]);
+    assert!(refused.starts_with("exit: 2") && refused.contains("unknown field `argumnets`"), "{refused}");
+    let other = fake.file("kind: return\nplace: {symbol: {symbol: f}}\n");
+    assert!(fake.run(&["add", "--spec", &other]).contains("other fields"));
 }

@@ -48,6 +48,11 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
+    /// The text with a comment that asks for this dialect.
+    pub fn asked_for_in(self, text: &str) -> String {
+        format!("{} # {DIRECTIVE} {}", text.trim_end(), self.name())
+    }
+
     /// The name by which users ask for it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +87,7 @@ impl Reading {
         if !ambiguous || matches!(asked(text), Ok(Some(_))) {
             return text.to_owned();
         }
-        format!("{} # {DIRECTIVE} {}", text.trim_end(), self.dialect.name())
+        self.dialect.asked_for_in(text)
     }
 }
 

@@ -43,6 +43,7 @@ mod legacy;
 mod line;
 mod names;
 mod number;
+mod old_form;
 mod parse;
 mod program;
 pub mod prototype;
@@ -51,7 +52,7 @@ mod requirement;
 mod span;
 mod spans;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod translated;
 mod types;
 

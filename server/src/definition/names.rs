@@ -83,7 +83,8 @@ impl ProbeDefinition {
     /// become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and `arg1` on 6.1).
     /// With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
-    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does;
+    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is longer than
+    ///   one may write, it stays without: that kernel names it so by itself;
     /// - everything else, `$argN` and `$retval` included, is named by its position, as kernels without BTF
     ///   do: `arg1`, with `_` appended while another argument has that name;
     /// - `$arg*` stays: how many fields it stands for is not known here.
@@ -111,6 +112,12 @@ impl ProbeDefinition {
             }
             let text = match &argument.fetch.kind {
                 FetchKind::AllArguments => continue,
+                // The kernel limits the length of names that are written, and not of those that it chooses.
+                FetchKind::Btf { root: BtfRoot::Parameter(name), members }
+                    if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>
+                {
+                    continue;
+                }
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
                     name.clone()
                 }

@@ -14,12 +14,26 @@ impl ProbeDefinition {
     ///
     /// Parsing it gives this definition back, except for spans, warnings and names.
     pub fn render(&self, group: &str, event: &str) -> String {
-        let head = match (self.kind, self.maxactive) {
-            (ProbeKind::Entry, _) => "p".to_owned(),
-            (ProbeKind::Return, None) => "r".to_owned(),
-            (ProbeKind::Return, Some(maxactive)) => format!("r{maxactive}"),
+        self.line(&format!(":{group}/{event}"))
+    }
+
+    /// The same under the names that the definition has itself, which may be none.
+    pub fn render_as_named(&self) -> String {
+        let event = self.event.as_ref().map_or("", |event| &event.text);
+        self.line(&match &self.group {
+            Some(group) => format!(":{}/{event}", group.text),
+            None if event.is_empty() => String::new(),
+            None => format!(":{event}"),
+        })
+    }
+
+    fn line(&self, names: &str) -> String {
+        let letter = match self.kind {
+            ProbeKind::Entry => 'p',
+            ProbeKind::Return => 'r',
         };
-        let mut words = vec![format!("{head}:{group}/{event}"), self.place.to_string()];
+        let maxactive = self.maxactive.map(|maxactive| maxactive.to_string()).unwrap_or_default();
+        let mut words = vec![format!("{letter}{maxactive}{names}"), self.place.to_string()];
         words.extend(self.args.iter().map(ToString::to_string));
         words.join(" ")
     }

@@ -42,6 +42,7 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
         hint: diagnostic.hint.clone().unwrap_or_default(),
         span_start: length(diagnostic.span.start),
         span_end: length(diagnostic.span.end),
+        field: String::new(),
     }
 }
 
@@ -79,6 +80,9 @@ pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> 
         assumptions: explanation.assumptions,
         warnings: warnings.iter().map(diagnostic).collect(),
         text,
+        spec: None,
+        definition: String::new(),
+        definition_2009: explanation.old_form.unwrap_or_default(),
     }
 }
 
@@ -126,6 +130,7 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         schema: probe.schema.as_ref().map(|fields| schema(0, &probe.name, probe.uid, fields)),
         warnings: probe.warnings.iter().map(diagnostic).collect(),
         location: probe.location.clone(),
+        spec: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod events;
 mod host;
 mod probes;
 mod rows;
+mod spec;
 pub mod status;
 
 pub use events::EventServer;

@@ -6,12 +6,13 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::probe_service_server::ProbeService;
 use tonic::{Request, Response, Status};
 
+use super::spec::{self, Given, GivenError, Unwritable};
 use super::{convert, status};
 use crate::control::Probe;
 use crate::control::{
     CheckOutcome, Checker, ControlError, ControlHandle, CreateRequest, Registry, RemoveRequest, UpdateRequest,
 };
-use crate::definition::{Definition, DeleteDefinition};
+use crate::definition::{Definition, DeleteDefinition, Diagnostic};
 use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
 use crate::validate::ShownInstruction;
@@ -55,16 +56,36 @@ fn non_empty(text: String) -> Option<String> {
 }
 
 impl ProbeServer {
+    /// The definition of a request, in whichever of the two forms it was sent.
+    fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
+        let features = self.checker.features();
+        Given::of(definition, spec, features).map_err(|error| status::not_given(error, features))
+    }
+
+    /// A probe as a message, with its definition as fields.
+    fn message(&self, probe: &Probe) -> v1::Probe {
+        let fields = self.checker.parse_probe(&probe.definition).ok().map(|definition| v1::ProbeSpec {
+            group: probe.name.group().to_owned(),
+            event: probe.name.event().to_owned(),
+            ..spec::write(&definition)
+        });
+        v1::Probe { spec: fields, ..convert::probe(probe) }
+    }
+
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
-        let fingerprint = format!("create {} {:?} {:?}", request.enabled, request.filter, request.definition);
+        let given = self.given(request.definition, request.spec.as_ref())?;
+        let fingerprint = format!("create {} {:?} {:?}", request.enabled, request.filter, given.text);
         let create = CreateRequest {
-            definition: request.definition,
+            definition: given.text.clone(),
             enabled: request.enabled,
             filter: request.filter,
             request: request_key(request.request_id, fingerprint)?,
             validate_only: request.validate_only,
         };
-        Ok(convert::probe(&*self.control.create(create).await?))
+        let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
+        let mut message = self.message(&probe);
+        given.locate(&probe.definition, &mut message.warnings);
+        Ok(message)
     }
 
     async fn delete(
@@ -102,20 +123,34 @@ impl ProbeServer {
         Ok(named)
     }
 
-    fn check(&self, definition: &str) -> Result<v1::CheckProbeResponse, Status> {
-        match self.checker.check(definition) {
-            Ok(outcome) => Ok(self.verdict(&outcome)),
-            // A text that is no definition has a verdict too.
-            Err(ControlError::Definition { diagnostics, .. }) => {
-                let errno = status::errno_of(&diagnostics, self.checker.features());
-                let reason = diagnostics.first().map_or("", |first| first.code.name());
-                Ok(v1::CheckProbeResponse {
-                    diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
-                    kernel_reason: reason.to_owned(),
-                    ..refused(errno, reason)
-                })
+    fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
+        let features = self.checker.features();
+        let given = match Given::of(request.definition, request.spec.as_ref(), features) {
+            Ok(given) => given,
+            Err(GivenError::Fields(Unwritable { field, problem, text })) => {
+                let mut response = self.unreadable(std::slice::from_ref(&problem));
+                response.diagnostics.iter_mut().for_each(|found| found.field.clone_from(&field));
+                return Ok(v1::CheckProbeResponse { definition: text, ..response });
             }
-            Err(error) => Err(error.into()),
+            Err(error) => return Err(status::not_given(error, features)),
+        };
+        let mut response = match self.checker.check(&given.text) {
+            Ok(outcome) => self.verdict(&outcome),
+            Err(ControlError::Definition { diagnostics, .. }) => self.unreadable(&diagnostics),
+            Err(error) => return Err(status::located(&error, &given)),
+        };
+        given.locate(&given.text, &mut response.diagnostics);
+        Ok(v1::CheckProbeResponse { definition: given.text, ..response })
+    }
+
+    /// The verdict on a text that is no definition: it has one too.
+    fn unreadable(&self, diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
+        let errno = status::errno_of(diagnostics, self.checker.features());
+        let reason = diagnostics.first().map_or("", |first| first.code.name());
+        v1::CheckProbeResponse {
+            diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
+            kernel_reason: reason.to_owned(),
+            ..refused(errno, reason)
         }
     }
 
@@ -140,6 +175,7 @@ impl ProbeServer {
         response.diagnostics.extend(report.objection.iter().map(status::objection_diagnostic));
         response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
         (response.kernel_definition, response.name) = self.checker.preview(definition);
+        response.spec = Some(spec::write(definition));
         response.dialect = convert::dialect(*dialect).into();
         response.location.clone_from(&report.location);
         response.arming = report.arming.map_or(v1::Arming::Unspecified, convert::arming).into();
@@ -185,7 +221,7 @@ impl ProbeService for ProbeServer {
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
         let probe = self.registry.find(&request.into_inner().name)?;
-        Ok(Response::new(v1::GetProbeResponse { probe: Some(convert::probe(&probe)) }))
+        Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn list_probes(
@@ -208,7 +244,7 @@ impl ProbeService for ProbeServer {
                 .filter(|_| more)
                 .map(|probe| probe.name.to_string())
                 .unwrap_or_default(),
-            probes: page.iter().map(|probe| convert::probe(probe)).collect(),
+            probes: page.iter().map(|probe| self.message(probe)).collect(),
         }))
     }
 
@@ -227,7 +263,7 @@ impl ProbeService for ProbeServer {
             validate_only: request.validate_only,
         };
         let probe = self.control.update(update).await?;
-        Ok(Response::new(v1::UpdateProbeResponse { probe: Some(convert::probe(&probe)) }))
+        Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn delete_probe(
@@ -252,6 +288,7 @@ impl ProbeService for ProbeServer {
                     filter: String::new(),
                     request_id: request.request_id,
                     validate_only: request.validate_only,
+                    spec: None,
                 };
                 response.created = Some(self.create(create).await?);
             }
@@ -273,9 +310,9 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CheckProbeRequest>,
     ) -> Result<Response<v1::CheckProbeResponse>, Status> {
-        let definition = request.into_inner().definition;
+        let request = request.into_inner();
         // Reads kernel memory, and the symbol table when modules have changed.
-        tokio::task::block_in_place(|| self.check(&definition)).map(Response::new)
+        tokio::task::block_in_place(|| self.check(request)).map(Response::new)
     }
 
     async fn get_hit_profiles(
@@ -294,8 +331,15 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ExplainProbeRequest>,
     ) -> Result<Response<v1::ExplainProbeResponse>, Status> {
-        let (definition, explanation) = self.checker.explain(&request.into_inner().definition)?;
-        Ok(Response::new(convert::explanation(explanation, &definition.warnings)))
+        let request = request.into_inner();
+        let given = self.given(request.definition, request.spec.as_ref())?;
+        let explained = self.checker.explain(&given.text).map_err(|error| status::located(&error, &given))?;
+        let (definition, explanation) = explained;
+        let mut response = convert::explanation(explanation, &definition.warnings);
+        given.locate(&given.text, &mut response.warnings);
+        response.spec = Some(spec::write(&definition));
+        response.definition = given.text;
+        Ok(Response::new(response))
     }
 
     async fn read_definitions(

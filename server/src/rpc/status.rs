@@ -3,6 +3,7 @@
 //! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
 //! `kprobed.v1.Diagnostics`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use kprobed_proto::{ERROR_DOMAIN, v1};
@@ -12,16 +13,20 @@ use tonic::{Code, Status};
 use tonic_types::pb;
 
 use super::convert;
+use super::spec::{Given, GivenError, Unwritable};
 use crate::control::ControlError;
 use crate::definition::{self, Diagnostic};
 use crate::tracefs::KernelMessage;
 use crate::validate::Refusal;
 
+/// The field with the text of a definition.
+const DEFINITION: &str = "definition";
+
 /// What goes into a status.
 struct Parts {
     code: Code,
     reason: &'static str,
-    field: Option<&'static str>,
+    field: Option<Cow<'static, str>>,
     metadata: Vec<(&'static str, String)>,
     diagnostics: Option<v1::Diagnostics>,
 }
@@ -31,8 +36,21 @@ impl Parts {
         Self { code, reason, field: None, metadata: Vec::new(), diagnostics: None }
     }
 
-    fn field(mut self, field: &'static str) -> Self {
-        self.field = Some(field);
+    fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// Says the fields that a definition was given in, rather than that it was one.
+    fn located(mut self, given: &Given) -> Self {
+        if let Some(v1::Diagnostics { text, diagnostics }) = &mut self.diagnostics {
+            given.locate(text, diagnostics);
+        }
+        if self.field.as_deref() == Some(DEFINITION) {
+            let first = self.diagnostics.iter().flat_map(|found| &found.diagnostics).next();
+            let field = first.map_or_else(|| given.whole().to_owned(), |first| first.field.clone());
+            self.field = Some(if field.is_empty() { DEFINITION.into() } else { field.into() });
+        }
         self
     }
 
@@ -54,7 +72,7 @@ impl Parts {
         let mut details = vec![any("google.rpc.ErrorInfo", &info)];
         if let Some(field) = self.field {
             let violation = pb::bad_request::FieldViolation {
-                field: field.to_owned(),
+                field: field.into_owned(),
                 description: message.to_owned(),
                 reason: self.reason.to_owned(),
                 ..Default::default()
@@ -80,32 +98,52 @@ pub(super) fn invalid(field: &'static str, message: &str) -> Status {
 
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
-        from_control(&error)
+        parts_of(&error).status(&error.to_string())
+    }
+}
+
+/// An error about a definition, with the fields that it was given in.
+pub(super) fn located(error: &ControlError, given: &Given) -> Status {
+    parts_of(error).located(given).status(&error.to_string())
+}
+
+/// A definition of which no text could be made that means the same.
+pub(super) fn not_given(error: GivenError, features: &definition::Features) -> Status {
+    match error {
+        GivenError::Form(message) => invalid(DEFINITION, message),
+        GivenError::Fields(unwritable) => {
+            let Unwritable { field, problem, text } = unwritable;
+            let found = v1::Diagnostic { field: field.clone(), ..convert::diagnostic(&problem) };
+            Parts::new(Code::InvalidArgument, problem.code.name())
+                .field(field)
+                .with("errno", &problem.code.errno(features))
+                .diagnostics(&text, vec![found])
+                .status(&problem.message)
+        }
     }
 }
 
 /// Maps every way in which a request can fail.
-fn from_control(error: &ControlError) -> Status {
-    let message = error.to_string();
-    let parts = match error {
+fn parts_of(error: &ControlError) -> Parts {
+    match error {
         ControlError::Definition { text, diagnostics } => {
             let reason = diagnostics.first().map_or("BAD_DEFINITION", |first| first.code.name());
             let errno = diagnostics
                 .first()
                 .map_or(0, |first| first.code.errno(&definition::Features::from_readme("")));
             Parts::new(Code::InvalidArgument, reason)
-                .field("definition")
+                .field(DEFINITION)
                 .with("errno", &errno)
                 .diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
         }
         ControlError::Refused { text, refusal } => Parts::new(Code::InvalidArgument, refusal.rule.name())
-            .field("definition")
+            .field(DEFINITION)
             .with("errno", &(refusal.errno as i32))
             .diagnostics(text, vec![refusal_diagnostic(refusal)]),
         ControlError::Kernel(error) => {
             let parts =
                 Parts::new(Code::InvalidArgument, kernel_reason(error.message.as_ref(), "KERNEL_REFUSED"))
-                    .field("definition")
+                    .field(DEFINITION)
                     .with("errno", &error.error.errno());
             match &error.message {
                 Some(message) => {
@@ -150,7 +188,7 @@ fn from_control(error: &ControlError) -> Status {
             Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
         }
         ControlError::BadArgument { field, .. } => {
-            Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field)
+            Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(*field)
         }
         ControlError::Format { name, .. } => Parts::new(Code::Internal, "BAD_FORMAT").with("probe", name),
         ControlError::Facts(_) => Parts::new(Code::FailedPrecondition, "KERNEL_FACTS_HIDDEN"),
@@ -160,8 +198,7 @@ fn from_control(error: &ControlError) -> Status {
         }
         ControlError::Store(_) => Parts::new(Code::Internal, "DATABASE"),
         ControlError::Stopping => Parts::new(Code::Unavailable, "STOPPING"),
-    };
-    parts.status(&message)
+    }
 }
 
 /// The name of the kernel's message, where it is one that we know.
@@ -183,6 +220,7 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         hint: code.map_or("", definition::Code::hint).to_owned(),
         span_start: convert::length(message.position),
         span_end: convert::length(message.position + word),
+        field: String::new(),
     }
 }
 
@@ -194,6 +232,7 @@ pub(super) fn refusal_diagnostic(refusal: &Refusal) -> v1::Diagnostic {
         hint: refusal.hint.clone(),
         span_start: convert::length(refusal.span.start),
         span_end: convert::length(refusal.span.end),
+        field: String::new(),
     }
 }
 

@@ -28,10 +28,12 @@ pub struct KernelMessage {
 /// Length of `  Command: `, which the caret line is indented by.
 const PREFIX: &str = "  Command: ";
 
-/// Parses all records of an `error_log`, oldest first. What has another form is left out.
-pub(super) fn parse(text: &str) -> Vec<KernelMessage> {
-    let lines: Vec<&str> = text.lines().collect();
-    lines.windows(3).filter_map(parse_record).collect()
+impl KernelMessage {
+    /// Parses all records of an `error_log`, oldest first. What has another form is left out.
+    pub fn parse_log(text: &str) -> Vec<Self> {
+        let lines: Vec<&str> = text.lines().collect();
+        lines.windows(3).filter_map(parse_record).collect()
+    }
 }
 
 fn parse_record(lines: &[&str]) -> Option<KernelMessage> {
@@ -57,7 +59,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`].
     pub(super) fn last_message(&self) -> Result<Option<KernelMessage>, TracefsError> {
-        Ok(parse(&control_file::read(&self.root().join("error_log"))?).pop())
+        Ok(KernelMessage::parse_log(&control_file::read(&self.root().join("error_log"))?).pop())
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
   Command: foo == 1
            ^
 ";
-        let records = parse(text);
+        let records = KernelMessage::parse_log(text);
         assert_eq!(records.len(), 2);
         assert_eq!(records[0].subsystem, "trace_kprobe");
         assert_eq!(records[0].text, "Invalid probed address or symbol");
@@ -88,7 +90,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\[[ 0-9.]*\\] [a-z_]*: error: .*\n)?(  Command: .*\n)? *\\^?.*") {
-            for record in parse(&text) {
+            for record in KernelMessage::parse_log(&text) {
                 prop_assert!(record.position <= record.command.len());
             }
         }

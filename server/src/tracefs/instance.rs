@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file, error_log};
+use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
 use crate::model::ProbeName;
 
 /// How an instance should be.
@@ -257,7 +257,7 @@ fn from_filter_file(text: &str) -> Option<KernelMessage> {
     let reason = message.strip_prefix("parse_error: ")?;
     let rebuilt =
         format!("[0] event filter parse error: error: {reason}\n  Command: {command}\n{:11}{caret}\n", "");
-    error_log::parse(&rebuilt).pop()
+    KernelMessage::parse_log(&rebuilt).pop()
 }
 
 #[cfg(test)]

@@ -28,9 +28,11 @@ pub struct DefineError {
     pub message: Option<KernelMessage>,
 }
 
-/// Parses the listing.
-fn parse(text: &str) -> Vec<ListedProbe> {
-    text.lines().filter_map(parse_line).collect()
+impl ListedProbe {
+    /// Parses a listing. Lines of another form are left out.
+    pub fn parse_list(text: &str) -> Vec<Self> {
+        text.lines().filter_map(parse_line).collect()
+    }
 }
 
 /// `p:GROUP/EVENT PLACE ...` or `rN:GROUP/EVENT PLACE ...`.
@@ -55,7 +57,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`].
     pub fn list_kprobes(&self) -> Result<Vec<ListedProbe>, TracefsError> {
-        Ok(parse(&control_file::read(&self.kprobe_events())?))
+        Ok(ListedProbe::parse_list(&control_file::read(&self.kprobe_events())?))
     }
 
     /// Appends one definition. A successful write is no proof that the kernel registered the probe: see
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn listings_are_read() {
-        let listed = parse(
+        let listed = ListedProbe::parse_list(
             "p:kprobes/a vfs_read arg1=%di\nr10:my-group/b vfs_write\np:kprobes/c 0x00000000deadbeef\n",
         );
         assert_eq!(listed.len(), 3);

@@ -21,8 +21,11 @@ pub struct RegisteredProbe {
     pub disabled: bool,
 }
 
-fn parse(text: &str) -> Vec<RegisteredProbe> {
-    text.lines().filter_map(parse_line).collect()
+impl RegisteredProbe {
+    /// Parses the list. Lines of another form are left out.
+    pub fn parse_list(text: &str) -> Vec<Self> {
+        text.lines().filter_map(parse_line).collect()
+    }
 }
 
 fn parse_line(line: &str) -> Option<RegisteredProbe> {
@@ -49,7 +52,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; ENOENT when debugfs is not mounted.
     pub fn registered(&self) -> Result<Vec<RegisteredProbe>, TracefsError> {
-        Ok(parse(&control_file::read(&self.debugfs.join("kprobes/list"))?))
+        Ok(RegisteredProbe::parse_list(&control_file::read(&self.debugfs.join("kprobes/list"))?))
     }
 
     /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent when that can not be read.
@@ -64,7 +67,7 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let list = parse(
+        let list = RegisteredProbe::parse_list(
             "ffffffff8141a004  k  vfs_read+0x4    [DISABLED][FTRACE]\nffffffffc0001000  r  fx_hot+0x0  fx [GONE]\nx\n",
         );
         assert_eq!(list.len(), 2);

@@ -51,6 +51,39 @@ pub(super) fn probe(name: &str) -> Probe {
         schema: is_open.then(schema),
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),
+        spec: is_open.then(spec),
+    }
+}
+
+/// `p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string`, and more.
+pub(super) fn spec() -> ProbeSpec {
+    let fetch = |source| Some(Fetch { source: Some(source) });
+    let named = |name: FetchTypeName| Some(fetch_type::Type::Name(name.into()));
+    let symbol = SymbolPlace { symbol: "do_sys_openat2".to_owned(), ..Default::default() };
+    let inner = fetch(fetch::Source::Argument(2)).map(Box::new);
+    let text = fetch::Source::Dereference(Box::new(FetchDereference { inner, ..Default::default() }));
+    let address = FetchMemory { place: Some(fetch_memory::Place::Address(0xffff_ffff_8100_0000)) };
+    let bits = FetchBitField { width: 3, offset: 2, container_bits: 32 };
+    let argument = |name: &str, source, r#type, array_length| ArgumentSpec {
+        name: name.to_owned(),
+        fetch: fetch(source),
+        r#type: Some(FetchType { r#type, array_length }),
+    };
+    ProbeSpec {
+        kind: ProbeKind::Entry.into(),
+        maxactive: None,
+        group: "kprobes".to_owned(),
+        event: "open".to_owned(),
+        place: Some(ProbePlace { place: Some(probe_place::Place::Symbol(symbol)) }),
+        arguments: vec![
+            argument("dfd", fetch::Source::Argument(1), named(FetchTypeName::S32), None),
+            argument("filename", text, named(FetchTypeName::String), None),
+            argument("bits", fetch::Source::Memory(address), Some(fetch_type::Type::BitField(bits)), Some(4)),
+            ArgumentSpec {
+                fetch: fetch(fetch::Source::Variable(FetchVariable::AllArguments.into())),
+                ..Default::default()
+            },
+        ],
     }
 }
 
@@ -62,6 +95,7 @@ fn warning() -> Diagnostic {
         hint: String::new(),
         span_start: 7,
         span_end: 21,
+        field: String::new(),
     }
 }
 
@@ -73,6 +107,7 @@ pub(super) fn finding(text: &str) -> Diagnostic {
         hint: "`+5` works".to_owned(),
         span_start: text.find(' ').map_or(0, |at| u32::try_from(at).unwrap() + 1),
         span_end: u32::try_from(text.len()).unwrap(),
+        field: String::new(),
     }
 }
 
@@ -145,6 +180,9 @@ pub(super) fn explanation() -> ExplainProbeResponse {
         assumptions: vec!["all is well".to_owned()],
         warnings: Vec::new(),
         text: "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n".to_owned(),
+        spec: Some(spec()),
+        definition: "f(int a)".to_owned(),
+        definition_2009: String::new(),
     }
 }
 

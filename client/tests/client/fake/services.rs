@@ -30,10 +30,19 @@ fn existing(name: &str) -> Result<Probe, Status> {
     }
 }
 
+/// Fields have to arrive as they are in the canned answers.
+fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
+    let same = *spec == answers::spec();
+    if same { Ok(()) } else { Err(Status::invalid_argument(format!("other fields: {spec:?}"))) }
+}
+
 #[tonic::async_trait]
 impl ProbeService for Services {
     async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
         let request = request.into_inner();
+        if let Some(spec) = &request.spec {
+            same_spec(spec)?;
+        }
         if request.definition.contains("+3") {
             return Err(answers::refused(&request.definition));
         }
@@ -91,10 +100,21 @@ impl ProbeService for Services {
     }
 
     async fn check_probe(&self, request: Request<CheckProbeRequest>) -> Answer<CheckProbeResponse> {
-        Ok(Response::new(answers::check(&request.into_inner().definition)))
+        let request = request.into_inner();
+        let Some(spec) = &request.spec else { return Ok(Response::new(answers::check(&request.definition))) };
+        same_spec(spec)?;
+        let line = "p:open do_sys_openat2+3";
+        let mut answer = CheckProbeResponse { definition: line.to_owned(), ..answers::check(line) };
+        for found in &mut answer.diagnostics {
+            found.field.replace_range(.., "spec.place.symbol.offset");
+        }
+        Ok(Response::new(answer))
     }
 
-    async fn explain_probe(&self, _: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
+    async fn explain_probe(&self, request: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
+        if let Some(spec) = &request.into_inner().spec {
+            same_spec(spec)?;
+        }
         Ok(Response::new(answers::explanation()))
     }
 

@@ -53,6 +53,25 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
     ensure!(profile[0]["hits"].as_u64().is_some_and(|hits| hits >= 2), "{profile}");
     ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"accepted\""));
 
+    // What is printed as fields makes the same probe again, and a refusal names the field.
+    let got = json("kprobectl get open -o json")?;
+    guest.shell(
+        "kprobectl get open -o yaml | sed -n '/^spec:/,$p' | sed 1d | sed 's/^  //' > /tmp/open.yaml",
+    )?;
+    guest.shell("kprobectl delete open && kprobectl add --spec /tmp/open.yaml")?;
+    let again = json("kprobectl get open -o json")?;
+    ensure!(
+        again["spec"] == got["spec"] && again["kernel_definition"] == got["kernel_definition"],
+        "{got} became {again}"
+    );
+    let refused = run(
+        "printf 'kind: entry\\nplace: {symbol: {symbol: do_sys_openat2, offset: 1}}\\n' | kprobectl add --spec -",
+    )?;
+    ensure!(
+        refused.status.shell_code() == 1 && refused.stderr_text().contains("in spec.place.symbol"),
+        "{refused:?}"
+    );
+
     // What is refused says so on standard error, with a caret, and in the exit code.
     let refused = run("kprobectl add 'p:open vfs_read'")?;
     ensure!(refused.status.shell_code() == 1 && refused.stdout.is_empty(), "{refused:?}");

@@ -12,6 +12,7 @@ use super::ast::{Argument, BtfRoot, Fetch, FetchKind, MemoryAddress, ProbeDefini
 use super::dialect::Dialect;
 use super::features::Features;
 use super::guard::guarded;
+use super::old_form::old_form;
 
 /// A definition in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Explanation {
     pub dialect: Dialect,
     /// The line for the kernel, without what the daemon adds to tell faults from values.
     pub line: String,
+    /// The same in the words of 2009, if it was written in them and says nothing that came later.
+    pub old_form: Option<String>,
     /// When an event is recorded.
     pub when: String,
     /// What is recorded, in the order of the definition.
@@ -60,6 +63,7 @@ pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Featur
     Explanation {
         dialect,
         line: named.render(group, &event),
+        old_form: (dialect == Dialect::Legacy).then(|| old_form(&named)).flatten(),
         when: words::when(&named),
         arguments: arguments.collect(),
         fields: fields(&named, features),
@@ -156,6 +160,9 @@ fn levels(fetch: &Fetch) -> impl Iterator<Item = &Fetch> {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.line)?;
+        if let Some(old) = &self.old_form {
+            writeln!(f, "in 2009: {old}")?;
+        }
         writeln!(f, "records {}", self.when)?;
         for argument in &self.arguments {
             writeln!(f, "  {}\n      {}", argument.text, argument.meaning)?;

@@ -62,6 +62,7 @@ fn words_of_2009() {
         text("r:myretprobe do_sys_open rv ra", &v6_1()),
         "\
 r:kprobes/myretprobe do_sys_open rv=$retval
+in 2009: r:myretprobe do_sys_open rv
 records each time do_sys_open returns
   rv=$retval
       the return value, in hexadecimal
@@ -73,6 +74,10 @@ assumed
   the return address is the field `__probe_ret_ip` of every event: no argument is added
 "
     );
+    let entry = text("p:myprobe do_sys_open dfd=a0 a1", &v6_1());
+    assert!(entry.contains("\nin 2009: p:myprobe do_sys_open dfd=a0 a1\n"), "{entry}");
+    let both = text("p:myprobe do_sys_open dfd=a0 path=+0(a1):string", &v6_1());
+    assert!(!both.contains("in 2009"), "{both}");
 }
 
 #[test]

@@ -212,7 +212,14 @@ impl Translation<'_> {
                     BaseType::String
                 }
                 None if self.features.char_type => BaseType::Char,
-                None => integer(Width::W8),
+                None => {
+                    let shown = integer(Width::W8);
+                    let message = format!(
+                        "this kernel has no type for a character: it is shown as a number (`{shown}`)"
+                    );
+                    self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+                    shown
+                }
             },
             Atom::Short => integer(Width::W16),
             Atom::Int => integer(Width::W32),

@@ -5,6 +5,7 @@ mod guards;
 mod properties;
 mod refused;
 mod seeds;
+pub(crate) mod strategies;
 
 use super::{Definition, Features, ProbeDefinition, parse};
 
@@ -21,15 +22,15 @@ const README_6_12: &str = "p[:[<group>/][<event>]] <place> [<args>] r[maxactive]
 /// What 7.3 adds.
 const README_7_3: &str = "[(structname[,field])] this_cpu_read(<fetcharg>) $current";
 
-pub(in crate::definition) fn v6_1() -> Features {
+pub(crate) fn v6_1() -> Features {
     Features::from_readme(README_6_1)
 }
 
-pub(in crate::definition) fn v6_12() -> Features {
+pub(crate) fn v6_12() -> Features {
     Features::from_readme(README_6_12)
 }
 
-pub(super) fn v7_3() -> Features {
+pub(crate) fn v7_3() -> Features {
     Features::from_readme(&format!("{README_6_12} {README_7_3}"))
 }
 
@@ -117,6 +118,12 @@ fn explicit_names() {
     assert_eq!(named("r vfs_read $retval", &v6_1()), "r:g/e vfs_read arg1=$retval");
     // The kernel would call the second one after the parameter, so that the first one's name is free to take.
     assert_eq!(named("p vfs_read arg2=%di $arg2", &v6_12()), "p:g/e vfs_read arg2=%di arg2_=$arg2");
+    // Names that the kernel chooses may be longer than those that one may write.
+    let (longest, longer) = ("a".repeat(32), "b".repeat(33));
+    assert_eq!(
+        named(&format!("p f {longest} {longer} %di"), &v6_12()),
+        format!("p:g/e f {longest}={longest} {longer} arg3=%di")
+    );
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::properties::{steps, types};
-use super::v6_12;
+use super::{v6_1, v6_12};
 use crate::definition::prototype::{
     Atom, Field, FieldType, Item, Parameter, Prototype, Source, Step, StepKind, definition,
 };
-use crate::definition::{Fetch, FetchKind, Name, Span};
+use crate::definition::{BaseType, Code, Features, Fetch, FetchKind, Name, Span, Width};
 
 /// The word at an address: anything, but always the same.
 fn word_at(address: u64) -> u64 {
@@ -58,17 +58,60 @@ fn address(fetch: &Fetch, parameter: u64) -> Option<u64> {
     }
 }
 
+/// A prototype with one field of the first parameter.
+fn one_field(ty: FieldType, steps: &[Step]) -> String {
+    let here = Span::default();
+    let name = |text: &str| Name { text: text.to_owned(), span: here };
+    let source = Source::Parameter { name: name("a"), steps: steps.to_vec() };
+    let field = Item::Field(Field { ty, source, span: here });
+    let parameters = vec![Parameter { items: vec![field], span: here }];
+    Prototype { function: name("f"), parameters, span: here }.to_string()
+}
+
+/// How many bytes each element has, and how it is shown: what is not as it was is said.
+fn check_types(ty: FieldType, text: &str, features: &Features) {
+    let Ok(found) = definition(text, features) else { return };
+    let said = found.warnings.iter().any(|warning| warning.code == Code::Completed);
+    let types: Vec<_> = found.args.iter().map(|argument| argument.ty.unwrap()).collect();
+    let elements: u64 = types.iter().map(|ty| u64::from(ty.count.unwrap_or(1))).sum();
+    let expected = match (ty.atom, ty.count) {
+        (Atom::String, _) => BaseType::String,
+        (Atom::Char, Some(_)) => {
+            // Not cut after so many bytes.
+            assert!(said && types.len() == 1 && types[0].count.is_none(), "{text}");
+            assert_eq!(types[0].base, BaseType::String, "{text}");
+            return;
+        }
+        (Atom::Char, None) => {
+            assert!(types[0].base == BaseType::Char || said, "{text}");
+            types[0].base
+        }
+        (Atom::Symbol, _) => BaseType::Symbol,
+        (Atom::X(width), _) if !ty.unsigned => BaseType::Hex(width),
+        (Atom::U(width) | Atom::X(width), _) => BaseType::Unsigned(width),
+        (Atom::SizeT, _) => BaseType::Unsigned(Width::W64),
+        (Atom::S(_) | Atom::Short | Atom::Int | Atom::Long, _) => {
+            let width = Width::from_bits(ty.atom.bytes() * 8).unwrap();
+            if ty.unsigned { BaseType::Unsigned(width) } else { BaseType::Signed(width) }
+        }
+    };
+    assert_eq!(elements, ty.count.unwrap_or(1), "{text}");
+    assert!(types.len() == 1 || said, "{text} is in parts");
+    for read in types {
+        assert_eq!(read.base, expected, "{text}");
+        assert_eq!(read.count.is_some(), ty.count.is_some(), "{text}");
+        assert!(ty.atom == Atom::String || u64::from(read.base.bytes()) == ty.atom.bytes(), "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
     fn the_probe_reads_what_the_prototype_means(ty in types(), steps in steps(), parameter in any::<u64>()) {
-        let here = Span::default();
-        let name = |text: &str| Name { text: text.to_owned(), span: here };
-        let source = Source::Parameter { name: name("a"), steps: steps.clone() };
-        let field = Item::Field(Field { ty, source, span: here });
-        let parameters = vec![Parameter { items: vec![field], span: here }];
-        let text = Prototype { function: name("f"), parameters, span: here }.to_string();
+        let text = one_field(ty, &steps);
+        check_types(ty, &text, &v6_1());
+        check_types(ty, &text, &v6_12());
         match definition(&text, &v6_12()) {
             Ok(found) => {
                 let first = meant(ty, &steps, parameter);

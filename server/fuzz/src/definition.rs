@@ -1,0 +1,126 @@
+//! One definition, in any dialect.
+
+use kprobed::definition::explain::explain;
+use kprobed::definition::guard::guarded;
+use kprobed::definition::{
+    Definition, Diagnostic, Dialect, Features, Fetch, FetchKind, ProbeDefinition, Reading, Severity, parse,
+    parse_any, parse_as,
+};
+
+use super::kernels::features;
+
+/// Whatever the text and the kernel: spans lie in the text, errors say what to do, and a definition that is read is the same after it
+/// was written out, named and guarded.
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for features in features() {
+        for dialect in Dialect::ALL {
+            check_reading(text, &parse_as(dialect, text, &features), &features);
+        }
+        let reading = parse_any(text, &features);
+        check_reading(text, &reading, &features);
+        let pinned = reading.pinned(text);
+        let again = parse_any(&pinned, &features);
+        if let (Ok(Definition::Probe(first)), Ok(Definition::Probe(second))) =
+            (&reading.result, &again.result)
+        {
+            assert_eq!(reading.dialect, again.dialect, "{pinned:?}");
+            assert_eq!(first.without_spans(), second.without_spans(), "{pinned:?}");
+        }
+        // The comment counts for the length of the line, and for nothing else.
+        assert!(reading.result.is_err() || again.result.is_ok() || pinned.len() > 4094, "{pinned:?}");
+    }
+}
+
+/// What must hold for any reading of `text`.
+pub(crate) fn check_reading(text: &str, reading: &Reading, features: &Features) {
+    match &reading.result {
+        Err(problems) => {
+            assert!(problems.iter().any(|problem| problem.severity == Severity::Error));
+            check_problems(text, problems);
+        }
+        Ok(Definition::Delete(deletion)) => {
+            slice(text, deletion.span.start, deletion.span.end);
+        }
+        Ok(Definition::Probe(definition)) => check_definition(text, definition, reading.dialect, features),
+    }
+}
+
+/// Problems lie in their text, and errors that only we report say what to do.
+pub(crate) fn check_problems(text: &str, problems: &[Diagnostic]) {
+    for problem in problems {
+        slice(text, problem.span.start, problem.span.end);
+        assert!(!problem.message.is_empty());
+        assert!(problem.kernel_position(text) <= text.len());
+        assert!(problem.render_caret(text).contains(&problem.message));
+        if problem.severity == Severity::Error {
+            let said = problem.hint.as_deref().unwrap_or_default();
+            assert!(!said.is_empty(), "{} has no hint: {text:?}", problem.code.name());
+        }
+    }
+}
+
+fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, features: &Features) {
+    check_problems(text, &definition.warnings);
+    let place = definition.place.span();
+    slice(text, definition.span.start, definition.span.end);
+    slice(text, place.start, place.end);
+    for argument in &definition.args {
+        slice(text, argument.span.start, argument.span.end);
+        check_fetch(text, &argument.fetch);
+    }
+
+    let line = definition.render("g", "e");
+    let again = probe(&line, features);
+    assert_eq!(again.render("g", "e"), line);
+    assert_eq!(meaning(&again), meaning(definition), "{line:?}");
+    if line.len() <= text.len() + "g/e".len() {
+        // A canonical line is never longer than what it was made of, apart from names.
+        assert!(parse(&definition.render_as_named(), features).is_ok());
+    }
+
+    let named = definition.with_explicit_names();
+    let named_line = named.render("g", "e");
+    if let Ok(Definition::Probe(read)) = parse(&named_line, features) {
+        assert_eq!(meaning(&read), meaning(&named), "{named_line:?}");
+    } else {
+        // Names take room.
+        assert!(named_line.len() > 4094, "{named_line:?}");
+    }
+
+    let guarded = guarded(&named, features);
+    assert!(guarded.definition.args.starts_with(&named.args));
+    assert!(guarded.unguarded.iter().all(|index| *index < named.args.len()));
+    if named_line.len() <= 3900 {
+        let line = guarded.definition.render("g", "e").replace("__kpd_", "kpd_");
+        assert_eq!(probe(&line, features).args.len(), guarded.definition.args.len());
+    }
+
+    let explanation = explain(definition, dialect, features);
+    assert!(explanation.to_string().contains(&explanation.line));
+    assert_eq!(explanation.arguments.len(), definition.args.len());
+}
+
+/// What a definition does, whatever it is called.
+fn meaning(definition: &ProbeDefinition) -> ProbeDefinition {
+    ProbeDefinition { group: None, event: None, ..definition.without_spans() }
+}
+
+fn probe(line: &str, features: &Features) -> ProbeDefinition {
+    match parse(line, features) {
+        Ok(Definition::Probe(definition)) => definition,
+        other => panic!("{line:?} is not read as a probe: {other:?}"),
+    }
+}
+
+fn check_fetch(text: &str, fetch: &Fetch) {
+    slice(text, fetch.span.start, fetch.span.end);
+    if let FetchKind::Deref { inner, .. } = &fetch.kind {
+        check_fetch(text, inner);
+    }
+}
+
+/// Panics unless both ends are in the text, in order, and on character boundaries.
+fn slice(text: &str, start: usize, end: usize) {
+    assert!(text.get(start..end).is_some(), "{start}..{end} of {text:?}");
+}

@@ -1,0 +1,19 @@
+//! Kernels whose languages differ.
+
+use kprobed::definition::Features;
+
+/// The languages of a 6.1 kernel, of one of 6.12, and of one with everything that is known to come.
+pub(crate) fn features() -> [Features; 3] {
+    let old = Features::from_readme("[<group>/][<event>] ustring symstr");
+    let new = Features {
+        char_type: true,
+        fprobe: true,
+        btf_args: true,
+        btf_members: true,
+        retprobe_args: true,
+        percent_pd: true,
+        ..old.clone()
+    };
+    let newest = Features { typecasts: true, expression_max_bytes: 255, nesting_max: Some(8), ..new.clone() };
+    [old, new, newest]
+}

@@ -1,0 +1,37 @@
+//! What must hold for any input, one module for each parser.
+//!
+//! Owns the properties. Each module has a `check` that takes any bytes and panics where a property does not hold. The fuzzer calls it
+//! with what it invents (`fuzz_targets`); the test-suite of the daemon compiles these files into a test and calls it with the corpus and
+//! mutations of it (`server/tests/fuzz`). It uses nothing of the daemon but its public functions.
+
+pub mod blacklist;
+pub mod definition;
+pub mod error_log;
+pub mod file;
+pub mod format;
+pub mod kallsyms;
+pub mod kprobe_events;
+pub mod prototype;
+pub mod records;
+pub mod registered;
+pub mod traceable;
+
+mod kernels;
+
+/// A property over any bytes.
+pub type Check = fn(&[u8]);
+
+/// Every target, by the name of its directory in the corpus.
+pub const TARGETS: &[(&str, Check)] = &[
+    ("blacklist", blacklist::check),
+    ("definition", definition::check),
+    ("error_log", error_log::check),
+    ("file", file::check),
+    ("format", format::check),
+    ("kallsyms", kallsyms::check),
+    ("kprobe_events", kprobe_events::check),
+    ("prototype", prototype::check),
+    ("records", records::check),
+    ("registered", registered::check),
+    ("traceable", traceable::check),
+];

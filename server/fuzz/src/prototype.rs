@@ -1,0 +1,33 @@
+//! Function prototypes.
+
+use kprobed::definition::prototype;
+
+use super::definition::check_problems;
+use super::kernels::features;
+
+/// A prototype that is read is the same after it was written out; problems of one that is not lie in the text.
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match prototype::parse(text) {
+        Ok(read) => {
+            let line = read.to_string();
+            let again = prototype::parse(&line).unwrap_or_else(|problems| panic!("{line:?}: {problems:?}"));
+            assert_eq!(again.to_string(), line);
+            for features in features() {
+                // Two spellings of one prototype are one definition.
+                let meaning = |text: &str| {
+                    prototype::definition(text, &features)
+                        .map(|definition| definition.without_spans())
+                        .map_err(|problems| {
+                            problems.into_iter().map(|problem| problem.code).collect::<Vec<_>>()
+                        })
+                };
+                assert_eq!(meaning(text), meaning(&line), "{line:?}");
+            }
+        }
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            check_problems(text, &problems);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Definitions as a request gives them: as text, or as fields.
+//!
+//! Owns the way from fields to the text that they stand for, so that both are judged in the same way, and the way back from a place in
+//! that text to the field. Never decides what a good definition is: that is for the parser. What it refuses by itself is a message that
+//! says nothing, and a value that would not be itself any more within a line.
+
+mod fields;
+mod read;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use write::write;
+
+use kprobed_proto::v1;
+
+use self::fields::FieldMap;
+use crate::definition::{
+    Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Span, parse_any, parse_as,
+};
+
+/// The path of the whole message, in requests.
+const ROOT: &str = "spec";
+
+/// A definition as it was given.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// The text: of the client, or made of the fields.
+    pub(super) text: String,
+    /// Which part of the text stands for which field. Absent where the client sent text.
+    fields: Option<FieldMap>,
+}
+
+/// Why nothing was given that could be judged.
+#[derive(Debug)]
+pub(super) enum GivenError {
+    /// The request has both forms, or none.
+    Form(&'static str),
+    /// The fields are no definition.
+    Fields(Unwritable),
+}
+
+/// Fields that can not be written as a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unwritable {
+    /// The path of the field.
+    pub(super) field: String,
+    /// What is wrong with it; its span is that of `text`.
+    pub(super) problem: Diagnostic,
+    /// The line, if one could be made at all. Otherwise empty.
+    pub(super) text: String,
+}
+
+impl Given {
+    /// Takes a definition as text.
+    pub(super) fn text(text: String) -> Self {
+        Self { text, fields: None }
+    }
+
+    /// Takes the form that a request has.
+    pub(super) fn of(
+        text: String,
+        spec: Option<&v1::ProbeSpec>,
+        features: &Features,
+    ) -> Result<Self, GivenError> {
+        match (spec, text.is_empty()) {
+            (Some(spec), true) => Self::written(spec, features).map_err(GivenError::Fields),
+            (None, false) => Ok(Self::text(text)),
+            (Some(_), false) => Err(GivenError::Form("send either `definition` or `spec`, not both")),
+            (None, true) => Err(GivenError::Form("neither `definition` nor `spec` is given")),
+        }
+    }
+
+    /// The line that fields stand for. If the parser takes it, it means what the fields say; if not, it is for others to report why.
+    fn written(spec: &v1::ProbeSpec, features: &Features) -> Result<Self, Unwritable> {
+        let definition = read::read(spec)?;
+        let line = definition.render_as_named();
+        let reading = parse_as(Dialect::Kernel, &line, features);
+        if let Ok(read) = &reading.result
+            && !is(read, &definition)
+        {
+            let span = Span::new(0, line.len());
+            let message = format!("the fields become the line `{line}`, which says something else");
+            let problem = Diagnostic::error(Code::NoEquivalent, span, message);
+            return Err(Unwritable { field: ROOT.to_owned(), problem, text: line });
+        }
+        let fields = FieldMap::new(&definition, &line);
+        // Bare words are names of parameters here, on every kernel.
+        let text =
+            if parse_any(&line, features) == reading { line } else { Dialect::Kernel.asked_for_in(&line) };
+        Ok(Self { text, fields: Some(fields) })
+    }
+
+    /// The field that the whole definition is in.
+    pub(super) fn whole(&self) -> &'static str {
+        if self.fields.is_some() { ROOT } else { "definition" }
+    }
+
+    /// The path of the field that stands at `span` in `text`, which is this one or what the kernel made of it. Empty where the client sent
+    /// text.
+    pub(super) fn field_at(&self, text: &str, span: Span) -> String {
+        match &self.fields {
+            None => String::new(),
+            Some(fields) if text == self.text => fields.at(span).to_owned(),
+            Some(fields) => fields.of_word(text, span).to_owned(),
+        }
+    }
+
+    /// Adds to findings about the text which fields they are about.
+    pub(super) fn locate(&self, text: &str, diagnostics: &mut [v1::Diagnostic]) {
+        for found in diagnostics {
+            found.field = self.field_at(text, Span::new(found.span_start as usize, found.span_end as usize));
+        }
+    }
+}
+
+/// Whether this was read, apart from places in the text and warnings.
+fn is(read: &Definition, meant: &ProbeDefinition) -> bool {
+    matches!(read, Definition::Probe(read) if read.without_spans() == *meant)
+}

@@ -1,0 +1,36 @@
+//! Tests of definitions that are given as fields.
+
+mod fields;
+mod properties;
+mod refused;
+mod service;
+mod statuses;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::fetch::Source;
+
+use super::{Given, GivenError, Unwritable, write};
+use crate::definition::tests::v6_12;
+use crate::definition::{Definition, Dialect, parse_as};
+
+/// The fields of a line.
+pub(super) fn spec(line: &str) -> v1::ProbeSpec {
+    match parse_as(Dialect::Kernel, line, &v6_12()).result {
+        Ok(Definition::Probe(definition)) => write(&definition),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// The text that fields stand for, or why there is none.
+pub(super) fn given(spec: &v1::ProbeSpec) -> Result<Given, Unwritable> {
+    Given::of(String::new(), Some(spec), &v6_12()).map_err(|error| match error {
+        GivenError::Fields(unwritable) => unwritable,
+        GivenError::Form(message) => panic!("{message}"),
+    })
+}
+
+/// A value that an argument can have.
+#[expect(clippy::unnecessary_wraps, reason = "every field that holds one is optional")]
+pub(super) fn fetch(source: Source) -> Option<v1::Fetch> {
+    Some(v1::Fetch { source: Some(source) })
+}

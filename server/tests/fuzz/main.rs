@@ -1,0 +1,105 @@
+//! The fuzz targets on a stable compiler: the corpus, and mutations of it that are the same each time.
+//!
+//! What must hold is in `server/fuzz/src`, which is compiled into this test.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking and says why"
+)]
+
+#[expect(unreachable_pub, reason = "it is a library of its own too")]
+#[path = "../../fuzz/src/lib.rs"]
+mod targets;
+
+mod mutate;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use self::mutate::Mutator;
+use self::targets::{Check, TARGETS};
+
+/// Mutations of each target: as many as there is time for in a test that everybody runs.
+const MUTATIONS: usize = 1500;
+
+fn fuzz_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+}
+
+/// The corpus of a target, in the order of the names of its files.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let directory = fuzz_directory().join("corpus").join(target);
+    let mut files: Vec<_> = fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files
+        .iter()
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap()))
+        .collect()
+}
+
+/// Runs a check, and on failure says which input it was and leaves it where the fuzzer leaves its own.
+fn run(target: &str, check: Check, input: &[u8], what: &str) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
+    if let Err(panic) = outcome {
+        let directory = fuzz_directory().join("artifacts").join(target);
+        let path = directory.join("crash-of-the-replay");
+        fs::create_dir_all(&directory).and_then(|()| fs::write(&path, input)).unwrap();
+        eprintln!("{target}: {what}; the input is in {}", path.display());
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn replay(target: &str) {
+    let (_, check) = TARGETS.iter().find(|(name, _)| *name == target).unwrap();
+    let corpus = corpus(target);
+    assert!(!corpus.is_empty(), "{target} has no corpus");
+    for (name, input) in &corpus {
+        run(target, *check, input, name);
+    }
+    let inputs: Vec<&[u8]> = corpus.iter().map(|(_, input)| input.as_slice()).collect();
+    let mut mutator = Mutator::new(target);
+    for round in 0..MUTATIONS {
+        let input = mutator.next(&inputs);
+        run(target, *check, &input, &format!("mutation {round}"));
+    }
+}
+
+macro_rules! replays {
+    ($($target:ident)*) => {
+        $(
+            #[test]
+            fn $target() {
+                replay(stringify!($target));
+            }
+        )*
+
+        const REPLAYED: &[&str] = &[$(stringify!($target)),*];
+    };
+}
+
+replays! {
+    blacklist definition error_log file format kallsyms kprobe_events prototype records registered traceable
+}
+
+/// A target is declared in four places.
+#[test]
+fn every_target_is_fuzzed_and_replayed() {
+    let targets: BTreeSet<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(targets, REPLAYED.iter().map(|name| (*name).to_owned()).collect());
+    let names = |directory: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(fuzz_directory().join(directory)).unwrap();
+        entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(targets, names("corpus"));
+    assert_eq!(targets, names("fuzz_targets"));
+    let manifest: toml::Table =
+        fs::read_to_string(fuzz_directory().join("Cargo.toml")).unwrap().parse().unwrap();
+    let binaries = manifest["bin"].as_array().unwrap();
+    assert_eq!(targets, binaries.iter().map(|bin| bin["name"].as_str().unwrap().to_owned()).collect());
+}
