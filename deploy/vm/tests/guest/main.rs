@@ -8,6 +8,7 @@ mod accounting;
 mod api;
 mod boot;
 mod daemon;
+mod definitions;
 mod dialects;
 mod differential;
 mod fixture;
@@ -36,6 +37,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("dialects", dialects::TESTS),
     ("values", values::TESTS),
     ("refusals", refusals::TESTS),
+    ("definitions", definitions::TESTS),
     ("verdicts", verdicts::TESTS),
     ("api", api::TESTS),
     ("packaging", packaging::TESTS),

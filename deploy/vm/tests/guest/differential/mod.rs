@@ -1,5 +1,6 @@
 //! The daemon's verdicts beside the kernel's answers to the same lines.
 
+pub(crate) mod generator;
 mod random;
 
 use std::fmt::Write as _;
