@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
     "kprobed/v1/host_service.proto",
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
+    "kprobed/v1/type_service.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -8,7 +8,9 @@ mod host;
 mod probes;
 mod rows;
 pub mod status;
+mod types;
 
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};
 pub use probes::ProbeServer;
+pub use types::TypeServer;
