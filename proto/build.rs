@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
@@ -11,6 +11,7 @@ const FILES: [&str; 7] = [
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/spec.proto",
+    "kprobed/v1/type_service.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, doctor, explain, filter, get, ledger, list, observe, profile, switch,
-    version,
+    add, check, completions, delete, describe, doctor, explain, filter, get, ledger, list, observe, profile,
+    switch, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Check(check::Arguments),
     /// Say in words what a definition does
     Explain(explain::Arguments),
+    /// Show what a function takes and returns, and what lies behind its parameters
+    Describe(describe::Arguments),
     /// List probes
     List(list::Arguments),
     /// Show everything about a probe

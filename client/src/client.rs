@@ -10,12 +10,14 @@ use tonic::{Code, Request, Response, Status};
 use crate::api::event_service_client::EventServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
+use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest,
-    DeleteProbeRequest, ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest,
-    GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
-    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
-    Probe, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
+    DeleteProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse, ExplainProbeRequest,
+    ExplainProbeResponse, FileDefinition, GetHitProfilesRequest, GetHostRequest, GetHostResponse,
+    GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile, ListHitProfileSamplesRequest,
+    ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse, Probe, ReadDefinitionsRequest,
+    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
 };
 use crate::connect::{ConnectOptions, connect};
 use crate::definition::Definition;
@@ -172,6 +174,16 @@ impl Client {
         request: ListHitProfileSamplesRequest,
     ) -> Result<ListHitProfileSamplesResponse, Error> {
         self.call(request, async |request| self.probes().list_hit_profile_samples(request).await).await
+    }
+
+    /// Asks what a function takes and returns, and with a path what lies behind a parameter.
+    pub async fn describe_function(
+        &self,
+        request: DescribeFunctionRequest,
+    ) -> Result<DescribeFunctionResponse, Error> {
+        let service =
+            || TypeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        self.call(request, async |request| service().describe_function(request).await).await
     }
 
     /// Describes the host.

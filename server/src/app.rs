@@ -12,6 +12,7 @@ use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::event_service_server::EventServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use nix::unistd::Group;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
@@ -24,9 +25,10 @@ use tonic_health::server::HealthReporter;
 use crate::config::{Config, Listen, Tls};
 use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
 use crate::definition::Features;
+use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::Hub;
-use crate::rpc::{EventServer, HostInfo, HostServer, ProbeServer};
+use crate::rpc::{EventServer, HostInfo, HostServer, ProbeServer, TypeServer};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
@@ -113,7 +115,9 @@ impl App {
         let host = HostIdentity::read(&procfs)?;
         let mounted = mounts.find_or_mount()?;
         let tracefs = mounted.tracefs.clone();
-        let features = Features::from_readme(&tracefs.readme()?);
+        let sysfs = PathBuf::from("/sys");
+        let own_types = KernelTypes::new(&sysfs).available();
+        let features = Features::from_readme(&tracefs.readme()?).with_types(own_types);
         let instance = Instance::open_or_create(
             &tracefs,
             &InstanceOptions {
@@ -126,7 +130,7 @@ impl App {
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
-            sysfs: PathBuf::from("/sys"),
+            sysfs,
             debugfs: mounts.debugfs.clone(),
             tracefs: tracefs.root().to_owned(),
         };
@@ -169,7 +173,7 @@ impl App {
         let doctor = Doctor {
             tracefs,
             instance,
-            facts,
+            facts: Arc::clone(&facts),
             registry: Arc::clone(&registry),
             procfs,
             lockdown: "/sys/kernel/security/lockdown".into(),
@@ -183,6 +187,7 @@ impl App {
         let events = EventServer { hub, control: control.clone(), host };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(EventServiceServer::new(events))
+            .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
             .add_service(health_service)
             .add_service(reflection);

@@ -7,6 +7,7 @@ pub(crate) mod add;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
+pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filter;
@@ -51,6 +52,7 @@ async fn dispatch(
         Command::Add(arguments) => add::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
+        Command::Describe(arguments) => describe::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,

@@ -5,6 +5,7 @@
 
 mod check;
 mod data;
+mod describe;
 mod diagnostic;
 mod event;
 mod explain;

@@ -10,3 +10,4 @@ mod library;
 mod observe;
 mod probes;
 mod reach;
+mod types;

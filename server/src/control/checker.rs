@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::ControlError;
 use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
-    Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Reading, file, guard, parse_any,
+    Code, Definition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition, Reading, file, guard,
+    parse_any_knowing,
 };
 use crate::kernel::{FactsCache, KernelFacts};
-use crate::validate::{self, Report, Surroundings};
+use crate::validate::{self, Report, Rule, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Checker {
 /// What a check found out about a well-formed definition.
 #[derive(Clone, Debug)]
 pub struct CheckOutcome {
-    /// The definition, with a name for every argument.
+    /// The definition, with a name for every argument, and with offsets instead of names of members where these are known.
     pub definition: ProbeDefinition,
     /// The dialect that it was written in.
     pub dialect: Dialect,
@@ -28,7 +29,8 @@ pub struct CheckOutcome {
     pub text: String,
     /// The verdict.
     pub report: Report,
-    /// A problem of the definition that only shows at this place, such as arguments in the middle of a function.
+    /// A problem of the definition that only shows at this place, such as arguments in the middle of a function, or a parameter that the
+    /// function does not have.
     pub misplaced: Option<Diagnostic>,
     facts: Arc<KernelFacts>,
 }
@@ -70,7 +72,7 @@ impl Checker {
     /// # Errors
     /// [`ControlError::Definition`].
     pub fn parse(&self, text: &str) -> Result<Definition, ControlError> {
-        parse_any(text, &self.features)
+        self.read(text)
             .result
             .map_err(|diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics })
     }
@@ -80,7 +82,7 @@ impl Checker {
     /// # Errors
     /// [`ControlError::Definition`], also for a line that deletes.
     pub fn parse_probe(&self, text: &str) -> Result<ProbeDefinition, ControlError> {
-        as_probe(parse_any(text, &self.features), text)
+        Ok(as_probe(self.read(text), text)?.with_explicit_names())
     }
 
     /// Says in words what a definition does. Whether the kernel would take its place is not asked.
@@ -88,16 +90,29 @@ impl Checker {
     /// # Errors
     /// [`ControlError::Definition`], also for a line that deletes.
     pub fn explain(&self, text: &str) -> Result<(ProbeDefinition, Explanation), ControlError> {
-        let reading = parse_any(text, &self.features);
+        let reading = self.read(text);
         let dialect = reading.dialect;
-        let definition = as_probe(reading, text)?;
-        let explanation = explain(&definition, dialect, &self.features);
+        let written = as_probe(reading, text)?;
+        let (definition, notes) = match self.facts.current() {
+            Ok(facts) => {
+                let resolution = typed::resolve(&written, &facts, &self.features)
+                    .map_err(|diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics })?;
+                (resolution.definition, resolution.notes)
+            }
+            // What the names stand for is not known, and can be said by name.
+            Err(_) => (written, Vec::new()),
+        };
+        let definition = definition.with_explicit_names();
+        let mut explanation = explain(&definition, dialect, &self.features);
+        for note in notes {
+            explanation.note_origin(note.index, &note.path, &note.declaration);
+        }
         Ok((definition, explanation))
     }
 
     /// Reads all definitions of a file.
     pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
-        file::parse(text, &self.features)
+        file::parse(text, &self.features, &FunctionTypes(&self.facts))
     }
 
     /// Judges a definition.
@@ -105,19 +120,32 @@ impl Checker {
     /// # Errors
     /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
-        let reading = parse_any(text, &self.features);
+        let reading = self.read(text);
         let (dialect, kept) = (reading.dialect, reading.pinned(text));
-        let definition = as_probe(reading, text)?;
+        let written = as_probe(reading, text)?;
         let facts = self.facts.current()?;
-        let report = validate::check(&definition, &facts);
+        let mut report = validate::check(&written, &facts);
         // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
-        let misplaced = definition
+        let misplaced = written
             .entry_requirement(&self.features)
             .filter(|_| report.refusal.is_none() && !report.is_entry);
         let misplaced = misplaced.filter(|_| {
-            report.absent_module.is_none() || definition.kind == crate::definition::ProbeKind::Entry
+            report.absent_module.is_none() || written.kind == crate::definition::ProbeKind::Entry
         });
+        let (definition, misplaced) = match typed::resolve(&written, &facts, &self.features) {
+            Ok(resolution) => (resolution.definition, misplaced),
+            Err(problems) => {
+                // The kernel reads the arguments between its questions about the symbol and those about the place.
+                report.refusal = report.refusal.take().filter(|refusal| asked_first(refusal.rule));
+                (written, misplaced.or_else(|| problems.into_iter().next()))
+            }
+        };
+        let definition = definition.with_explicit_names();
         Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, facts })
+    }
+
+    fn read(&self, text: &str) -> Reading {
+        parse_any_knowing(text, &self.features, &FunctionTypes(&self.facts))
     }
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
@@ -139,11 +167,25 @@ impl Checker {
     }
 }
 
-/// The probe that was read, with a name for every argument.
+/// What BTF says of functions, looked up when a definition makes it necessary.
+struct FunctionTypes<'a>(&'a FactsCache);
+
+impl Parameters for FunctionTypes<'_> {
+    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
+        typed::has_parameter(&*self.0.current().ok()?, module, function, name)
+    }
+}
+
+/// Whether the kernel asks this before it reads arguments (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
+fn asked_first(rule: Rule) -> bool {
+    matches!(rule, Rule::UnknownSymbol | Rule::AmbiguousSymbol | Rule::NotFunctionEntry)
+}
+
+/// The probe that was read.
 fn as_probe(reading: Reading, text: &str) -> Result<ProbeDefinition, ControlError> {
     let refused = |diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics };
     match reading.result.map_err(refused)? {
-        Definition::Probe(definition) => Ok(definition.with_explicit_names()),
+        Definition::Probe(definition) => Ok(definition),
         Definition::Delete(delete) => {
             let message = "this line deletes and does not define";
             let diagnostic = Diagnostic::error(Code::UnknownCommand, delete.span, message)

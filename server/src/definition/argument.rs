@@ -147,7 +147,7 @@ impl ArgumentParser<'_> {
     }
 
     fn parse(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<Argument, Diagnostic> {
-        if word.text == "$arg*" && self.features().btf_args {
+        if word.text == "$arg*" && self.features().names_parameters() && self.fetch.arguments_here() {
             let fetch = Fetch { kind: FetchKind::AllArguments, span: word.span() };
             return Ok(Argument { name: None, fetch, ty: None, span: word.span() });
         }
@@ -168,7 +168,7 @@ impl ArgumentParser<'_> {
         let fetch = self.fetch.parse(expression, 0)?;
         let (ty, late) = ty.map_or((None, None), |parsed| (Some(parsed.ty), parsed.late));
         let argument = Argument { name, fetch, ty, span: word.span() };
-        program::check(&argument, self.kind)?;
+        program::check(&argument, self.kind, self.features())?;
         late.map_or(Ok(argument), Err)
     }
 
@@ -207,7 +207,7 @@ impl ArgumentParser<'_> {
     /// Without a name the kernel makes one, which can be taken: `arg2=%di %si`.
     fn check_generated_name(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<(), Diagnostic> {
         let expression = word.text.split(':').next().unwrap_or_default();
-        let name = if self.features().btf_args && is_identifier(expression) {
+        let name = if self.features().names_parameters() && is_identifier(expression) {
             expression.to_owned()
         } else if self.features().btf_args && expression.starts_with("$arg") {
             return Ok(());

@@ -313,6 +313,11 @@ impl BaseType {
         )
     }
 
+    /// Whether it is text that lies in memory as it is: `string` and `ustring`.
+    pub const fn is_pointed_text(self) -> bool {
+        matches!(self, Self::String | Self::UserString)
+    }
+
     /// Bytes in the fixed part of the record.
     pub const fn bytes(self) -> u8 {
         match self {

@@ -309,6 +309,12 @@ codes! {
     /// Ours (a warning): a form of a prototype that was read in several ways.
     AmbiguousPrototype "AMBIGUOUS_PROTOTYPE" ""
         "";
+    /// Ours (a warning): a value of which only a part can be recorded.
+    PartOfValue "PART_OF_VALUE" ""
+        "";
+    /// Ours (a warning): several functions of that name, with other parameters.
+    AmbiguousTypes "AMBIGUOUS_TYPES" ""
+        "";
     /// Ours (a warning): what a prototype leaves open or the kernel can not do, and the daemon adds.
     Completed "COMPLETED" ""
         "";

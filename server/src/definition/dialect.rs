@@ -7,21 +7,21 @@
 //!
 //! 1. A text with a `(` is a function prototype if only a name stands before it, or if it does not start with
 //!    `p`, `r` or `-`. No line of `kprobe_events` looks like that.
-//! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 where the running kernel makes
-//!    nothing of a bare word: no kernel without BTF arguments does, none does at an address, and few do in
-//!    return probes. The meaning of a definition that the kernel takes is never changed by this.
-//! 3. Elsewhere the word is what it is for the running kernel, the name of a parameter, with a warning
-//!    (`OLD_DIALECT`).
+//! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name of a parameter: the function has a
+//!    parameter of that name ([`Parameters`]), and names can be used at the place, which is never so at an address, and in return probes only
+//!    where the kernel keeps arguments. Where the parameters of the function are not known, a word is what the kernel makes of it: a
+//!    name where the kernel knows names. The meaning of a definition that the kernel takes is never changed by this.
+//! 3. Elsewhere the word is the name of a parameter, with a warning (`OLD_DIALECT`).
 //!
 //! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and [`Reading::pinned`]
 //! writes it into a text that another kernel would recognise differently. [`parse_as`] is for callers who
-//! know, such as one who sees that the function has no such parameter.
+//! know.
 
 use super::ast::Definition;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::{self, BareWords};
+use super::legacy::{self, BareWords, Parameters, UnknownParameters};
 use super::line;
 use super::parse;
 use super::prototype;
@@ -94,8 +94,13 @@ impl Reading {
 /// What follows the `#` of a comment that asks for a dialect.
 const DIRECTIVE: &str = "dialect:";
 
-/// Reads the only definition in `text`, whatever its dialect.
+/// Reads the only definition in `text`, whatever its dialect, without knowing any function.
 pub fn parse_any(text: &str, features: &Features) -> Reading {
+    parse_any_knowing(text, features, &UnknownParameters)
+}
+
+/// The same with what is known of the functions of the running kernel.
+pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Parameters) -> Reading {
     match asked(text) {
         Ok(Some(dialect)) => return parse_as(dialect, text, features),
         Ok(None) => {}
@@ -104,7 +109,7 @@ pub fn parse_any(text: &str, features: &Features) -> Reading {
     if is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);
     }
-    match old(text, features, BareWords::OldWhereFree) {
+    match old(text, features, BareWords::OldWhereFree, parameters) {
         Ok((definition, true)) => Reading { dialect: Dialect::Legacy, result: Ok(definition) },
         Ok((definition, false)) => Reading { dialect: Dialect::Kernel, result: Ok(definition) },
         Err(problems) => Reading { dialect: Dialect::Kernel, result: Err(problems) },
@@ -115,7 +120,9 @@ pub fn parse_any(text: &str, features: &Features) -> Reading {
 pub fn parse_as(dialect: Dialect, text: &str, features: &Features) -> Reading {
     let result = match dialect {
         Dialect::Kernel => parse(text, features),
-        Dialect::Legacy => old(text, features, BareWords::Old).map(|(definition, _)| definition),
+        Dialect::Legacy => {
+            old(text, features, BareWords::Old, &UnknownParameters).map(|(definition, _)| definition)
+        }
         Dialect::Prototype => prototype::definition(text, features).map(Definition::Probe),
     };
     Reading { dialect, result }
@@ -145,8 +152,13 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
 }
 
 /// A line that may have words of 2009, and whether it has.
-fn old(text: &str, features: &Features, bare: BareWords) -> Result<(Definition, bool), Vec<Diagnostic>> {
-    let mut definition = parse::parse_with(text, features, bare)?;
+fn old(
+    text: &str,
+    features: &Features,
+    bare: BareWords,
+    parameters: &dyn Parameters,
+) -> Result<(Definition, bool), Vec<Diagnostic>> {
+    let mut definition = parse::parse_with(text, features, bare, parameters)?;
     let Definition::Probe(probe) = &mut definition else { return Ok((definition, false)) };
     let found = legacy::old_words(text, probe);
     if found.any {

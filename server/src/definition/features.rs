@@ -27,6 +27,9 @@ pub struct Features {
     pub btf_args: bool,
     /// `NAME->member`.
     pub btf_members: bool,
+    /// The daemon can read the kernel's types, and resolves names by itself: what this kernel does not know by name works all the same.
+    /// Not in the `README`: see [`Features::with_types`].
+    pub own_types: bool,
     /// `$argN`, and parameters by name, in return probes.
     pub retprobe_args: bool,
     /// Types `%pd` and `%pD`.
@@ -61,6 +64,7 @@ impl Features {
             fprobe: has("f[:[<group>"),
             btf_args: has("<argname>"),
             btf_members: has("<argname>[->field"),
+            own_types: false,
             retprobe_args: has("kernel return probes support"),
             percent_pd: has("%pd/%pD"),
             typecasts,
@@ -68,5 +72,21 @@ impl Features {
             nesting_max: typecasts.then_some(8),
             fixed_record_max_bytes: 3072,
         }
+    }
+
+    /// The same where the types of the kernel can be read, or not.
+    #[must_use]
+    pub fn with_types(self, own_types: bool) -> Self {
+        Self { own_types, ..self }
+    }
+
+    /// Whether parameters can be named, by the kernel or with the daemon's help.
+    pub(super) fn names_parameters(&self) -> bool {
+        self.btf_args || self.own_types
+    }
+
+    /// Whether members can be named.
+    pub(super) fn names_members(&self) -> bool {
+        self.btf_members || self.own_types
     }
 }

@@ -8,7 +8,7 @@ use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::{self, BareWords, OldWord};
+use super::legacy::{self, BareWords, OldWord, Parameters};
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
@@ -34,8 +34,12 @@ pub(super) struct FetchParser<'f> {
     pub(super) site: Site,
     /// What bare words mean.
     pub(super) bare: BareWords,
+    /// Which parameters the function has, as far as that is known.
+    pub(super) parameters: &'f dyn Parameters,
     /// The place is not the start of a symbol.
     pub(super) inside: bool,
+    /// Module and function that the place names.
+    pub(super) function: Option<(Option<&'f str>, &'f str)>,
 }
 
 type Parsed = Result<FetchKind, Diagnostic>;
@@ -66,7 +70,7 @@ impl FetchParser<'_> {
         let name = &word.text[1..];
         if let Some(rest) = name.strip_prefix("retval") {
             // Kernels before function probes compare the whole word.
-            if self.features.fprobe || rest.is_empty() {
+            if self.features.fprobe || self.features.own_types || rest.is_empty() {
                 return self.retval(word, rest);
             }
         } else if let Some(rest) = name.strip_prefix("stack") {
@@ -93,7 +97,7 @@ impl FetchParser<'_> {
         if rest.is_empty() {
             return Ok(FetchKind::Retval);
         }
-        if self.features.btf_members && rest.starts_with(['-', '.']) {
+        if self.features.names_members() && rest.starts_with(['-', '.']) {
             let members = members(word.tail(word.text.len() - rest.len()))?;
             return Ok(FetchKind::Btf { root: BtfRoot::Retval, members });
         }
@@ -172,7 +176,7 @@ impl FetchParser<'_> {
     }
 
     /// Whether the kernel knows the arguments of the function at this place.
-    fn arguments_here(&self) -> bool {
+    pub(super) fn arguments_here(&self) -> bool {
         match self.site {
             Site::Entry => true,
             Site::Return => self.features.retprobe_args,
@@ -184,10 +188,17 @@ impl FetchParser<'_> {
     pub(super) fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
         let old = match self.bare {
             BareWords::Kernel => false,
-            BareWords::OldWhereFree => !(self.features.btf_args && self.arguments_here()),
+            BareWords::OldWhereFree => OldWord::named(word.text).is_some() && !self.is_parameter(word),
             BareWords::Old => true,
         };
         OldWord::named(word.text).filter(|_| old)
+    }
+
+    /// Whether `word` can be the name of a parameter: only where the function is known not to have it, or where no kernel takes names,
+    /// it can not.
+    fn is_parameter(&self, word: Word<'_>) -> bool {
+        let known = self.function.and_then(|(module, name)| self.parameters.has(module, name, word.text));
+        self.arguments_here() && known.unwrap_or(self.features.btf_args)
     }
 
     fn old(&self, old: OldWord, word: Word<'_>) -> Parsed {
@@ -209,15 +220,15 @@ impl FetchParser<'_> {
         if let Some(old) = self.old_word(word) {
             return self.old(old, word);
         }
-        if !self.features.fprobe {
+        if !self.features.fprobe && !self.features.own_types {
             return Err(bad_fetch(word));
         }
         let per_cpu = word.text.starts_with("this_cpu_ptr(") || word.text.starts_with("this_cpu_read(");
         if per_cpu && self.features.typecasts {
             return Err(unsupported(word, "per-CPU access"));
         }
-        if !self.features.btf_args || !self.arguments_here() {
-            let message = if self.features.btf_args {
+        if !self.features.names_parameters() || !self.arguments_here() {
+            let message = if self.features.names_parameters() {
                 "parameter names need a function name as the place"
             } else {
                 "this kernel does not know parameter names"
@@ -225,7 +236,7 @@ impl FetchParser<'_> {
             return Err(with_dialect_hint(word, Diagnostic::error(Code::NosupBtfarg, word.span(), message)));
         }
         let length = match word.text.find(['.', '-']) {
-            Some(at) if self.features.btf_members => at,
+            Some(at) if self.features.names_members() => at,
             _ => word.text.len(),
         };
         let root = word.head(length);

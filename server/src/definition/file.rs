@@ -2,10 +2,11 @@
 //!
 //! Owns how a file is cut into definitions: one a line, blank lines and comments (`#` to the end of the line)
 //! left out. A `\` at the very end of a line, before any comment, joins the next line to it. What stands in
-//! a definition is read by [`parse_any`]; one that is refused does not touch the others. No I/O.
+//! a definition is read by [`parse_any_knowing`]; one that is refused does not touch the others. No I/O.
 
-use super::dialect::{Reading, parse_any};
+use super::dialect::{Reading, parse_any_knowing};
 use super::features::Features;
+use super::legacy::Parameters;
 use super::span::Span;
 
 /// One definition of a file.
@@ -23,9 +24,12 @@ pub struct Entry {
 }
 
 /// Reads all definitions of a file, in order.
-pub fn parse(text: &str, features: &Features) -> Vec<Entry> {
+pub fn parse(text: &str, features: &Features, parameters: &dyn Parameters) -> Vec<Entry> {
     definitions(text)
-        .map(|(line, span, text)| Entry { line, span, reading: parse_any(&text, features), text })
+        .map(|(line, span, text)| {
+            let reading = parse_any_knowing(&text, features, parameters);
+            Entry { line, span, text, reading }
+        })
         .collect()
 }
 
@@ -73,6 +77,7 @@ mod tests {
 
     use super::super::ast::Definition;
     use super::super::dialect::Dialect;
+    use super::super::legacy::UnknownParameters;
     use super::super::tests::{v6_1, v6_12};
     use super::*;
 
@@ -92,7 +97,7 @@ p:x f +0(
 
     #[test]
     fn dialects_comments_and_joined_lines() {
-        let entries = parse(FILE, &v6_1());
+        let entries = parse(FILE, &v6_1(), &UnknownParameters);
         let shown: Vec<_> = entries
             .iter()
             .map(|entry| {
@@ -125,7 +130,10 @@ p:x f +0(
         let Ok(Definition::Probe(joined)) = &entries[0].reading.result else { panic!() };
         let (name, begin) = (joined.args[1].name.as_ref().unwrap(), entries[0].span.start);
         assert_eq!(&FILE[begin + name.span.start..begin + name.span.end], "stack_start");
-        assert!(parse("", &v6_1()).is_empty() && parse("\\", &v6_1()).is_empty());
+        assert!(
+            parse("", &v6_1(), &UnknownParameters).is_empty()
+                && parse("\\", &v6_1(), &UnknownParameters).is_empty()
+        );
     }
 
     proptest! {
@@ -133,7 +141,7 @@ p:x f +0(
 
         #[test]
         fn entries_lie_in_the_file(text in "[pr:f (){}#\\\\\n\ré a0-]{0,80}") {
-            for entry in parse(&text, &v6_12()) {
+            for entry in parse(&text, &v6_12(), &UnknownParameters) {
                 let there = &text[entry.span.range()];
                 prop_assert_eq!(there.len(), entry.text.len());
                 prop_assert_eq!(text[..entry.span.start].matches('\n').count() + 1, entry.line);

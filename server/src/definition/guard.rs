@@ -163,7 +163,7 @@ fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Featu
     let name_bytes = companion.name.as_ref().map_or(0, |name| name.text.len() + 1);
     companion.to_string().len() - name_bytes <= features.expression_max_bytes
         && features.nesting_max.is_none_or(|max| nested < max)
-        && program::check(companion, definition.kind).is_ok()
+        && program::check(companion, definition.kind, features).is_ok()
 }
 
 /// What is left of the limits that hold for all arguments together.

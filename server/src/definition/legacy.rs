@@ -19,7 +19,7 @@
 //! need an argument and are refused.
 //!
 //! Kernels with BTF take a bare word as the name of a parameter, and functions with a parameter `sa` or `ra`
-//! exist. [`BareWords`] is the rule for that.
+//! exist. [`BareWords`] is the rule for that, and [`Parameters`] tells which functions those are.
 
 use super::ast::{Fetch, FetchKind, ProbeDefinition, ProbeKind, Register};
 use super::code::Code;
@@ -36,6 +36,23 @@ pub(super) enum BareWords {
     OldWhereFree,
     /// A word of 2009, whatever the running kernel makes of it.
     Old,
+}
+
+/// What is known of the functions of the running kernel while a definition is read.
+pub trait Parameters {
+    /// Whether that function has a parameter of that name; `None` where that is not known. A function that is known to have no types
+    /// has no parameter.
+    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool>;
+}
+
+/// Nothing is known of any function.
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownParameters;
+
+impl Parameters for UnknownParameters {
+    fn has(&self, _module: Option<&str>, _function: &str, _name: &str) -> Option<bool> {
+        None
+    }
 }
 
 /// A word of 2009.

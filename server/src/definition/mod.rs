@@ -62,7 +62,10 @@ pub use ast::{
 };
 pub use code::Code;
 pub use diagnostic::{Diagnostic, Severity};
-pub use dialect::{Dialect, Reading, parse_any, parse_as};
+pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
+pub use legacy::{Parameters, UnknownParameters};
+pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parse::parse;
 pub use span::Span;
+pub use translated::problems;

@@ -8,7 +8,7 @@ use super::span::Span;
 /// Longest group or event name (`MAX_EVENT_NAME_LEN - 1`).
 pub(super) const EVENT_NAME_MAX_BYTES: usize = 63;
 /// Longest argument name (`MAX_ARG_NAME_LEN`).
-pub(super) const ARGUMENT_NAME_MAX_BYTES: usize = 32;
+pub const ARGUMENT_NAME_MAX_BYTES: usize = 32;
 
 /// Fields that every probe event has (kernel/trace/trace_probe.c:reserved_field_names).
 pub(super) const RESERVED_FIELDS: [&str; 8] = [

@@ -10,7 +10,7 @@ use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
-use super::legacy::BareWords;
+use super::legacy::{BareWords, Parameters, UnknownParameters};
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
@@ -29,14 +29,15 @@ const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"]
 /// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
 /// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
 pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
-    parse_with(text, features, BareWords::Kernel)
+    parse_with(text, features, BareWords::Kernel, &UnknownParameters)
 }
 
-/// The same with another meaning of bare words.
+/// The same with another meaning of bare words, and with what is known of the function's parameters.
 pub(super) fn parse_with(
     text: &str,
     features: &Features,
     bare: BareWords,
+    parameters: &dyn Parameters,
 ) -> Result<Definition, Vec<Diagnostic>> {
     let words = line::single(text).map_err(|problem| vec![problem])?;
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
@@ -48,8 +49,8 @@ pub(super) fn parse_with(
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare),
-        Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare),
+        Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare, parameters),
+        Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare, parameters),
         Some(b'-') => delete(text, &words, span).map(Definition::Delete).map_err(|problem| vec![problem]),
         _ => Err(vec![unknown_command(first)]),
     }
@@ -75,6 +76,7 @@ fn probe(
     span: Span,
     features: &Features,
     bare: BareWords,
+    parameters: &dyn Parameters,
 ) -> Result<Definition, Vec<Diagnostic>> {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
         return Err(vec![Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing")]);
@@ -97,7 +99,11 @@ fn probe(
         (_, ProbeKind::Return) => Site::Return,
     };
     let inside = !matches!(place, Some(Place::Symbol { offset: 0, .. }));
-    let fetch = FetchParser { features, site, bare, inside };
+    let function = match &place {
+        Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
+        _ => None,
+    };
+    let fetch = FetchParser { features, site, bare, parameters, inside, function };
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     errors.extend(arguments.errors);
     match place {

@@ -7,6 +7,7 @@
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
+use super::features::Features;
 use super::span::Span;
 
 /// The slot of the instruction that ends the program (`FETCH_INSN_MAX - 1`).
@@ -93,7 +94,7 @@ fn fetch(fetch: &Fetch, kind: ProbeKind) -> Result<Program, Diagnostic> {
 }
 
 /// Whether the kernel could compile the whole argument.
-pub(super) fn check(argument: &Argument, kind: ProbeKind) -> Result<(), Diagnostic> {
+pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -> Result<(), Diagnostic> {
     let body = argument.fetch.span;
     let mut program = fetch(&argument.fetch, kind)?;
     let type_span = argument.ty.map_or(body, |ty| ty.span);
@@ -110,11 +111,15 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind) -> Result<(), Diagnost
         program.dereference(false, body)?;
     }
     // A parameter that is a `char *` is followed by the kernel; only BTF can tell, so it is believed here.
-    let by_name = matches!(argument.fetch.kind, FetchKind::Btf { .. });
-    if by_name
-        && matches!(base, BaseType::String | BaseType::UserString)
-        && program.operation != Operation::Deref
-    {
+    let by_name = match argument.fetch.kind {
+        FetchKind::Btf { .. } => true,
+        // Stands for the parameter where the kernel knows its name.
+        FetchKind::Argument(_) => features.btf_args && argument.name.is_none(),
+        // `$retval` has the type of the function.
+        FetchKind::Retval => features.btf_args,
+        _ => false,
+    };
+    if by_name && base.is_pointed_text() && program.operation != Operation::Deref {
         program.dereference(base == BaseType::UserString, body)?;
     }
 

@@ -37,6 +37,7 @@ impl ProbeDefinition {
             }
             let code = match fetch.kind {
                 FetchKind::Argument(_) if features.retprobe_args => Code::NofentryArgs,
+                FetchKind::AllArguments => Code::NofentryArgs,
                 FetchKind::Argument(_) => Code::BadVar,
                 FetchKind::Btf { .. } => Code::NosupBtfarg,
                 _ => return None,

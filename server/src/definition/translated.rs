@@ -1,4 +1,4 @@
-//! What the running kernel would say to a definition that was written in another dialect.
+//! What the running kernel would say to a definition that was written in another dialect, or with names.
 //!
 //! The limits of the kernel hold for the line that it gets, not for what the user wrote: an expression can
 //! become longer, a type can be unknown. So the canonical line is read once more as the kernel would, and its
@@ -12,7 +12,7 @@ use super::parse::parse;
 use super::span::Span;
 
 /// The problems of the canonical line of `definition`, each at the part of the user's text that it comes from.
-pub(super) fn problems(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
+pub fn problems(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
     let group = definition.group.as_ref().map_or("kprobes", |group| &group.text);
     let event =
         definition.event.as_ref().map_or_else(|| definition.default_event_name(), |name| name.text.clone());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
+use super::btf::KernelTypes;
 use super::{
     ArmedProbes, Behaviour, Blacklist, CALL_SITE_NOP, KernelText, PatchSites, ReadError, SymbolTable,
     TextError, TraceableFunctions, read_text,
@@ -57,6 +58,8 @@ pub struct KernelFacts {
     pub core_text: Range<u64>,
     /// Code bytes.
     pub text: KernelText,
+    /// Types. Read when they are asked for: up to 6 MiB.
+    pub types: KernelTypes,
     /// What `/proc/modules` said when this was read, to see whether it is still true.
     modules: String,
 }
@@ -67,6 +70,11 @@ impl KernelFacts {
     /// # Errors
     /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel still refuses by itself.
     pub fn read(paths: &KernelPaths) -> Result<Self, FactsError> {
+        Self::read_with(paths, KernelTypes::new(&paths.sysfs))
+    }
+
+    /// The same with types that may have been read before.
+    fn read_with(paths: &KernelPaths, types: KernelTypes) -> Result<Self, FactsError> {
         let modules = read_modules(&paths.procfs);
         let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
         if symbols.is_empty() {
@@ -82,7 +90,18 @@ impl KernelFacts {
         let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
         let core_text = end("_stext", 0)..end("_etext", u64::MAX);
         let armed = ArmedProbes::new(&paths.debugfs);
-        Ok(Self { symbols, traceable, blacklist, patch_sites, armed, behaviour, core_text, text, modules })
+        Ok(Self {
+            symbols,
+            traceable,
+            blacklist,
+            patch_sites,
+            armed,
+            behaviour,
+            core_text,
+            text,
+            types,
+            modules,
+        })
     }
 
     /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks see it: with the NOP at ftrace call
@@ -153,7 +172,11 @@ impl FactsCache {
         if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(&self.paths.procfs)) {
             return Ok(Arc::clone(facts));
         }
-        let facts = Arc::new(KernelFacts::read(&self.paths)?);
+        // The kernel's own types stay what they are.
+        let types = last
+            .as_ref()
+            .map_or_else(|| KernelTypes::new(&self.paths.sysfs), |facts| facts.types.without_modules());
+        let facts = Arc::new(KernelFacts::read_with(&self.paths, types)?);
         *last = Some(Arc::clone(&facts));
         Ok(facts)
     }

@@ -5,6 +5,7 @@
 mod armed;
 mod behaviour;
 mod blacklist;
+pub mod btf;
 mod clock;
 mod facts;
 mod functions;

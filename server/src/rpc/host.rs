@@ -102,6 +102,7 @@ fn features(features: &Features) -> Vec<v1::KernelFeature> {
         ("anonymous_group", features.anonymous_group, "a group without an event name (`GRP/`)"),
         ("btf_args", features.btf_args, "arguments by name, from BTF"),
         ("btf_members", features.btf_members, "members of structures (`NAME->member`), from BTF"),
+        ("own_types", features.own_types, "names of arguments and members, resolved by the daemon from BTF"),
         ("retprobe_args", features.retprobe_args, "`$argN` in return probes"),
         ("typecasts", features.typecasts, "casts and per-CPU access"),
     ]

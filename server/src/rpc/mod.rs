@@ -9,7 +9,9 @@ mod probes;
 mod rows;
 mod spec;
 pub mod status;
+mod types;
 
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};
 pub use probes::ProbeServer;
+pub use types::TypeServer;

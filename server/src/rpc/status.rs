@@ -18,6 +18,7 @@ use crate::control::ControlError;
 use crate::definition::{self, Diagnostic};
 use crate::tracefs::KernelMessage;
 use crate::validate::Refusal;
+use crate::validate::typed::DescribeError;
 
 /// The field with the text of a definition.
 const DEFINITION: &str = "definition";
@@ -94,6 +95,18 @@ fn any(name: &str, message: &impl prost::Message) -> Any {
 /// A request that makes no sense by itself.
 pub(super) fn invalid(field: &'static str, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
+}
+
+/// A function, or a path from it, that can not be described.
+pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> Status {
+    let (code, field, text, diagnostic) = match error {
+        DescribeError::Function(diagnostic) => (Code::NotFound, "function", function, diagnostic),
+        DescribeError::Path(diagnostic) => (Code::InvalidArgument, "path", path, diagnostic),
+    };
+    Parts::new(code, diagnostic.code.name())
+        .field(field)
+        .diagnostics(text, vec![convert::diagnostic(diagnostic)])
+        .status(&diagnostic.message)
 }
 
 impl From<ControlError> for Status {

@@ -24,6 +24,7 @@ mod symbol;
 mod tests;
 mod text;
 mod traceable;
+pub mod typed;
 
 pub use refusal::{Refusal, Rule};
 pub use report::{Arming, Report};

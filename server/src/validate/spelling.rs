@@ -19,13 +19,17 @@ pub(super) fn suggestion(name: &str, facts: &KernelFacts) -> String {
     if let Some((_, today)) = RENAMED.iter().find(|(old, today)| *old == name && exists(today)) {
         return format!("it is called `{today}` today");
     }
-    let best = facts
-        .symbols
-        .code_names()
+    let best = nearest(name, facts.symbols.code_names());
+    best.map_or_else(|| ELSEWHERE.to_owned(), |candidate| format!("did you mean `{candidate}`?"))
+}
+
+/// The one of these names that was most probably meant.
+pub(super) fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    candidates
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= MAX_DISTANCE)
         .filter_map(|candidate| Some((distance(name, candidate)?, candidate)))
-        .min();
-    best.map_or_else(|| ELSEWHERE.to_owned(), |(_, candidate)| format!("did you mean `{candidate}`?"))
+        .min()
+        .map(|(_, candidate)| candidate)
 }
 
 /// Names further apart than this are not a slip of the finger.

@@ -13,6 +13,7 @@ use std::process::{Command, Output, Stdio};
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
+use kprobed_client::api::type_service_server::TypeServiceServer;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -51,7 +52,8 @@ impl Fake {
             let server = tonic::transport::Server::builder()
                 .add_service(ProbeServiceServer::new(services))
                 .add_service(EventServiceServer::new(services))
-                .add_service(HostServiceServer::new(services));
+                .add_service(HostServiceServer::new(services))
+                .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();

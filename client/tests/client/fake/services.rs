@@ -1,4 +1,4 @@
-//! The three services of the fake daemon.
+//! The services of the fake daemon.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use kprobed_client::api::event_service_server::EventService;
 use kprobed_client::api::host_service_server::HostService;
 use kprobed_client::api::probe_service_server::ProbeService;
 use kprobed_client::api::stream_events_response::Message;
+use kprobed_client::api::type_service_server::TypeService;
 use kprobed_client::api::*;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
@@ -191,5 +192,19 @@ impl EventService for Services {
 impl HostService for Services {
     async fn get_host(&self, _: Request<GetHostRequest>) -> Answer<GetHostResponse> {
         Ok(Response::new(answers::host()))
+    }
+}
+
+#[tonic::async_trait]
+impl TypeService for Services {
+    async fn describe_function(
+        &self,
+        request: Request<DescribeFunctionRequest>,
+    ) -> Answer<DescribeFunctionResponse> {
+        let request = request.into_inner();
+        if request.path.contains("+3") {
+            return Err(answers::refused(&request.path));
+        }
+        Ok(Response::new(answers::description(&request)))
     }
 }

@@ -71,6 +71,20 @@ pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Featur
     }
 }
 
+impl Explanation {
+    /// Says of an argument by which name it was asked for, and how C declares it.
+    pub fn note_origin(&mut self, index: usize, path: &str, declaration: &str) {
+        if let Some(argument) = self.arguments.get_mut(index) {
+            argument.meaning = format!("{path}, which is `{declaration}`: {}", argument.meaning);
+        }
+        let note =
+            "names were looked up in the types of the running kernel, and are looked up again on every other";
+        if !self.assumptions.iter().any(|assumption| assumption == note) {
+            self.assumptions.push(note.to_owned());
+        }
+    }
+}
+
 fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedField> {
     let built_in: &[&str] = match definition.kind {
         ProbeKind::Entry => &["__probe_ip"],

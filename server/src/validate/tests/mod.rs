@@ -1,3 +1,4 @@
 mod oracle;
 mod rules;
+mod typed;
 mod world;

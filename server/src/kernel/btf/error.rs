@@ -1,0 +1,89 @@
+//! What can be wrong with the bytes of BTF.
+
+use super::TypeId;
+
+/// Bytes that are no BTF, or BTF that contradicts itself. Offsets count from the beginning of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BtfError {
+    /// Shorter than a header.
+    #[error("no BTF: {bytes} bytes are less than its header")]
+    NoHeader {
+        /// How many there are.
+        bytes: usize,
+    },
+    /// The first two bytes are others.
+    #[error("no BTF: it begins with {found:#06x} and not with 0xeb9f")]
+    BadMagic {
+        /// They, as a number.
+        found: u16,
+    },
+    /// A version that is not known.
+    #[error("BTF of version {found}, and only version 1 is known")]
+    BadVersion {
+        /// The version.
+        found: u8,
+    },
+    /// A section that reaches beyond the file, or has an impossible place.
+    #[error("the {section} section of {bytes} bytes at offset {offset} does not fit the file")]
+    BadSection {
+        /// `type` or `string`.
+        section: &'static str,
+        /// Where the header says that it is.
+        offset: u64,
+        /// How long the header says that it is.
+        bytes: u32,
+    },
+    /// The string section does not begin and end with a NUL.
+    #[error("the string section at offset {offset} is not closed with NUL")]
+    UnclosedStrings {
+        /// Where it is.
+        offset: usize,
+    },
+    /// A type that ends behind the type section.
+    #[error("type {id} at offset {offset} is cut off")]
+    CutOff {
+        /// The type.
+        id: TypeId,
+        /// Where it begins.
+        offset: usize,
+    },
+    /// A kind that is not known. What follows it can not be read: its length is not known either.
+    #[error("type {id} at offset {offset} is of kind {kind}, which is not known")]
+    UnknownKind {
+        /// The type.
+        id: TypeId,
+        /// Where it begins.
+        offset: usize,
+        /// Its kind.
+        kind: u8,
+    },
+    /// More types or strings than an id can count.
+    #[error("more types than can be counted")]
+    TooLarge,
+    /// A reference to a type that does not exist.
+    #[error("there is no type {id}")]
+    NoSuchType {
+        /// The id.
+        id: TypeId,
+    },
+    /// A reference to a string that does not exist or is no text.
+    #[error("there is no name at offset {offset} of the strings")]
+    NoSuchName {
+        /// The offset, in the strings of the kernel and of the module together.
+        offset: u32,
+    },
+    /// Types that refer to each other for ever, or deeper than any C program does.
+    #[error("type {id} is nested too deeply")]
+    TooDeep {
+        /// Where it was found out.
+        id: TypeId,
+    },
+    /// A type of another kind than the one that refers to it needs.
+    #[error("type {id} is not {wanted}")]
+    WrongKind {
+        /// The type.
+        id: TypeId,
+        /// What it had to be.
+        wanted: &'static str,
+    },
+}

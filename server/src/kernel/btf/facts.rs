@@ -1,0 +1,107 @@
+//! The types of the running kernel: read when they are first asked for, and kept.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use thiserror::Error;
+
+use super::{Btf, BtfError};
+
+/// Why types are not known.
+#[derive(Debug, Error)]
+pub enum TypesError {
+    /// The file is not there or can not be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or the module has none or is not loaded.
+    #[error("can not read `{path}`: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not understood.
+    #[error("can not understand `{path}`: {source}", path = path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: BtfError,
+    },
+    /// Those of a module need those of the kernel.
+    #[error("{0}")]
+    Kernel(Arc<TypesError>),
+}
+
+type Outcome = Result<Arc<Btf>, Arc<TypesError>>;
+
+/// The types of a kernel and of its modules, from the files that it shows them in.
+#[derive(Debug)]
+pub struct KernelTypes {
+    /// Usually `/sys/kernel/btf`.
+    directory: PathBuf,
+    vmlinux: Arc<OnceLock<Outcome>>,
+    modules: Mutex<HashMap<String, Outcome>>,
+}
+
+impl KernelTypes {
+    /// Of the kernel that shows itself in this sysfs. Nothing is read yet.
+    pub fn new(sysfs: &Path) -> Self {
+        Self { directory: sysfs.join("kernel/btf"), vmlinux: Arc::default(), modules: Mutex::default() }
+    }
+
+    /// The same kernel with other modules: what was read of the kernel itself is kept.
+    #[must_use]
+    pub fn without_modules(&self) -> Self {
+        Self {
+            directory: self.directory.clone(),
+            vmlinux: Arc::clone(&self.vmlinux),
+            modules: Mutex::default(),
+        }
+    }
+
+    /// Whether the kernel shows its types at all.
+    pub fn available(&self) -> bool {
+        self.directory.join("vmlinux").exists()
+    }
+
+    /// The types of the kernel itself.
+    ///
+    /// # Errors
+    /// See [`TypesError`]; the same each time.
+    pub fn vmlinux(&self) -> Result<Arc<Btf>, Arc<TypesError>> {
+        self.vmlinux.get_or_init(|| self.read("vmlinux", Btf::parse)).clone()
+    }
+
+    /// The types of a loaded module, with those of the kernel.
+    ///
+    /// # Errors
+    /// See [`TypesError`]; the same until modules come or go.
+    pub fn module(&self, name: &str) -> Result<Arc<Btf>, Arc<TypesError>> {
+        // `vmlinux` is no module, and a name with a path in it is none either.
+        if name == "vmlinux" || name.contains('/') || name.starts_with('.') {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            return Err(Arc::new(TypesError::Read { path: self.directory.join("?"), source }));
+        }
+        let base = self.vmlinux().map_err(|error| Arc::new(TypesError::Kernel(error)))?;
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = modules.get(name) {
+            return known.clone();
+        }
+        let outcome = self.read(name, |bytes| Btf::parse_split(bytes, base));
+        modules.insert(name.to_owned(), outcome.clone());
+        outcome
+    }
+
+    fn read(&self, name: &str, parse: impl FnOnce(Vec<u8>) -> Result<Btf, BtfError>) -> Outcome {
+        let path = self.directory.join(name);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(source) => return Err(Arc::new(TypesError::Read { path, source })),
+        };
+        match parse(bytes) {
+            Ok(btf) => Ok(Arc::new(btf)),
+            Err(source) => Err(Arc::new(TypesError::Content { path, source })),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `TypeService`.
+
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::type_service_server::TypeService;
+use tonic::{Request, Response, Status};
+
+use super::status;
+use crate::control::ControlError;
+use crate::kernel::FactsCache;
+use crate::validate::typed::{
+    DescribedMember, DescribedParameter, FunctionDescription, MembersDescription, describe_function,
+    describe_members,
+};
+
+/// The service.
+#[derive(Debug)]
+pub struct TypeServer {
+    /// Types are read here.
+    pub facts: Arc<FactsCache>,
+}
+
+impl TypeServer {
+    fn describe(
+        &self,
+        request: &v1::DescribeFunctionRequest,
+    ) -> Result<v1::DescribeFunctionResponse, Status> {
+        let v1::DescribeFunctionRequest { function: name, module, path } = request;
+        let module = Some(module.as_str()).filter(|module| !module.is_empty());
+        let facts = self.facts.current().map_err(ControlError::from)?;
+        let failed = |error| status::undescribed(&error, name, path);
+        let found = describe_function(name, module, &facts).map_err(failed)?;
+        let structure = if path.is_empty() {
+            None
+        } else {
+            Some(describe_members(name, module, path, &facts).map_err(failed)?)
+        };
+        Ok(v1::DescribeFunctionResponse {
+            function: Some(function(found)),
+            structure: structure.map(self::structure),
+        })
+    }
+}
+
+fn function(function: FunctionDescription) -> v1::FunctionDescription {
+    v1::FunctionDescription {
+        name: function.name,
+        module: function.module.unwrap_or_default(),
+        prototype: function.prototype,
+        return_type: function.result,
+        return_fetch_type: function.result_type.unwrap_or_default(),
+        parameters: function.parameters.into_iter().map(parameter).collect(),
+        other_prototypes: function.others,
+    }
+}
+
+fn parameter(parameter: DescribedParameter) -> v1::ParameterDescription {
+    v1::ParameterDescription {
+        name: parameter.name,
+        c_type: parameter.c_type,
+        argument: parameter.argument.unwrap_or_default(),
+        fetch_type: parameter.fetch_type.unwrap_or_default(),
+        has_members: parameter.has_members,
+    }
+}
+
+fn structure(structure: MembersDescription) -> v1::StructureDescription {
+    v1::StructureDescription {
+        c_type: structure.c_type,
+        size_bytes: structure.bytes,
+        members: structure.members.into_iter().map(member).collect(),
+    }
+}
+
+fn member(member: DescribedMember) -> v1::MemberDescription {
+    v1::MemberDescription {
+        name: member.name,
+        path: member.path,
+        c_type: member.c_type,
+        offset_bytes: member.bit_offset / 8,
+        bit_offset: u32::try_from(member.bit_offset % 8).unwrap_or_default(),
+        bits: member.bits.map(u32::from),
+        size_bytes: member.bytes,
+        fetch_type: member.fetch_type,
+        has_members: member.has_members,
+    }
+}
+
+#[tonic::async_trait]
+impl TypeService for TypeServer {
+    async fn describe_function(
+        &self,
+        request: Request<v1::DescribeFunctionRequest>,
+    ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
+        let request = request.into_inner();
+        // Reads types when they are asked for the first time, and the symbol table when modules have changed.
+        tokio::task::block_in_place(|| self.describe(&request)).map(Response::new)
+    }
+}
