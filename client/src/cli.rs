@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, doctor, explain, filter, get, ledger, list, observe, profile, switch,
-    version,
+    add, check, completions, delete, disasm, doctor, explain, filter, get, ledger, list, observe, profile,
+    switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -100,6 +100,10 @@ pub(crate) enum Command {
     Check(check::Arguments),
     /// Say in words what a definition does
     Explain(explain::Arguments),
+    /// Find functions to probe by name
+    Symbols(symbols::Arguments),
+    /// Show the code of a function, and where probes can sit in it
+    Disasm(disasm::Arguments),
     /// List probes
     List(list::Arguments),
     /// Show everything about a probe

@@ -24,13 +24,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod checks;
 mod client;
+mod code;
 mod connect;
 mod error;
 pub mod event;
 mod streams;
 mod target;
 
+pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use error::{ConnectError, Error, FieldViolation, RpcError};

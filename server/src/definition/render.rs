@@ -2,7 +2,7 @@
 //!
 //! Nothing is longer than what the user may have written: decimal offsets, the shorter base for addresses.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::ast::{
     Argument, BaseType, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind, Type,
@@ -14,14 +14,27 @@ impl ProbeDefinition {
     ///
     /// Parsing it gives this definition back, except for spans, warnings and names.
     pub fn render(&self, group: &str, event: &str) -> String {
-        let head = match (self.kind, self.maxactive) {
-            (ProbeKind::Entry, _) => "p".to_owned(),
-            (ProbeKind::Return, None) => "r".to_owned(),
-            (ProbeKind::Return, Some(maxactive)) => format!("r{maxactive}"),
-        };
-        let mut words = vec![format!("{head}:{group}/{event}"), self.place.to_string()];
-        words.extend(self.args.iter().map(ToString::to_string));
-        words.join(" ")
+        let mut line = String::with_capacity(TYPICAL_LINE_BYTES);
+        line.push(match self.kind {
+            ProbeKind::Entry => 'p',
+            ProbeKind::Return => 'r',
+        });
+        if let (ProbeKind::Return, Some(maxactive)) = (self.kind, self.maxactive) {
+            write!(line, "{maxactive}").ok();
+        }
+        write!(line, ":{group}/{event} {}", self.place).ok();
+        push_arguments(&mut line, &self.args);
+        line
+    }
+}
+
+/// Most lines are no longer.
+const TYPICAL_LINE_BYTES: usize = 128;
+
+/// Adds arguments to a line.
+pub(super) fn push_arguments(line: &mut String, arguments: &[Argument]) {
+    for argument in arguments {
+        write!(line, " {argument}").ok();
     }
 }
 

@@ -10,6 +10,8 @@ mod facts;
 mod functions;
 mod host;
 mod patch_sites;
+mod recent;
+mod similar;
 mod symbols;
 mod text;
 
@@ -22,6 +24,7 @@ use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
 pub use patch_sites::PatchSites;
+pub use recent::RecentFacts;
 pub use symbols::{Located, Symbol, SymbolTable};
 pub use text::{KernelText, TextError};
 

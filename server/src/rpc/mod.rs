@@ -2,13 +2,17 @@
 //!
 //! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
 
+mod checks;
+mod code;
 mod convert;
 mod events;
 mod host;
 mod probes;
 mod rows;
 pub mod status;
+mod verdict;
 
+pub use code::CodeServer;
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};
 pub use probes::ProbeServer;

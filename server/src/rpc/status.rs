@@ -78,6 +78,23 @@ pub(super) fn invalid(field: &'static str, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
+/// A function that is not there, and what may have been meant.
+pub(super) fn no_function(function: &str, hint: String) -> Status {
+    let message = format!("the kernel has no function `{function}`");
+    let diagnostic = v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: NO_SUCH_FUNCTION.to_owned(),
+        message: message.clone(),
+        hint,
+        span_start: 0,
+        span_end: convert::length(function.len()),
+    };
+    let parts = Parts::new(Code::NotFound, NO_SUCH_FUNCTION).field("function");
+    parts.diagnostics(function, vec![diagnostic]).status(&message)
+}
+
+const NO_SUCH_FUNCTION: &str = "NO_SUCH_FUNCTION";
+
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
         from_control(&error)

@@ -83,7 +83,7 @@ fn compare(guest: &DaemonGuest, lines: &[String]) -> Result<(usize, usize)> {
     for line in lines {
         let verdict = guest.wait_for(guest.client.check_probe(line))??;
         ensure!((verdict.verdict() == Verdict::Accepted) == (verdict.errno == 0), "{line}: {verdict:?}");
-        ours.push((verdict.errno, verdict.reason));
+        ours.push((verdict.errno, verdict.rule));
     }
     let kernel = kernel_answers(guest, lines)?;
     let mut differences = String::new();

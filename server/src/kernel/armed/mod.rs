@@ -8,8 +8,9 @@ mod originals;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::recent::FRESH_FOR;
 use super::{KernelText, SymbolTable, read_text};
 
 /// What is at the address of a probe now.
@@ -38,9 +39,6 @@ pub struct ArmedProbes {
     kallsyms: PathBuf,
     last: Mutex<Option<(Instant, Arc<Registered>)>>,
 }
-
-/// How old a reading may be. Probes of others come at any time; a thousand checks in a row shall not read the list a thousand times.
-const FRESH_FOR: Duration = Duration::from_millis(100);
 
 impl ArmedProbes {
     /// Reads nothing yet.
