@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
+    "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, describe, doctor, explain, filter, get, ledger, list, observe, profile,
-    switch, version,
+    add, check, completions, delete, describe, disasm, doctor, explain, filter, get, ledger, list, observe,
+    profile, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -102,6 +102,10 @@ pub(crate) enum Command {
     Explain(explain::Arguments),
     /// Show what a function takes and returns, and what lies behind its parameters
     Describe(describe::Arguments),
+    /// Find functions to probe by name
+    Symbols(symbols::Arguments),
+    /// Show the code of a function, and where probes can sit in it
+    Disasm(disasm::Arguments),
     /// List probes
     List(list::Arguments),
     /// Show everything about a probe

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
@@ -12,13 +13,14 @@ use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
-    ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest,
-    DeleteProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse, ExplainProbeRequest,
-    ExplainProbeResponse, FileDefinition, GetHitProfilesRequest, GetHostRequest, GetHostResponse,
-    GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile, ListHitProfileSamplesRequest,
-    ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse, Probe, ReadDefinitionsRequest,
-    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
+    ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CheckProbesRequest,
+    CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
+    ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest, GetHostRequest,
+    GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
+    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
+    Probe, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
 };
+use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
 use crate::definition::Definition;
 use crate::error::Error;
@@ -27,7 +29,7 @@ use crate::streams::EventRowStream;
 use crate::target::Target;
 
 /// The largest message that is accepted: far above what the daemon puts into one.
-const MAX_MESSAGE_BYTES: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// A connection to the daemon.
 ///
@@ -141,6 +143,20 @@ impl Client {
         self.call(request, async |request| self.probes().check_probe(request).await).await
     }
 
+    /// Asks the same about every definition of a text that comes in pieces, which may end anywhere. `listings`: with the instructions
+    /// around each place, which costs far more. The text is asked for as fast as verdicts are read, but for what is on its way: some
+    /// megabytes at most.
+    pub async fn check_probes(
+        &self,
+        text: impl Stream<Item = Vec<u8>> + Send + 'static,
+        listings: bool,
+    ) -> Result<CheckStream, Error> {
+        let requests = text.map(move |text| CheckProbesRequest { text, listings });
+        let streaming =
+            self.begin(requests, async |requests| self.probes().check_probes(requests).await).await?;
+        Ok(CheckStream::new(streaming))
+    }
+
     /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
     pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
         let request = GetHitProfilesRequest { name_glob: name_glob.to_owned() };
@@ -219,6 +235,10 @@ impl Client {
         Ok(EventRowStream::new(streaming))
     }
 
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     fn probes(&self) -> ProbeServiceClient<Channel> {
         ProbeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
@@ -228,7 +248,7 @@ impl Client {
     }
 
     /// Sends a request that has one answer. The daemon learns of the deadline too, and need not work for nobody.
-    async fn call<Q, A>(
+    pub(crate) async fn call<Q, A>(
         &self,
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,

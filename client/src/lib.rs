@@ -24,7 +24,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod checks;
 mod client;
+mod code;
 mod connect;
 mod definition;
 mod error;
@@ -32,6 +34,7 @@ pub mod event;
 mod streams;
 mod target;
 
+pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use definition::Definition;

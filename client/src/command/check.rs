@@ -6,8 +6,8 @@ use clap::Args;
 use kprobed_client::api::Verdict;
 
 use super::connection::connect;
-use super::definition::{definition, definitions, specs};
-use super::{Exit, Failure};
+use super::definition::{definition, specs};
+use super::{Exit, Failure, pieces};
 use crate::cli::Global;
 use crate::output::Output;
 
@@ -16,7 +16,16 @@ Exits with 0 when the running kernel would accept the probe, and with 1 when not
 is written to the kernel to find out.
 
 A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at \
-the end joins the next line. With `-o json` each definition is one line of output.
+the end joins the next line. Verdicts come while the file is still being read: it may have \
+millions of lines, or be a pipe that goes on.
+
+With `-o json` each definition is one object on one line, also one that can not be read:
+  definition  as it was written         errno      of the kernel, 0 when accepted
+  verdict     accepted or refused       reason     the code in the kernel's error_log
+  position    of the caret, in bytes    rule       what tells apart more than that code
+  hint        what to write instead     canonical  the line for the kernel
+  warnings    findings about a definition that works
+and what else is known. What does not apply is null.
 
 `--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain \
 -o yaml` and `kprobectl get -o yaml` print below `spec`.
@@ -26,6 +35,7 @@ Examples:
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
   kprobectl check -f probes.txt
+  generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
   kprobectl check --spec probe.yaml";
 
 /// Arguments of `check`.
@@ -59,18 +69,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 
 async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    let (text, outcome) = pieces::of_file(path)?;
+    let mut checks = client.check_probes(text, false).await?;
     let mut exit = Exit::Success;
-    for found in definitions(&client, path).await? {
-        if found.deletes {
-            output.note(&format!("line {} deletes: there is nothing to check", found.line));
-            continue;
-        }
-        let answer = client.check_probe(&found.text).await?;
-        output.check_in_file(&found, &answer)?;
-        if answer.verdict() != Verdict::Accepted {
+    let in_stream = |error| Failure::from(error).in_stream();
+    while let Some(checked) = checks.next().await.map_err(in_stream)? {
+        output.check_in_file(&checked)?;
+        if checked.check.is_none_or(|check| check.verdict() != Verdict::Accepted) {
             exit = Exit::Refused;
         }
+        // What is known is shown before anything is waited for.
+        if checks.ready() == 0 {
+            output.flush()?;
+        }
     }
+    outcome.wait().await?;
     Ok(exit)
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use kprobed_client::Error;
+use kprobed_client::api::Function;
 use thiserror::Error;
 use tonic::Code;
 
@@ -50,6 +51,22 @@ pub(crate) enum Failure {
     /// Nothing to do it to.
     #[error("no probe matches `{0}`")]
     NoMatch(String),
+    /// No function of that name.
+    #[error("no function matches `{pattern}`")]
+    NoFunction {
+        /// What was asked for.
+        pattern: String,
+        /// What may have been meant.
+        suggestions: Vec<String>,
+    },
+    /// Several functions of that name.
+    #[error("`{name}` is the name of {} functions", candidates.len())]
+    SeveralFunctions {
+        /// What was asked for.
+        name: String,
+        /// All of them.
+        candidates: Vec<Function>,
+    },
     /// A file that was named can not be read.
     #[error("can not read `{path}`: {source}")]
     File {
@@ -111,6 +128,8 @@ impl Failure {
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
             | Self::NoMatch(_)
+            | Self::NoFunction { .. }
+            | Self::SeveralFunctions { .. }
             | Self::File { .. }
             | Self::Input(_)
             | Self::Output(_)
@@ -122,6 +141,10 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
+            Self::NoFunction { suggestions, .. } => {
+                suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
+            }
+            Self::SeveralFunctions { candidates, .. } => candidates.iter().map(candidate).collect(),
             Self::Interrupted => vec!["a change that was asked for may have been made".to_owned()],
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
@@ -143,4 +166,17 @@ impl Failure {
         }
         exit
     }
+}
+
+/// What to write to mean one of several functions.
+fn candidate(function: &Function) -> String {
+    let place = match function.place.as_str() {
+        "" => "only its address tells it apart",
+        place => &format!("`{place}`"),
+    };
+    let module = match function.module.as_str() {
+        "" => String::new(),
+        module => format!(" of module {module}"),
+    };
+    format!("{place}: {} bytes{module}", function.size_bytes)
 }

@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
 pub(crate) mod describe;
+pub(crate) mod disasm;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filter;
@@ -17,12 +18,14 @@ pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
 pub(crate) mod switch;
+pub(crate) mod symbols;
 pub(crate) mod version;
 
 mod connection;
 mod definition;
 mod failure;
 mod glob;
+mod pieces;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -53,6 +56,8 @@ async fn dispatch(
         Command::Check(arguments) => check::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,
+        Command::Symbols(arguments) => symbols::run(global, arguments, output).await,
+        Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,

@@ -3,37 +3,44 @@
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_client::api::{CheckProbeResponse, FileDefinition, Instruction, Verdict};
+use kprobed_client::api::{
+    CheckProbeResponse, CheckedDefinition, Diagnostic, FileDefinition, Instruction, Severity, Verdict,
+};
 use serde::Serialize;
 
 use super::Output;
-use super::data::{dialect, hex};
+use super::data::{arming, dialect, hex};
 use super::diagnostic::{self, DiagnosticView};
 use super::style::{Style, Tone};
 
-/// A verdict, for programs.
+/// A verdict, for programs. What stands first is promised in `kprobectl check --help`; what does not apply is null.
 #[derive(Serialize)]
 struct CheckView<'a> {
-    verdict: &'static str,
-    errno: Option<&'a str>,
-    reason: Option<&'a str>,
-    name: &'a str,
-    location: &'a str,
     definition: &'a str,
+    verdict: &'static str,
+    errno: u32,
+    /// The kernel's own code: that of its `error_log`.
+    reason: Option<&'a str>,
+    /// What tells apart the reasons that the kernel has one code for.
+    rule: Option<&'a str>,
+    /// Where the caret stands, in bytes.
+    position: Option<u32>,
+    hint: Option<&'a str>,
+    canonical: Option<&'a str>,
+    warnings: Vec<DiagnosticView<'a>>,
+    errno_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    name: Option<&'a str>,
+    location: Option<&'a str>,
     dialect: Option<&'static str>,
-    kernel_definition: &'a str,
-    diagnostics: Vec<DiagnosticView<'a>>,
-    listing: Vec<InstructionView<'a>>,
+    arming: Option<&'static str>,
+    kernel_definition: Option<&'a str>,
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
-}
-
-/// A verdict on a definition of a file, for programs.
-#[derive(Serialize)]
-struct FileCheckView<'a> {
-    line: u32,
-    #[serde(flatten)]
-    check: CheckView<'a>,
+    diagnostics: Vec<DiagnosticView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listing: Option<Vec<InstructionView<'a>>>,
 }
 
 /// One instruction, for programs.
@@ -58,31 +65,55 @@ fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
+fn is_warning(diagnostic: &Diagnostic) -> bool {
+    diagnostic.severity() == Severity::Warning
+}
+
 impl<'a> CheckView<'a> {
     fn new(definition: &'a str, answer: &'a CheckProbeResponse) -> Self {
+        let problem = answer.diagnostics.iter().find(|diagnostic| !is_warning(diagnostic));
         Self {
-            verdict: verdict(answer),
-            errno: known(&answer.errno_name),
-            reason: known(&answer.reason),
-            name: &answer.name,
-            location: &answer.location,
             definition,
-            dialect: dialect(answer.dialect()),
-            kernel_definition: &answer.kernel_definition,
-            diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
-            listing: answer
-                .listing
+            verdict: verdict(answer),
+            errno: answer.errno,
+            reason: known(&answer.kernel_reason),
+            rule: known(&answer.rule),
+            position: problem.map(|problem| problem.span_start),
+            hint: problem.and_then(|problem| known(&problem.hint)),
+            canonical: known(&answer.canonical),
+            warnings: answer
+                .diagnostics
                 .iter()
-                .map(|instruction| InstructionView {
-                    offset: instruction.offset,
-                    code: hex(&instruction.code, ""),
-                    text: &instruction.text,
-                    probeable: instruction.probeable,
-                    refusal: &instruction.refusal,
-                })
+                .filter(|one| is_warning(one))
+                .map(DiagnosticView::new)
                 .collect(),
+            errno_name: known(&answer.errno_name),
+            line: None,
+            name: known(&answer.name),
+            location: known(&answer.location),
+            dialect: dialect(answer.dialect()),
+            arming: arming(answer.arming()),
+            kernel_definition: known(&answer.kernel_definition),
             nearest_before: answer.nearest_before,
             nearest_after: answer.nearest_after,
+            diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
+            listing: None,
+        }
+    }
+
+    fn with_listing(self, answer: &'a CheckProbeResponse) -> Self {
+        Self { listing: Some(answer.listing.iter().map(InstructionView::new).collect()), ..self }
+    }
+}
+
+impl<'a> InstructionView<'a> {
+    fn new(instruction: &'a Instruction) -> Self {
+        Self {
+            offset: instruction.offset,
+            code: hex(&instruction.code, ""),
+            text: &instruction.text,
+            probeable: instruction.probeable,
+            refusal: &instruction.refusal,
         }
     }
 }
@@ -90,7 +121,7 @@ impl<'a> CheckView<'a> {
 impl Output {
     /// Prints a verdict with all that led to it.
     pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
-        if self.structured(&CheckView::new(definition, answer))? {
+        if self.structured_stream(&CheckView::new(definition, answer).with_listing(answer))? {
             return Ok(());
         }
         let text = render(definition, answer, self.style);
@@ -104,17 +135,14 @@ impl Output {
     }
 
     /// Prints the verdict on one of many definitions: one line or one document each, for programs.
-    pub(crate) fn check_in_file(
-        &mut self,
-        found: &FileDefinition,
-        answer: &CheckProbeResponse,
-    ) -> io::Result<()> {
-        let view = FileCheckView { line: found.line, check: CheckView::new(&found.text, answer) };
+    pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
+        let Some(answer) = &checked.check else { return Ok(()) };
+        let view = CheckView { line: Some(checked.line), ..CheckView::new(&checked.definition, answer) };
         if self.structured_stream(&view)? {
             return Ok(());
         }
-        let mut text = format!("{}: {}", found.line, head(answer, self.style));
-        text.push_str(&diagnostic::render(&found.text, &answer.diagnostics, self.style));
+        let mut text = format!("{}: {}", checked.line, head(answer, self.style));
+        text.push_str(&diagnostic::render(&checked.definition, &answer.diagnostics, self.style));
         self.raw(text.as_bytes())
     }
 }
@@ -132,7 +160,7 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
 fn head(answer: &CheckProbeResponse, style: Style) -> String {
     let tone = if answer.verdict() == Verdict::Accepted { Tone::Good } else { Tone::Bad };
     let mut head = style.paint(tone, verdict(answer));
-    for part in [&answer.reason, &answer.errno_name, &answer.name] {
+    for part in [&answer.rule, &answer.errno_name, &answer.name] {
         if !part.is_empty() {
             head.push(' ');
             head.push_str(part);
@@ -199,7 +227,7 @@ fn asked_offset(location: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kprobed_client::api::{Diagnostic, Dialect, Severity};
+    use kprobed_client::api::Dialect;
 
     fn instruction(offset: u32, code: &[u8], text: &str, refusal: &str) -> Instruction {
         Instruction {
@@ -216,7 +244,7 @@ mod tests {
             verdict: Verdict::Refused.into(),
             errno: 84,
             errno_name: "EILSEQ".to_owned(),
-            reason: "BAD_INSN_BNDRY".to_owned(),
+            rule: "BAD_INSN_BNDRY".to_owned(),
             diagnostics: vec![Diagnostic {
                 severity: Severity::Error.into(),
                 code: "BAD_INSN_BNDRY".to_owned(),
@@ -263,7 +291,7 @@ mod tests {
         let mut answer = answer();
         answer.verdict = Verdict::Accepted.into();
         answer.errno_name.clear();
-        answer.reason.clear();
+        answer.rule.clear();
         answer.diagnostics.clear();
         answer.location = "do_sys_openat2+0xa".to_owned();
         insta::assert_snapshot!(render("p:open do_sys_openat2+10", &answer, Style::new(false)), @"

@@ -1,6 +1,6 @@
-//! Pieces that several outputs share: bytes that may not be text, text that may not fit a line, names of dialects.
+//! Pieces that several outputs share: bytes that may not be text, text that may not fit a line, names of what the API numbers.
 
-use kprobed_client::api::Dialect;
+use kprobed_client::api::{Arming, Dialect};
 use kprobed_client::event::Escaped;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
@@ -35,5 +35,14 @@ pub(super) fn dialect(dialect: Dialect) -> Option<&'static str> {
         Dialect::Kernel => Some("kernel"),
         Dialect::Dialect2009 => Some("2009"),
         Dialect::Prototype => Some("prototype"),
+    }
+}
+
+/// How a probe is armed, if that is known.
+pub(super) fn arming(arming: Arming) -> Option<&'static str> {
+    match arming {
+        Arming::Unspecified => None,
+        Arming::Ftrace => Some("ftrace"),
+        Arming::Breakpoint => Some("breakpoint"),
     }
 }

@@ -4,6 +4,7 @@
 //! scripts, whatever happens to the API. Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
 
 mod check;
+mod code;
 mod data;
 mod describe;
 mod diagnostic;
@@ -102,6 +103,10 @@ impl Output {
     fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_yaml_ng::to_string(value).map_err(io::Error::other)?;
         self.raw(text.as_bytes())
+    }
+
+    fn is_structured(&self) -> bool {
+        matches!(self.format, Format::Json | Format::Yaml)
     }
 
     fn is_wide(&self) -> bool {

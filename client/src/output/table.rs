@@ -40,6 +40,11 @@ impl Cell {
         number.map_or(Self { text: "?".to_owned(), tone: Tone::Faint, right: true }, Self::number)
     }
 
+    /// The same cell, on the right.
+    pub(super) fn right(self) -> Self {
+        Self { right: true, ..self }
+    }
+
     fn width(&self) -> usize {
         self.text.chars().count()
     }

@@ -30,6 +30,28 @@ async fn refusals_carry_their_diagnostics() {
 }
 
 #[tokio::test]
+async fn verdicts_come_one_by_one() {
+    let fake = Fake::start(Ending::Open);
+    // Pieces may end anywhere.
+    let pieces = ["p:open do_sys_", "openat2\n# no\n-:x", "\np:open do_sys_openat2+3"];
+    let text = tokio_stream::iter(pieces.map(|piece| piece.as_bytes().to_vec()));
+    let mut checks = client(&fake).await.check_probes(text, false).await.unwrap();
+    let mut seen = Vec::new();
+    while let Some(checked) = checks.next().await.unwrap() {
+        seen.push((checked.line, checked.definition, checked.check.unwrap().errno, checks.ready()));
+    }
+    let line = |text: &str| text.to_owned();
+    assert_eq!(
+        seen,
+        [
+            (1, line("p:open do_sys_openat2"), 0, 1),
+            (3, line("-:x"), 0, 0),
+            (4, line("p:open do_sys_openat2+3"), 84, 0)
+        ]
+    );
+}
+
+#[tokio::test]
 async fn events_come_as_rows() {
     let fake = Fake::start(Ending::Ended);
     let client = client(&fake).await;

@@ -1,6 +1,6 @@
 //! Files with many definitions.
 
-use kprobed::definition::file;
+use kprobed::definition::{UnknownParameters, file};
 
 use super::definition::check_reading;
 use super::kernels::features;
@@ -10,7 +10,7 @@ pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for features in features() {
         let mut end = 0;
-        for entry in file::parse(text, &features) {
+        for entry in file::parse(text, &features, &UnknownParameters) {
             assert!(entry.span.start >= end);
             end = entry.span.end;
             let there = text.get(entry.span.range()).expect("an entry lies in the file");

@@ -8,8 +8,8 @@ use crate::definition::{
     Code, Definition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition, Reading, file, guard,
     parse_any_knowing,
 };
-use crate::kernel::{FactsCache, KernelFacts};
-use crate::validate::{self, Report, Rule, Surroundings, typed};
+use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
+use crate::validate::{self, Nearest, Report, Rule, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -36,6 +36,11 @@ pub struct CheckOutcome {
 }
 
 impl CheckOutcome {
+    /// The nearest places that work. Costs a few times the verdict.
+    pub fn nearest(&self) -> Nearest {
+        validate::nearest(&self.definition, &self.report, &self.facts)
+    }
+
     /// The code around the place and the nearest places that work. Costs far more than the verdict.
     pub fn surroundings(&self) -> Surroundings {
         validate::surroundings(&self.definition, &self.report, &self.facts)
@@ -47,6 +52,8 @@ impl CheckOutcome {
 pub(super) struct KernelLine {
     /// The line.
     pub(super) text: String,
+    /// The same without the hidden arguments.
+    canonical: String,
     /// The event group.
     pub(super) group: String,
     /// The event.
@@ -115,15 +122,28 @@ impl Checker {
         file::parse(text, &self.features, &FunctionTypes(&self.facts))
     }
 
+    /// Facts for [`Checker::check_with`].
+    pub fn recent_facts(&self) -> RecentFacts<'_> {
+        RecentFacts::new(&self.facts)
+    }
+
     /// Judges a definition.
     ///
     /// # Errors
     /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
+        self.check_with(text, &mut self.recent_facts())
+    }
+
+    /// Judges one of many definitions.
+    ///
+    /// # Errors
+    /// As [`Checker::check`].
+    pub fn check_with(&self, text: &str, facts: &mut RecentFacts<'_>) -> Result<CheckOutcome, ControlError> {
         let reading = self.read(text);
         let (dialect, kept) = (reading.dialect, reading.pinned(text));
         let written = as_probe(reading, text)?;
-        let facts = self.facts.current()?;
+        let facts = facts.get()?;
         let mut report = validate::check(&written, &facts);
         // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
         let misplaced = written
@@ -151,19 +171,19 @@ impl Checker {
     /// The line for the kernel, with the hidden arguments that tell faults from values.
     pub(super) fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
         let group = definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text).to_owned();
-        let text = guard::guarded(definition, &self.features).definition.render(&group, &event);
-        KernelLine { text, group, event }
+        let canonical = definition.render(&group, &event);
+        let text = guard::guarded_line(definition, &canonical, &self.features);
+        KernelLine { text, canonical, group, event }
     }
 
-    /// The line that a definition would become if nothing else existed, and the name that it would have.
-    pub fn preview(&self, definition: &ProbeDefinition) -> (String, String) {
+    /// What a definition would become if nothing else existed.
+    pub fn preview(&self, definition: &ProbeDefinition) -> Preview {
         let event = definition
             .event
             .as_ref()
             .map_or_else(|| definition.default_event_name(), |event| event.text.clone());
-        let line = self.kernel_line(definition, event);
-        let name = format!("{}/{}", line.group, line.event);
-        (line.text, name)
+        let KernelLine { text, canonical, group, event } = self.kernel_line(definition, event);
+        Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
 }
 
@@ -179,6 +199,17 @@ impl Parameters for FunctionTypes<'_> {
 /// Whether the kernel asks this before it reads arguments (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
 fn asked_first(rule: Rule) -> bool {
     matches!(rule, Rule::UnknownSymbol | Rule::AmbiguousSymbol | Rule::NotFunctionEntry)
+}
+
+/// What a definition would become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Name of the probe.
+    pub name: String,
+    /// The definition as one line of the kernel's language.
+    pub canonical: String,
+    /// The same with the hidden arguments that tell faults from values: what is written to the kernel.
+    pub kernel_definition: String,
 }
 
 /// The probe that was read.
@@ -205,7 +236,7 @@ mod tests {
         let nowhere = || "/nonexistent".into();
         let paths =
             KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
-        Checker::new(Features::from_readme("char, string"), Arc::new(FactsCache::new(paths)))
+        Checker::new(Features::from_readme("char, string, ustring"), Arc::new(FactsCache::new(paths)))
     }
 
     #[test]
@@ -214,9 +245,14 @@ mod tests {
             let checker = checker();
             checker.parse_probe(text).map(|definition| checker.preview(&definition)).unwrap()
         };
-        assert_eq!(preview("f(int a)"), ("p:functions/f f a=$arg1:s32".to_owned(), "functions/f".to_owned()));
-        assert_eq!(preview("p:x f a0").0, "p:kprobes/x f a0=$arg1");
-        assert_eq!(preview("p:x f %di").0, "p:kprobes/x f arg1=%di");
+        assert_eq!(preview("f(int a)").kernel_definition, "p:functions/f f a=$arg1:s32");
+        assert_eq!(preview("f(int a)").name, "functions/f");
+        assert_eq!(preview("p:x f a0").canonical, "p:kprobes/x f a0=$arg1");
+        assert_eq!(preview("p:x f %di").canonical, "p:kprobes/x f arg1=%di");
+        let guarded = preview("p:x f a=+0(%di):u8");
+        assert_eq!(guarded.canonical, "p:kprobes/x f a=+0(%di):u8");
+        let hidden = guarded.kernel_definition.strip_prefix(&guarded.canonical).unwrap();
+        assert!(hidden.starts_with(" __kpd_"), "{guarded:?}");
         assert!(checker().parse_probe("-:x").is_err());
         assert!(checker().parse("-:x").is_ok());
     }

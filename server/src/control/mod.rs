@@ -17,7 +17,7 @@ mod remove;
 mod sample;
 mod update;
 
-pub use checker::{CheckOutcome, Checker};
+pub use checker::{CheckOutcome, Checker, Preview};
 pub use command::{ControlHandle, CreateRequest, RemoveRequest, UpdateRequest};
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};

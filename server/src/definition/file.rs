@@ -1,9 +1,9 @@
 //! Files with many definitions, of any dialect and mixed.
 //!
-//! Owns how a file is cut into definitions: one a line, blank lines and comments (`#` to the end of the line)
-//! left out. A `\` at the very end of a line, before any comment, joins the next line to it. What stands in
-//! a definition is read by [`parse_any_knowing`]; one that is refused does not touch the others. No I/O.
+//! How a file is cut into definitions is the rule of [`Cutter`]; what stands in a definition is read by
+//! [`parse_any_knowing`]. One that is refused does not touch the others. No I/O.
 
+use super::cutter::{CutDefinition, Cutter};
 use super::dialect::{Reading, parse_any_knowing};
 use super::features::Features;
 use super::legacy::Parameters;
@@ -25,50 +25,17 @@ pub struct Entry {
 
 /// Reads all definitions of a file, in order.
 pub fn parse(text: &str, features: &Features, parameters: &dyn Parameters) -> Vec<Entry> {
-    definitions(text)
-        .map(|(line, span, text)| {
-            let reading = parse_any_knowing(&text, features, parameters);
-            Entry { line, span, text, reading }
-        })
-        .collect()
+    let mut cutter = Cutter::default();
+    cutter.push(text.as_bytes());
+    let complete: Vec<CutDefinition> = std::iter::from_fn(|| cutter.next_complete()).collect();
+    complete.into_iter().chain(cutter.finish()).map(|cut| entry(cut, features, parameters)).collect()
 }
 
-/// The definitions of a file: line, place and text of each.
-fn definitions(text: &str) -> impl Iterator<Item = (usize, Span, String)> {
-    let mut lines = text.split_inclusive('\n').enumerate();
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        let (index, first) = lines.next()?;
-        let begin = start;
-        let mut joined = String::new();
-        let mut line = first;
-        loop {
-            start += line.len();
-            let Some(head) = continued(line) else {
-                joined.push_str(line.trim_end_matches(['\n', '\r']));
-                break;
-            };
-            joined.push_str(head);
-            // Blanks instead of the backslash and the newline, so that positions stay.
-            joined.extend(std::iter::repeat_n(' ', line.len() - head.len()));
-            match lines.next() {
-                Some((_, next)) => line = next,
-                None => break,
-            }
-        }
-        Some((index + 1, begin, joined))
-    })
-    .filter(|(_, _, text)| {
-        let content = text.split('#').next().unwrap_or_default();
-        content.contains(|c: char| !c.is_ascii_whitespace())
-    })
-    .map(|(line, begin, text)| (line, Span::new(begin, begin + text.len()), text))
-}
-
-/// The part of a line before the `\` that joins the next one to it.
-fn continued(line: &str) -> Option<&str> {
-    let head = line.trim_end_matches(['\n', '\r']).strip_suffix('\\')?;
-    (!head.contains('#')).then_some(head)
+fn entry(cut: CutDefinition, features: &Features, parameters: &dyn Parameters) -> Entry {
+    // A text in memory has no more lines and bytes than a `usize` counts.
+    let [line, begin] = [cut.line, cut.offset].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+    let span = Span::new(begin, begin.saturating_add(cut.text.len()));
+    Entry { line, span, reading: parse_any_knowing(&cut.text, features, parameters), text: cut.text }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use super::features::Features;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
+use super::render::push_arguments;
 use super::span::Span;
 
 /// Start of every name that belongs to the guards; refused in what users write.
@@ -66,10 +67,29 @@ pub fn end_companion_name(index: usize) -> String {
 /// number of arguments, size of the record, length of the line. `$arg*` counts as one argument: expand it
 /// before.
 pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
+    let (companions, unguarded) = companions(definition, features);
+    let mut definition = definition.clone();
+    definition.args.extend(companions);
+    Guarded { definition, unguarded }
+}
+
+/// The line for the kernel: `canonical`, which a definition was rendered to, and its companions.
+pub fn guarded_line(definition: &ProbeDefinition, canonical: &str, features: &Features) -> String {
+    let mut line = canonical.to_owned();
+    push_arguments(&mut line, &companions(definition, features).0);
+    line
+}
+
+/// The companions, and the indexes of arguments that could not get all of theirs.
+fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argument>, Vec<usize>) {
+    let text = |argument: &Argument| argument.base_type().is_text();
+    if !definition.args.iter().any(|argument| reads_memory(argument) || text(argument)) {
+        return Default::default();
+    }
     let mut budget = Budget::of(definition, features);
     let mut companions = Vec::new();
     let mut unguarded = Vec::new();
-    let mut text = definition.args.iter().any(|argument| argument.base_type().is_text());
+    let mut text = definition.args.iter().any(text);
     // The one at the end is the most important: without it no text argument can be judged.
     let end = end_argument(definition.span);
     let end_fits = budget.take(std::slice::from_ref(&end));
@@ -86,12 +106,10 @@ pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
         }
     }
     text |= !companions.is_empty();
-    let mut definition = definition.clone();
-    definition.args.extend(companions);
     if text && end_fits {
-        definition.args.push(end);
+        companions.push(end);
     }
-    Guarded { definition, unguarded }
+    (companions, unguarded)
 }
 
 /// Whether the value is a number from memory that may not be there. A symbol of the kernel always is.
@@ -176,12 +194,12 @@ struct Budget {
 impl Budget {
     fn of(definition: &ProbeDefinition, features: &Features) -> Self {
         // The final names are not known yet: the longest fit too.
-        let longest = "n".repeat(EVENT_NAME_MAX_BYTES);
+        let line_bytes = definition.render("", "").len() + 2 * EVENT_NAME_MAX_BYTES;
         let fixed: usize = definition.args.iter().map(Argument::fixed_bytes).sum();
         Self {
             args: ARGS_MAX.saturating_sub(definition.args.len()),
             fixed_bytes: features.fixed_record_max_bytes.saturating_sub(fixed),
-            line_bytes: LINE_MAX_BYTES.saturating_sub(definition.render(&longest, &longest).len()),
+            line_bytes: LINE_MAX_BYTES.saturating_sub(line_bytes),
         }
     }
 

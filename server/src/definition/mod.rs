@@ -32,6 +32,7 @@
 mod argument;
 mod ast;
 mod code;
+mod cutter;
 mod diagnostic;
 mod dialect;
 pub mod explain;
@@ -61,6 +62,7 @@ pub use ast::{
     Name, Place, ProbeDefinition, ProbeKind, Register, Type, Width,
 };
 pub use code::Code;
+pub use cutter::{CutDefinition, Cutter};
 pub use diagnostic::{Diagnostic, Severity};
 pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;

@@ -2,7 +2,7 @@
 //!
 //! Nothing is longer than what the user may have written: decimal offsets, the shorter base for addresses.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::ast::{
     Argument, BaseType, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind, Type,
@@ -28,14 +28,27 @@ impl ProbeDefinition {
     }
 
     fn line(&self, names: &str) -> String {
-        let letter = match self.kind {
+        let mut line = String::with_capacity(TYPICAL_LINE_BYTES);
+        line.push(match self.kind {
             ProbeKind::Entry => 'p',
             ProbeKind::Return => 'r',
-        };
-        let maxactive = self.maxactive.map(|maxactive| maxactive.to_string()).unwrap_or_default();
-        let mut words = vec![format!("{letter}{maxactive}{names}"), self.place.to_string()];
-        words.extend(self.args.iter().map(ToString::to_string));
-        words.join(" ")
+        });
+        if let Some(maxactive) = self.maxactive {
+            write!(line, "{maxactive}").ok();
+        }
+        write!(line, "{names} {}", self.place).ok();
+        push_arguments(&mut line, &self.args);
+        line
+    }
+}
+
+/// Most lines are no longer.
+const TYPICAL_LINE_BYTES: usize = 128;
+
+/// Adds arguments to a line.
+pub(super) fn push_arguments(line: &mut String, arguments: &[Argument]) {
+    for argument in arguments {
+        write!(line, " {argument}").ok();
     }
 }
 

@@ -11,6 +11,8 @@ mod facts;
 mod functions;
 mod host;
 mod patch_sites;
+mod recent;
+mod similar;
 mod symbols;
 mod text;
 
@@ -23,6 +25,8 @@ use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
 pub use patch_sites::PatchSites;
+pub use recent::RecentFacts;
+pub use similar::nearest_name;
 pub use symbols::{Located, Symbol, SymbolTable};
 pub use text::{KernelText, TextError};
 

@@ -5,6 +5,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::similar::SimilarNames;
 
 /// One symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,16 @@ pub struct Located<'a> {
     pub size: u64,
 }
 
+impl Located<'_> {
+    /// The address without the size: `SYMBOL`, or `SYMBOL+0xOFFSET`, with ` [MODULE]` behind it for modules.
+    pub fn short(&self) -> String {
+        let Self { symbol, offset, .. } = self;
+        let offset = if *offset == 0 { String::new() } else { format!("+{offset:#x}") };
+        let module = symbol.module.map(|module| format!(" [{module}]")).unwrap_or_default();
+        format!("{}{offset}{module}", symbol.name)
+    }
+}
+
 impl fmt::Display for Located<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}+{:#x}/{:#x}", self.symbol.name, self.offset, self.size)?;
@@ -66,6 +79,8 @@ pub struct SymbolTable {
     core: Range<u64>,
     /// Indices of `entries`, by name.
     by_name: Vec<u32>,
+    /// Code symbols that have names like a given one, as places in `by_name`.
+    similar: OnceLock<SimilarNames>,
 }
 
 impl SymbolTable {
@@ -149,13 +164,7 @@ impl SymbolTable {
     /// All symbols of that name that can be asked for by name, in the order of their addresses: data and per-CPU offsets too, BPF
     /// programs not. With a module, only those of it.
     pub fn named<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> impl Iterator<Item = Symbol<'a>> {
-        let first = self.by_name.partition_point(|index| self.name_at(*index) < name);
-        self.by_name
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|index| self.entries.get(*index as usize))
-            .map(|entry| self.symbol(*entry))
+        self.by_name(name)
             .take_while(move |symbol| symbol.name == name)
             .filter(move |symbol| symbol.module != Some(BPF))
             .filter(move |symbol| module.is_none() || symbol.module == module)
@@ -164,12 +173,34 @@ impl SymbolTable {
     /// The symbol that the kernel takes for a name: the first of its own, else the first of a module
     /// (kernel/kallsyms.c:kallsyms_lookup_name). One at address 0 counts as absent there, and so it does here.
     pub fn lookup<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> Option<Symbol<'a>> {
-        self.named(name, module).find(|symbol| symbol.address != 0)
+        Self::taken(self.named(name, module))
     }
 
-    /// Names of all code symbols.
-    pub fn code_names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| self.symbol(*entry)).filter(Symbol::is_code).map(|symbol| symbol.name)
+    /// The one of some symbols of a name, in the order of [`SymbolTable::named`], that the kernel takes: see [`SymbolTable::lookup`].
+    pub fn taken<'a>(mut named: impl Iterator<Item = Symbol<'a>>) -> Option<Symbol<'a>> {
+        named.find(|symbol| symbol.address != 0)
+    }
+
+    /// All symbols in the order of their names, and of addresses where names are the same, from the first on whose name is not less.
+    pub fn by_name(&self, from: &str) -> impl Iterator<Item = Symbol<'_>> {
+        let first = self.by_name.partition_point(|index| self.name_at(*index) < from);
+        let rest = self.by_name.get(first..).unwrap_or_default();
+        rest.iter().filter_map(|index| self.entries.get(*index as usize)).map(|entry| self.symbol(*entry))
+    }
+
+    /// Names of code that are at most two edits away from `name`, the nearest first.
+    pub fn similar_code_names(&self, name: &str) -> Vec<&str> {
+        let name_of = |place: u32| self.by_name.get(place as usize).map_or("", |index| self.name_at(*index));
+        let index = self.similar.get_or_init(|| {
+            let mut names: Vec<_> = (0..)
+                .zip(self.by_name(""))
+                .filter(|(_, symbol)| symbol.is_code())
+                .map(|(place, symbol)| (place, symbol.name))
+                .collect();
+            names.dedup_by_key(|(_, name)| *name);
+            SimilarNames::new(&names)
+        });
+        index.find(name, name_of).into_iter().map(|(_, place)| name_of(place)).collect()
     }
 
     /// Modules that have symbols.
@@ -265,6 +296,9 @@ ffffffffc0000040 t ext4_open\t[ext4]
             "the first alias"
         );
         assert_eq!(table.locate(0xffff_ffff_c000_0010).unwrap().to_string(), "helper+0x10/0x40 [ext4]");
+        let short = |address| table.locate(address).unwrap().short();
+        assert_eq!(short(0xffff_ffff_8100_0100), "helper");
+        assert_eq!(short(0xffff_ffff_c000_0010), "helper+0x10 [ext4]");
         assert!(table.locate(0x1000).is_none());
         assert!(table.has_module("ext4") && !table.has_module("xfs"));
         assert_eq!(table.named("fixed_percpu_data", None).count(), 1);

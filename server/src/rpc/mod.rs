@@ -2,6 +2,8 @@
 //!
 //! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
 
+mod checks;
+mod code;
 mod convert;
 mod events;
 mod host;
@@ -10,7 +12,9 @@ mod rows;
 mod spec;
 pub mod status;
 mod types;
+mod verdict;
 
+pub use code::CodeServer;
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};
 pub use probes::ProbeServer;

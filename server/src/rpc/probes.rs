@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::probe_service_server::ProbeService;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
+use super::checks::{self, CheckStream};
 use super::spec::{self, Given, GivenError, Unwritable};
+use super::verdict::{Detail, answer, unreadable};
 use super::{convert, status};
-use crate::control::Probe;
 use crate::control::{
-    CheckOutcome, Checker, ControlError, ControlHandle, CreateRequest, Registry, RemoveRequest, UpdateRequest,
+    Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
 };
-use crate::definition::{Definition, DeleteDefinition, Diagnostic};
+use crate::definition::{Definition, DeleteDefinition};
 use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
-use crate::validate::ShownInstruction;
 
 /// The service.
 #[derive(Debug)]
@@ -128,86 +128,24 @@ impl ProbeServer {
         let given = match Given::of(request.definition, request.spec.as_ref(), features) {
             Ok(given) => given,
             Err(GivenError::Fields(Unwritable { field, problem, text })) => {
-                let mut response = self.unreadable(std::slice::from_ref(&problem));
+                let mut response = unreadable(&self.checker, std::slice::from_ref(&problem));
                 response.diagnostics.iter_mut().for_each(|found| found.field.clone_from(&field));
                 return Ok(v1::CheckProbeResponse { definition: text, ..response });
             }
             Err(error) => return Err(status::not_given(error, features)),
         };
-        let mut response = match self.checker.check(&given.text) {
-            Ok(outcome) => self.verdict(&outcome),
-            Err(ControlError::Definition { diagnostics, .. }) => self.unreadable(&diagnostics),
-            Err(error) => return Err(status::located(&error, &given)),
-        };
+        let mut response =
+            answer(&self.checker, &given.text, &mut self.checker.recent_facts(), Detail::Listing)
+                .map_err(|error| status::located(&error, &given))?;
         given.locate(&given.text, &mut response.diagnostics);
         Ok(v1::CheckProbeResponse { definition: given.text, ..response })
-    }
-
-    /// The verdict on a text that is no definition: it has one too.
-    fn unreadable(&self, diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
-        let errno = status::errno_of(diagnostics, self.checker.features());
-        let reason = diagnostics.first().map_or("", |first| first.code.name());
-        v1::CheckProbeResponse {
-            diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
-            kernel_reason: reason.to_owned(),
-            ..refused(errno, reason)
-        }
-    }
-
-    fn verdict(&self, outcome: &CheckOutcome) -> v1::CheckProbeResponse {
-        let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
-        let surroundings = outcome.surroundings();
-        let mut response = match (&report.refusal, misplaced) {
-            (Some(refusal), _) => v1::CheckProbeResponse {
-                diagnostics: vec![status::refusal_diagnostic(&refusal.clone().or_hint(surroundings.hint()))],
-                kernel_reason: refusal.kernel_code().to_owned(),
-                ..refused(refusal.errno as i32, refusal.rule.name())
-            },
-            (None, Some(diagnostic)) => v1::CheckProbeResponse {
-                diagnostics: vec![convert::diagnostic(diagnostic)],
-                kernel_reason: diagnostic.code.name().to_owned(),
-                ..refused(diagnostic.code.errno(self.checker.features()), diagnostic.code.name())
-            },
-            (None, None) => {
-                v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() }
-            }
-        };
-        response.diagnostics.extend(report.objection.iter().map(status::objection_diagnostic));
-        response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
-        (response.kernel_definition, response.name) = self.checker.preview(definition);
-        response.spec = Some(spec::write(definition));
-        response.dialect = convert::dialect(*dialect).into();
-        response.location.clone_from(&report.location);
-        response.arming = report.arming.map_or(v1::Arming::Unspecified, convert::arming).into();
-        response.listing = surroundings.listing.iter().map(instruction).collect();
-        response.nearest_before = surroundings.nearest_before;
-        response.nearest_after = surroundings.nearest_after;
-        response
-    }
-}
-
-fn refused(errno: i32, reason: &str) -> v1::CheckProbeResponse {
-    v1::CheckProbeResponse {
-        verdict: v1::Verdict::Refused.into(),
-        errno: errno.unsigned_abs(),
-        errno_name: format!("{:?}", nix::errno::Errno::from_raw(errno)),
-        reason: reason.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn instruction(shown: &ShownInstruction) -> v1::Instruction {
-    v1::Instruction {
-        offset: shown.instruction.offset,
-        code: shown.instruction.bytes.clone(),
-        text: shown.instruction.text.clone(),
-        probeable: shown.refusal.is_none(),
-        refusal: shown.refusal.clone().unwrap_or_default(),
     }
 }
 
 #[tonic::async_trait]
 impl ProbeService for ProbeServer {
+    type CheckProbesStream = CheckStream;
+
     async fn create_probe(
         &self,
         request: Request<v1::CreateProbeRequest>,
@@ -313,6 +251,13 @@ impl ProbeService for ProbeServer {
         let request = request.into_inner();
         // Reads kernel memory, and the symbol table when modules have changed.
         tokio::task::block_in_place(|| self.check(request)).map(Response::new)
+    }
+
+    async fn check_probes(
+        &self,
+        requests: Request<Streaming<v1::CheckProbesRequest>>,
+    ) -> Result<Response<Self::CheckProbesStream>, Status> {
+        Ok(Response::new(checks::stream(Arc::clone(&self.checker), requests.into_inner())))
     }
 
     async fn get_hit_profiles(

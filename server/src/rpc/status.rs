@@ -109,6 +109,24 @@ pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> 
         .status(&diagnostic.message)
 }
 
+/// A function that is not there, and what may have been meant.
+pub(super) fn no_function(function: &str, hint: String) -> Status {
+    let message = format!("the kernel has no function `{function}`");
+    let diagnostic = v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: NO_SUCH_FUNCTION.to_owned(),
+        message: message.clone(),
+        hint,
+        span_start: 0,
+        span_end: convert::length(function.len()),
+        field: String::new(),
+    };
+    let parts = Parts::new(Code::NotFound, NO_SUCH_FUNCTION).field("function");
+    parts.diagnostics(function, vec![diagnostic]).status(&message)
+}
+
+const NO_SUCH_FUNCTION: &str = "NO_SUCH_FUNCTION";
+
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
         parts_of(&error).status(&error.to_string())

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::refusal::{Refusal, Rule};
+use super::report::Arming;
 use crate::definition::{ProbeDefinition, ProbeKind};
 use crate::insn;
 use crate::kernel::{KernelFacts, Located};
@@ -95,6 +96,13 @@ impl<'a> Case<'a> {
     /// The same as an address.
     pub(super) fn address_of(&self, offset: u64) -> u64 {
         self.start.wrapping_add(self.effective_offset(offset))
+    }
+
+    /// How a probe at an offset would be armed: an address that is a call site is armed through ftrace
+    /// (kernel/kprobes.c:check_ftrace_location).
+    pub(super) fn arming(&self, offset: u64) -> Arming {
+        let through_ftrace = self.facts.traceable.is_site(self.address_of(offset));
+        if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint }
     }
 
     /// Whether this is about a return probe.

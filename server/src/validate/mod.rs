@@ -7,11 +7,14 @@ mod blacklist;
 mod boundary;
 mod bug;
 mod case;
+mod disassembly;
 mod entry;
+pub mod functions;
 mod instruction;
 mod jump_label;
 mod landing;
 mod memory_symbols;
+mod places;
 mod preamble;
 mod refusal;
 mod report;
@@ -26,8 +29,11 @@ mod text;
 mod traceable;
 pub mod typed;
 
+pub use disassembly::{JudgedInstruction, disassembly};
+pub use places::{Nearest, nearest};
 pub use refusal::{Refusal, Rule};
 pub use report::{Arming, Report};
+pub use spelling::suggestion;
 pub use surroundings::{ShownInstruction, Surroundings, surroundings};
 
 use crate::definition::{Place, ProbeDefinition};
@@ -51,10 +57,6 @@ const OF_PLACES: [Check; 10] = [
     bug::check,
     preamble::check,
 ];
-
-/// What it asks when an instruction is to be replaced, which neither ftrace nor a probe that is already there does for it
-/// (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
-const OF_INSTRUCTIONS: [Check; 2] = [boundary::check, instruction::check];
 
 /// Judges a definition whose text was found good.
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
@@ -107,10 +109,30 @@ fn before_registration(
 
 /// Applies the rules of registration to one offset of the function, in the kernel's order.
 fn judge(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
-    OF_PLACES.iter().try_for_each(|rule| rule(case, offset))?;
-    let address = case.address_of(offset);
-    if case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address) {
+    of_place(case, offset)?;
+    if replaces_nothing(case, offset) {
         return Ok(());
     }
-    OF_INSTRUCTIONS.iter().try_for_each(|rule| rule(case, offset))
+    boundary::check(case, offset)?;
+    instruction::check(case, offset)
+}
+
+/// The same for an offset that is known to be the beginning of an instruction.
+fn judge_boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    of_place(case, offset)?;
+    if replaces_nothing(case, offset) {
+        return Ok(());
+    }
+    instruction::check(case, offset)
+}
+
+fn of_place(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    OF_PLACES.iter().try_for_each(|rule| rule(case, offset))
+}
+
+/// Whether no instruction is to be replaced: ftrace, or a probe that is already there, does it. Otherwise the kernel looks at the
+/// instruction (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
+fn replaces_nothing(case: &Case<'_>, offset: u64) -> bool {
+    let address = case.address_of(offset);
+    case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address)
 }

@@ -37,10 +37,7 @@ pub struct Report {
 
 impl Report {
     pub(super) fn accepted(case: &Case<'_>, objection: Option<Refusal>) -> Self {
-        // An address that is a call site is armed through ftrace (kernel/kprobes.c:check_ftrace_location).
-        let through_ftrace = case.facts.traceable.is_site(case.address_of(case.offset));
-        let arming = if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint };
-        Self { objection, arming: Some(arming), ..Self::about(Some(case)) }
+        Self { objection, arming: Some(case.arming(case.offset)), ..Self::about(Some(case)) }
     }
 
     pub(super) fn refused_at(refusal: Refusal, case: &Case<'_>) -> Self {

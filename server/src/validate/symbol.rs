@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::refusal::{Refusal, Rule};
 use super::spelling;
 use crate::definition::{Place, ProbeDefinition};
-use crate::kernel::{KernelFacts, Symbol};
+use crate::kernel::{KernelFacts, Symbol, SymbolTable};
 
 /// What the place of a definition stands for.
 pub(super) enum Found<'a> {
@@ -42,20 +42,21 @@ pub(super) fn look_up<'a>(definition: &'a ProbeDefinition, facts: &'a KernelFact
     if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
         return Found::AbsentModule(module);
     }
+    // Nearly every name is that of one symbol: one search finds all that is asked about it.
+    let named: Vec<Symbol<'_>> = facts.symbols.named(symbol, module).collect();
     Found::Symbols(Symbols {
-        taken: facts.symbols.lookup(symbol, module),
+        taken: SymbolTable::taken(named.iter().copied()),
         offset: *offset,
         name: symbol,
         module,
-        count: count(symbol, module, facts),
+        count: count(&named, module, facts),
     })
 }
 
-fn count(name: &str, module: Option<&str>, facts: &KernelFacts) -> usize {
+fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usize {
     let behaviour = &facts.behaviour;
-    let named = || facts.symbols.named(name, module);
-    let own = named().filter(|symbol| symbol.module.is_none()).count();
-    let of_modules = named().count() - own;
+    let own = named.iter().filter(|symbol| symbol.module.is_none()).count();
+    let of_modules = named.len() - own;
     match module {
         Some(_) => of_modules,
         None if own > 0 && behaviour.kernel_symbol_wins || !behaviour.counts_module_symbols => own,

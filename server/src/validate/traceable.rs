@@ -5,8 +5,7 @@ use super::refusal::{Refusal, Rule};
 use crate::kernel::KernelFacts;
 
 pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
-    let functions = &case.facts.traceable;
-    if functions.is_empty() || functions.touches(case.start, case.size) || base_is_traced(case) {
+    if is_traced(case.function, case.start, case.size, case.facts) {
         return Ok(());
     }
     let message =
@@ -15,12 +14,18 @@ pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::NotraceFunction, message).with_hint(hint))
 }
 
+/// Whether ftrace can trace a function of this name at this place.
+pub(super) fn is_traced(function: &str, start: u64, size: u64, facts: &KernelFacts) -> bool {
+    let functions = &facts.traceable;
+    functions.is_empty() || functions.touches(start, size) || base_is_traced(function, facts)
+}
+
 /// A part that the compiler has split off (`foo.cold`) goes with its function.
-fn base_is_traced(case: &Case<'_>) -> bool {
-    let Some(base) = base_address(case.function, case.facts) else { return false };
+fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
+    let Some(base) = base_address(function, facts) else { return false };
     // An address without a name is in no function that could be notrace.
-    let Some(located) = case.facts.symbols.locate(base) else { return true };
-    case.facts.traceable.touches(located.symbol.address, located.size)
+    let Some(located) = facts.symbols.locate(base) else { return true };
+    facts.traceable.touches(located.symbol.address, located.size)
 }
 
 /// The address of the function that a name with a suffix belongs to: the first symbol called what stands before the first dot, whichever

@@ -144,6 +144,7 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
     let mut answer = CheckProbeResponse {
         verdict: Verdict::Accepted.into(),
         kernel_definition: "p:kprobes/open do_sys_openat2".to_owned(),
+        canonical: "p:kprobes/open do_sys_openat2".to_owned(),
         name: "kprobes/open".to_owned(),
         location: "do_sys_openat2+0x0".to_owned(),
         listing: vec![
@@ -156,12 +157,37 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
         answer.verdict = Verdict::Refused.into();
         answer.errno = 84;
         answer.errno_name.replace_range(.., "EILSEQ");
-        answer.reason.replace_range(.., "BAD_INSN_BNDRY");
+        answer.rule.replace_range(.., "BAD_INSN_BNDRY");
+        answer.kernel_reason.replace_range(.., "BAD_INSN_BNDRY");
         answer.location.replace_range(.., "do_sys_openat2+0x3");
         answer.diagnostics = vec![finding(definition)];
         (answer.nearest_before, answer.nearest_after) = (Some(0), Some(5));
     }
     answer
+}
+
+/// Verdicts on all lines of a text, two in a message. One that deletes is accepted with a warning.
+pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
+    let checked: Vec<_> = definitions(text)
+        .definitions
+        .into_iter()
+        .map(|found| {
+            let mut check = check(&found.text);
+            check.listing.clear();
+            if found.deletes {
+                let message = "this line deletes: there is nothing to check".to_owned();
+                let warning = Diagnostic { code: "NOTHING_TO_CHECK".to_owned(), message, ..warning() };
+                check = CheckProbeResponse {
+                    verdict: Verdict::Accepted.into(),
+                    diagnostics: vec![warning],
+                    ..Default::default()
+                };
+            }
+            let (line, offset) = (found.line.into(), found.offset.into());
+            CheckedDefinition { line, offset, definition: found.text, check: Some(check) }
+        })
+        .collect();
+    checked.chunks(2).map(|checked| CheckProbesResponse { checked: checked.to_vec() }).collect()
 }
 
 pub(super) fn explanation() -> ExplainProbeResponse {
@@ -368,5 +394,50 @@ pub(super) fn description(request: &DescribeFunctionRequest) -> DescribeFunction
             other_prototypes: Vec::new(),
         }),
         structure: (!request.path.is_empty()).then_some(structure),
+    }
+}
+
+pub(super) fn function(name: &str, place: &str) -> Function {
+    Function {
+        name: name.to_owned(),
+        module: String::new(),
+        size_bytes: 32,
+        traceable: true,
+        blacklisted: false,
+        same_name: if place == name { 1 } else { 2 },
+        place: place.to_owned(),
+    }
+}
+
+/// A function whose second instruction can not be probed. For a return probe, only its entry can.
+pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFunctionResponse {
+    let entry_only = request.kind() == ProbeKind::Return;
+    let instruction = |offset, code: &[u8], text: &str, rule: &str| {
+        let rule = if entry_only && offset > 0 { "BAD_RETPROBE" } else { rule };
+        let arming = if offset == 0 { Arming::Ftrace } else { Arming::Breakpoint };
+        CodeInstruction {
+            offset,
+            code: code.to_vec(),
+            text: text.to_owned(),
+            boundary: true,
+            entry: offset == 0,
+            probeable: rule.is_empty(),
+            rule: rule.to_owned(),
+            refusal: if rule.is_empty() { String::new() } else { "this is why".to_owned() },
+            arming: if rule.is_empty() { arming } else { Arming::Unspecified }.into(),
+            probed: offset != 5,
+            probes: if offset == 0 { vec!["kprobes/read".to_owned()] } else { Vec::new() },
+        }
+    };
+    DisassembleFunctionResponse {
+        function: Some(function("vfs_read", "vfs_read")),
+        offset: if request.function.ends_with("+6") { 6 } else { 0 },
+        instructions: vec![
+            instruction(0, &[0x0f, 0x1f, 0x44, 0, 0], "nopl 0x0(%rax,%rax,1)", ""),
+            instruction(5, &[0x0f, 0x0b], "ud2", "BUG_TRAP"),
+            instruction(7, &[0xe8, 0, 0, 0, 0], "call rw_verify_area", ""),
+        ],
+        omitted_bytes: 0,
+        candidates: Vec::new(),
     }
 }

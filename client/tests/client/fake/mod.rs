@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
@@ -51,6 +52,7 @@ impl Fake {
             let services = Services { ending };
             let server = tonic::transport::Server::builder()
                 .add_service(ProbeServiceServer::new(services))
+                .add_service(CodeServiceServer::new(services))
                 .add_service(EventServiceServer::new(services))
                 .add_service(HostServiceServer::new(services))
                 .add_service(TypeServiceServer::new(services));

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use kprobed_client::api::code_service_server::CodeService;
 use kprobed_client::api::event_service_server::EventService;
 use kprobed_client::api::host_service_server::HostService;
 use kprobed_client::api::probe_service_server::ProbeService;
@@ -10,7 +11,7 @@ use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::type_service_server::TypeService;
 use kprobed_client::api::*;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::Ending;
 use super::answers;
@@ -39,6 +40,8 @@ fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
 
 #[tonic::async_trait]
 impl ProbeService for Services {
+    type CheckProbesStream = BoxedStream<CheckProbesResponse>;
+
     async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
         let request = request.into_inner();
         if let Some(spec) = &request.spec {
@@ -112,6 +115,20 @@ impl ProbeService for Services {
         Ok(Response::new(answer))
     }
 
+    /// Answers when the whole text is there.
+    async fn check_probes(
+        &self,
+        request: Request<Streaming<CheckProbesRequest>>,
+    ) -> Answer<Self::CheckProbesStream> {
+        let mut requests = request.into_inner();
+        let mut text = Vec::new();
+        while let Some(piece) = requests.message().await? {
+            text.extend(piece.text);
+        }
+        let text = String::from_utf8(text).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers::checks(&text)).map(Ok))))
+    }
+
     async fn explain_probe(&self, request: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
         if let Some(spec) = &request.into_inner().spec {
             same_spec(spec)?;
@@ -140,6 +157,53 @@ impl ProbeService for Services {
         Ok(Response::new(ListHitProfileSamplesResponse {
             samples: vec![sample],
             next_page_token: next.to_owned(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl CodeService for Services {
+    async fn disassemble_function(
+        &self,
+        request: Request<DisassembleFunctionRequest>,
+    ) -> Answer<DisassembleFunctionResponse> {
+        let request = request.into_inner();
+        match request.function.as_str() {
+            "absent" => Err(answers::refused(&request.function)),
+            "twin" => Ok(Response::new(DisassembleFunctionResponse {
+                candidates: vec![answers::function("twin", "_stext+128"), answers::function("twin", "")],
+                ..Default::default()
+            })),
+            _ => Ok(Response::new(answers::disassembly(&request))),
+        }
+    }
+
+    /// Two pages of one function each.
+    async fn list_functions(&self, request: Request<ListFunctionsRequest>) -> Answer<ListFunctionsResponse> {
+        let request = request.into_inner();
+        if request.pattern == "vfs_raed" {
+            let suggestions = vec!["vfs_read".to_owned(), "vfs_readf".to_owned()];
+            return Ok(Response::new(ListFunctionsResponse { suggestions, ..Default::default() }));
+        }
+        let first = request.page_token.is_empty();
+        let (function, next) = if first {
+            (answers::function("vfs_read", "vfs_read"), "vfs_read")
+        } else {
+            let untraceable = Function { traceable: false, blacklisted: true, ..Default::default() };
+            (
+                Function {
+                    name: "vfs_readf".to_owned(),
+                    module: request.module,
+                    same_name: 2,
+                    ..untraceable
+                },
+                "",
+            )
+        };
+        Ok(Response::new(ListFunctionsResponse {
+            functions: vec![function],
+            next_page_token: next.to_owned(),
+            suggestions: Vec::new(),
         }))
     }
 }

@@ -120,7 +120,7 @@ fn the_middle_of_an_instruction_is_refused_without_a_write(fixture: &Fixture) ->
     let verdict = check(&guest, middle)?;
     ensure!(verdict.nearest_before == Some(long.offset), "{verdict:?}");
     let first_after = verdict.nearest_after.context("nothing behind it works")?;
-    ensure!(verdict.verdict() == Verdict::Refused && verdict.reason == "BAD_INSN_BNDRY", "{verdict:?}");
+    ensure!(verdict.verdict() == Verdict::Refused && verdict.rule == "BAD_INSN_BNDRY", "{verdict:?}");
     ensure!(verdict.errno_name == "EILSEQ" && !verdict.listing.is_empty(), "{verdict:?}");
     let refusal = guest.refusal(middle)?;
     ensure!(refusal.reason == "BAD_INSN_BNDRY", "{refusal:?}");

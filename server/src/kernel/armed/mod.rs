@@ -10,8 +10,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::recent::FRESH_FOR;
 use super::{KernelText, SymbolTable, read_text};
 
 /// All registered probes by address, at one time.
@@ -37,9 +38,6 @@ pub struct ArmedProbes {
     list: PathBuf,
     last: Mutex<Option<(Instant, Arc<Registered>)>>,
 }
-
-/// How old a reading may be. Probes of others come at any time; a thousand checks in a row shall not read the list a thousand times.
-const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// The first byte of an instruction with an armed probe.
 const BREAKPOINT: u8 = 0xcc;

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
-use super::world::{Row, World, fixture, functions, rows, stored, world};
+use super::world::{Row, fixture, functions, rows, stored, world};
 use crate::definition::{Definition, Features, ProbeDefinition, parse};
 use crate::insn;
-use crate::kernel::{SymbolTable, TraceableFunctions};
+use crate::kernel::{KernelFacts, SymbolTable, TraceableFunctions};
 use crate::validate::{Report, Rule, check};
 
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
@@ -67,7 +67,8 @@ impl Tally {
 
 fn compare(kernel: &str) -> Tally {
     let sites = fs::read_to_string(fixture(&format!("patch-sites-{kernel}.tsv"))).unwrap();
-    let World { facts, .. } = &world(kernel, &sites);
+    let world = world(kernel, &sites);
+    let facts = &KernelFacts::read(&world.paths).unwrap();
     let features = Features::from_readme("");
     let mut tally = Tally::default();
     for (letter, table) in [('p', "oracle"), ('r', "oracle-ret")] {

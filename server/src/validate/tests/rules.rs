@@ -8,7 +8,8 @@ use tempfile::TempDir;
 use super::world::core;
 use crate::definition::{Definition, Features, ProbeDefinition, parse};
 use crate::kernel::{KernelFacts, KernelPaths};
-use crate::validate::{Arming, Report, Rule, check, surroundings};
+use crate::validate::functions::{self, FunctionQuery, Meant};
+use crate::validate::{Arming, JudgedInstruction, Report, Rule, check, disassembly, surroundings};
 
 const SYMBOLS: &str = "\
 0000000000000000 A fixed_percpu_data
@@ -141,7 +142,7 @@ fn entries_lie_behind_endbr() {
     assert_eq!(kernel.check("p first").arming, Some(Arming::Ftrace));
     assert_eq!(kernel.check("p first+9").arming, Some(Arming::Breakpoint));
     let around = surroundings(&kernel.parse("p first+6"), &kernel.check("p first+6"), &kernel.facts);
-    assert_eq!((around.nearest_before, around.nearest_after), (Some(4), Some(9)));
+    assert_eq!((around.nearest.before, around.nearest.after), (Some(4), Some(9)));
 }
 
 #[test]
@@ -174,4 +175,78 @@ fn other_probes_do_not_change_the_verdict() {
     let kernel = kernel(NEW, "ffffffff8100000a  k  first+0xa\n");
     assert_eq!(kernel.refusal("p first+10"), None, "joins the probe that is there");
     assert_eq!(kernel.refusal("p first+9"), None);
+}
+
+#[test]
+fn every_instruction_of_a_function_is_judged() {
+    let kernel = kernel(NEW, "ffffffff81000009  k  first+0x9\n");
+    let shown = |text: &str, count: usize| -> Vec<String> {
+        let (judged, omitted) = disassembly(&kernel.parse(text), BASE, &kernel.facts);
+        assert_eq!((judged.iter().map(|one| one.instruction.bytes.len()).sum::<usize>(), omitted), (0x40, 0));
+        let line = |one: &JudgedInstruction| {
+            let verdict =
+                one.verdict.as_ref().map_or_else(|no| no.rule.name().to_owned(), |yes| format!("{yes:?}"));
+            let marks = [(one.entry, "entry"), (one.boundary, "boundary"), (one.probed, "probed")];
+            let marks = marks.iter().filter(|(set, _)| *set).map(|(_, mark)| format!(" {mark}"));
+            let marks: String = marks.collect();
+            format!("+{} {}: {verdict}{marks}", one.instruction.offset, one.instruction.text)
+        };
+        judged.iter().take(count).map(line).collect()
+    };
+    assert_eq!(
+        shown("p first", 4),
+        [
+            "+0 endbr64: Ftrace entry boundary",
+            "+4 nopl (%rax,%rax): Ftrace entry boundary",
+            "+9 push %rbp: Breakpoint boundary probed",
+            "+10 int3: TRAP_INSTRUCTION boundary",
+        ]
+    );
+    assert_eq!(shown("r first", 3)[2], "+9 push %rbp: BAD_RETPROBE boundary probed");
+}
+
+#[test]
+fn a_name_means_one_function_or_says_which() {
+    let kernel = kernel(NEW, "");
+    let meant =
+        |place: &str| match functions::meant(&kernel.parse(&format!("p {place}")).place, &kernel.facts) {
+            Meant::One { function, start, offset } => {
+                format!("{} at {:#x}, +{offset}, {} bytes", function.name, start - BASE, function.size_bytes)
+            }
+            Meant::Several(functions) => {
+                let places = functions.iter().map(|one| one.place.as_deref().unwrap_or("-"));
+                places.collect::<Vec<_>>().join(" ")
+            }
+            Meant::Nothing => "nothing".to_owned(),
+        };
+    assert_eq!(meant("quiet"), "quiet at 0xc0, +0, 32 bytes");
+    assert_eq!(meant("quiet+33"), "__switch_to at 0xe0, +1, 32 bytes");
+    assert_eq!(meant("twin"), "_stext+128 _stext+160");
+    assert_eq!(meant("_stext+160"), "twin at 0xa0, +0, 32 bytes");
+    assert_eq!(meant("0xffffffff810000a1"), "twin at 0xa0, +1, 32 bytes");
+    assert_eq!(meant("mod:open"), "- -", "the module has two");
+    for nothing in ["absent", "other:open", "prog", "0x1"] {
+        assert_eq!(meant(nothing), "nothing", "{nothing}");
+    }
+}
+
+#[test]
+fn functions_are_listed_by_name() {
+    let kernel = kernel(NEW, "");
+    let all = FunctionQuery { fits: &|_| true, module: None, traceable_only: false, after: "", limit: 100 };
+    let names = |query: &FunctionQuery<'_>| {
+        let (found, more) = functions::list(query, &kernel.facts);
+        (found.into_iter().map(|one| one.name).collect::<Vec<_>>().join(" "), more)
+    };
+    let everything = "__switch_to _etext _stext count_symbols first open open part part.cold quiet twin twin";
+    assert_eq!(names(&all), (everything.to_owned(), false));
+    let page = FunctionQuery { after: "part.cold", limit: 2, ..all };
+    assert_eq!(names(&page), ("quiet twin twin".to_owned(), false), "all of a name come together");
+    assert!(names(&FunctionQuery { limit: 5, ..all }).1, "there is more");
+    assert_eq!(names(&FunctionQuery { module: Some("mod"), ..all }).0, "open open");
+    let traceable = FunctionQuery { traceable_only: true, fits: &|name| name.starts_with('p'), ..all };
+    assert_eq!(names(&traceable).0, "part part.cold", "a part goes with its function");
+    let (found, _) = functions::list(&FunctionQuery { fits: &|name| name == "twin", ..all }, &kernel.facts);
+    assert_eq!((found[0].same_name, found[0].place.as_deref()), (2, Some("_stext+128")));
+    assert_eq!(functions::similar_names("fisrt", &kernel.facts), ["first"]);
 }

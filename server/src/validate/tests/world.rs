@@ -75,7 +75,7 @@ fn readme(kernel: &str) -> &'static str {
 }
 
 pub(super) struct World {
-    pub(super) facts: KernelFacts,
+    pub(super) paths: KernelPaths,
     _directory: TempDir,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn world(kernel: &str, sites: &str) -> World {
     let facts = KernelFacts::read(&paths).unwrap();
     memory.extend(functions.values().filter_map(|function| entry_behind(function, &facts)));
     file("proc/kcore", &core(&memory));
-    World { facts: KernelFacts::read(&paths).unwrap(), _directory: directory }
+    World { paths, _directory: directory }
 }
 
 /// The first bytes of what follows a function, if the list of call sites says what they are: the NOP, or ENDBR and the NOP.

@@ -4,7 +4,7 @@ use super::function::{Function, Unknown};
 use super::path;
 use crate::definition::{BtfMember, Code, Diagnostic, Span};
 use crate::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
-use crate::validate::spelling;
+use crate::kernel::nearest_name;
 
 /// Most names that a hint lists.
 const LISTED_MAX: usize = 8;
@@ -50,7 +50,7 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str) -> Diagnos
         .filter(|name| !name.is_empty())
         .collect();
     let message = format!("`{}` has no parameter `{name}`", function.name);
-    let hint = match spelling::nearest(name, names.iter().copied()) {
+    let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names)),
         None if names.is_empty() => "it has no parameters".to_owned(),
         None => format!("its parameters are {}", listed(&names)),
@@ -102,7 +102,7 @@ pub(super) fn no_member(
     let text = btf.type_text(owner).unwrap_or_default();
     let names = path::member_names(btf, composite);
     let message = format!("`{text}` has no member `{name}`");
-    let hint = match spelling::nearest(name, names.iter().copied()) {
+    let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "it has no members".to_owned(),
         None => format!("its members are {}", listed(&names)),

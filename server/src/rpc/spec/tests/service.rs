@@ -84,11 +84,11 @@ async fn refusals_name_the_field() {
     let mut fields = spec("p:g/e vfs_read x=+8(%di) y=%si");
     fields.arguments[1].name = "x".to_owned();
     let checked = client.check_probe(fields.clone()).await.unwrap();
-    assert_eq!((checked.verdict(), checked.reason.as_str()), (v1::Verdict::Refused, "USED_ARG_NAME"));
+    assert_eq!((checked.verdict(), checked.rule.as_str()), (v1::Verdict::Refused, "USED_ARG_NAME"));
     assert_eq!(checked.definition, "p:g/e vfs_read x=+8(%di) x=%si");
     assert_eq!(checked.diagnostics[0].field, "spec.arguments[1].name");
     let as_text = client.check_probe(checked.definition.as_str()).await.unwrap();
-    assert_eq!((as_text.reason, as_text.errno), (checked.reason, checked.errno));
+    assert_eq!((as_text.rule, as_text.errno), (checked.rule, checked.errno));
     assert_eq!(as_text.diagnostics[0].field, "");
     let explained = client.explain_probe(fields).await;
     assert_eq!(refusal(explained), ("USED_ARG_NAME".to_owned(), vec!["spec.arguments[1].name".to_owned()]));

@@ -1,0 +1,44 @@
+//! `kprobectl disasm`: the code of a function, as places for probes.
+
+use clap::Args;
+use kprobed_client::api::ProbeKind;
+
+use super::connection::connect;
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Shows the instructions as they are in memory now. PROBE says how a probe there would be armed, \
+through ftrace or through a breakpoint, or which rule forbids it; `-o wide` adds why.
+
+A name that several functions have is refused, with what to write for each of them.
+
+Examples:
+  kprobectl disasm vfs_read
+  kprobectl disasm vfs_read+11
+  kprobectl disasm --return kernel_clone
+  kprobectl disasm btrfs:btrfs_sync_file -o json | jq -r 'select(.probeable).offset'";
+
+/// Arguments of `disasm`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// The function: `[MODULE:]NAME`, `NAME+OFFSET`, or an address in it
+    function: String,
+    /// Judge every place for a return probe
+    #[arg(long)]
+    r#return: bool,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let kind = if arguments.r#return { ProbeKind::Return } else { ProbeKind::Entry };
+    let answer = client.disassemble_function(&arguments.function, kind).await?;
+    if answer.function.is_none() {
+        let name = arguments.function;
+        return Err(Failure::SeveralFunctions { name, candidates: answer.candidates });
+    }
+    output.disassembly(&answer)?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,86 @@
+//! Commands about the kernel's code.
+
+use insta::assert_snapshot;
+
+use super::fake::{Ending, Fake};
+
+#[test]
+fn disasm() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["disasm", "vfs_read"]), @"
+    exit: 0
+    -- stdout
+    OFFSET  CODE            INSTRUCTION            PROBE
+        +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  ftrace (entry) kprobes/read
+        +5  0f 0b           ud2                    BUG_TRAP
+        +7  e8 00 00 00 00  call rw_verify_area    breakpoint (probed)
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["disasm", "vfs_read+6", "--return", "-o", "wide"]), @"
+    exit: 0
+    -- stdout
+    OFFSET  CODE            INSTRUCTION            PROBE                        WHY
+        +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  ftrace (entry) kprobes/read  -
+       >+5  0f 0b           ud2                    BAD_RETPROBE                 this is why
+        +7  e8 00 00 00 00  call rw_verify_area    BAD_RETPROBE (probed)        this is why
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["disasm", "vfs_read", "-o", "json"]), @r#"
+    exit: 0
+    -- stdout
+    {"function":"vfs_read","module":null,"offset":0,"code":"0f1f440000","text":"nopl 0x0(%rax,%rax,1)","boundary":true,"entry":true,"probeable":true,"rule":null,"refusal":null,"arming":"ftrace","probed":true,"probes":["kprobes/read"]}
+    {"function":"vfs_read","module":null,"offset":5,"code":"0f0b","text":"ud2","boundary":true,"entry":false,"probeable":false,"rule":"BUG_TRAP","refusal":"this is why","arming":null,"probed":false,"probes":[]}
+    {"function":"vfs_read","module":null,"offset":7,"code":"e800000000","text":"call rw_verify_area","boundary":true,"entry":false,"probeable":true,"rule":null,"refusal":null,"arming":"breakpoint","probed":true,"probes":[]}
+    -- stderr
+    "#);
+}
+
+#[test]
+fn a_name_of_several_functions_is_refused() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["disasm", "twin"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: `twin` is the name of 2 functions
+    hint: `_stext+128`: 32 bytes
+    hint: only its address tells it apart: 32 bytes
+    ");
+    assert_snapshot!(fake.run(&["disasm", "absent", "-o", "json"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | absent
+      | ^^^^^^
+    hint: `+5` works
+    ");
+}
+
+#[test]
+fn symbols() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["symbols", "vfs_*"]), @"
+    exit: 0
+    -- stdout
+    FUNCTION   MODULE  SIZE  TRACEABLE  BLACKLISTED  PLACE
+    vfs_read   -         32  yes        no           vfs_read
+    vfs_readf  -          0  no         yes          -
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["symbols", "--module", "ext4", "-o", "json"]), @r#"
+    exit: 0
+    -- stdout
+    {"name":"vfs_read","module":null,"size_bytes":32,"traceable":true,"blacklisted":false,"same_name":1,"place":"vfs_read"}
+    {"name":"vfs_readf","module":"ext4","size_bytes":0,"traceable":false,"blacklisted":true,"same_name":2,"place":null}
+    -- stderr
+    "#);
+    assert_snapshot!(fake.run(&["symbols", "vfs_raed"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: no function matches `vfs_raed`
+    hint: did you mean `vfs_read`?
+    hint: did you mean `vfs_readf`?
+    ");
+}

@@ -1,0 +1,107 @@
+//! Many checks in one stream.
+//!
+//! Owns the way from pieces of text to messages of verdicts. It is pulled: the next piece is read when the verdicts before it are on their
+//! way, so that a client that does not read is not read from either, and what waits is one piece and one message. The checks themselves
+//! run on a blocking thread, one message at a time, and no thread is held while a client takes its time.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::{Stream, TryStreamExt as _, stream};
+use kprobed_proto::v1;
+use prost::Message as _;
+use tonic::{Status, Streaming};
+
+use super::verdict::{Detail, answer};
+use crate::control::{Checker, ControlError};
+use crate::definition::{CutDefinition, Cutter};
+
+/// The responses to a stream of checks.
+pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;
+
+/// Verdicts in one message, at most: small enough that the first of many are soon there.
+const MESSAGE_CHECKS: usize = 512;
+
+/// A message is sent when it has so many bytes, which keeps it well below the 4 MiB that gRPC clients take by default.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// A stream of checks under way.
+struct Checks {
+    checker: Arc<Checker>,
+    requests: Streaming<v1::CheckProbesRequest>,
+    /// As the first message says.
+    detail: Option<Detail>,
+    /// Absent when the text has ended and all of it is cut.
+    cutter: Option<Cutter>,
+    ended: bool,
+}
+
+/// Answers a stream of checks.
+pub(super) fn stream(checker: Arc<Checker>, requests: Streaming<v1::CheckProbesRequest>) -> CheckStream {
+    let checks = Checks { checker, requests, detail: None, cutter: Some(Cutter::default()), ended: false };
+    Box::pin(stream::try_unfold(checks, Checks::next).try_filter(|response| {
+        let any = !response.checked.is_empty();
+        async move { any }
+    }))
+}
+
+impl Checks {
+    /// The verdicts on what is there; none when all of it was judged and more is to come.
+    async fn next(mut self) -> Result<Option<(v1::CheckProbesResponse, Self)>, Status> {
+        let Some(cutter) = self.cutter.take() else { return Ok(None) };
+        let (checker, ended) = (Arc::clone(&self.checker), self.ended);
+        let detail = self.detail.unwrap_or(Detail::Brief);
+        // Reads kernel memory, and the symbol table when modules have changed.
+        let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
+        let (checked, cutter) = judged.await.map_err(|error| Status::internal(error.to_string()))??;
+        self.cutter = cutter;
+        if checked.is_empty() && !self.ended {
+            self.read().await?;
+        }
+        Ok(Some((v1::CheckProbesResponse { checked }, self)))
+    }
+
+    /// Waits for the next piece of text.
+    async fn read(&mut self) -> Result<(), Status> {
+        let Some(request) = self.requests.message().await? else {
+            self.ended = true;
+            return Ok(());
+        };
+        self.detail.get_or_insert(if request.listings { Detail::Listing } else { Detail::Brief });
+        if let Some(cutter) = &mut self.cutter {
+            cutter.push(&request.text);
+        }
+        Ok(())
+    }
+}
+
+/// Judges as many definitions as fit a message. Gives back the rest of the text, unless it has come to its end.
+fn judge(
+    checker: &Checker,
+    mut cutter: Cutter,
+    ended: bool,
+    detail: Detail,
+) -> Result<(Vec<v1::CheckedDefinition>, Option<Cutter>), ControlError> {
+    let mut facts = checker.recent_facts();
+    let mut checked = Vec::new();
+    let mut bytes = 0;
+    let mut judge = |CutDefinition { line, offset, text }| {
+        let check = answer(checker, &text, &mut facts, detail)?;
+        Ok::<_, ControlError>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
+    };
+    while checked.len() < MESSAGE_CHECKS && bytes < MESSAGE_BYTES {
+        let Some(cut) = cutter.next_complete() else {
+            if !ended {
+                return Ok((checked, Some(cutter)));
+            }
+            if let Some(last) = cutter.finish() {
+                checked.push(judge(last)?);
+            }
+            return Ok((checked, None));
+        };
+        let one = judge(cut)?;
+        bytes += one.encoded_len();
+        checked.push(one);
+    }
+    Ok((checked, Some(cutter)))
+}

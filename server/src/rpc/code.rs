@@ -1,0 +1,170 @@
+//! `CodeService`.
+
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::code_service_server::CodeService;
+use tonic::{Request, Response, Status};
+
+use super::{convert, status};
+use crate::control::{Checker, ControlError, Probe, Registry};
+use crate::definition::Place;
+use crate::kernel::KernelFacts;
+use crate::model::Glob;
+use crate::validate::functions::{self, Function, FunctionQuery, Meant};
+use crate::validate::{self, JudgedInstruction};
+
+/// The service.
+#[derive(Debug)]
+pub struct CodeServer {
+    /// Reads places, and knows the kernel.
+    pub checker: Arc<Checker>,
+    /// Says which of the probes are ours.
+    pub registry: Arc<Registry>,
+}
+
+/// Functions on a page, unless the client says otherwise, and at most.
+const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
+
+/// Names that are suggested at most.
+const SUGGESTIONS: usize = 5;
+
+impl CodeServer {
+    fn facts(&self) -> Result<Arc<KernelFacts>, Status> {
+        self.checker.recent_facts().get().map_err(|error| ControlError::Facts(error).into())
+    }
+
+    fn disassemble(
+        &self,
+        request: &v1::DisassembleFunctionRequest,
+    ) -> Result<v1::DisassembleFunctionResponse, Status> {
+        let place = request.function.as_str();
+        if place.is_empty() || place.contains(|c: char| c.is_ascii_whitespace() || c == '#') {
+            return Err(status::invalid(
+                "function",
+                "write `[MODULE:]NAME`, the same with `+OFFSET`, or an address",
+            ));
+        }
+        let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
+        let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
+        let facts = self.facts()?;
+        match functions::meant(&definition.place, &facts) {
+            Meant::One { function, start, offset } => {
+                let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
+                let ours = OurProbes::of(&self.registry, &function);
+                let instruction = |one: JudgedInstruction| ours.instruction(one);
+                Ok(v1::DisassembleFunctionResponse {
+                    instructions: instructions.into_iter().map(instruction).collect(),
+                    function: Some(message(function)),
+                    offset: u32::try_from(offset).unwrap_or(u32::MAX),
+                    omitted_bytes,
+                    candidates: Vec::new(),
+                })
+            }
+            Meant::Several(candidates) => Ok(v1::DisassembleFunctionResponse {
+                candidates: candidates.into_iter().map(message).collect(),
+                ..Default::default()
+            }),
+            Meant::Nothing => {
+                let hint = match &definition.place {
+                    Place::Symbol { symbol, .. } => validate::suggestion(symbol, &facts),
+                    Place::Address { .. } => String::new(),
+                };
+                Err(status::no_function(place, hint))
+            }
+        }
+    }
+
+    fn list(&self, request: &v1::ListFunctionsRequest) -> Result<v1::ListFunctionsResponse, Status> {
+        let facts = self.facts()?;
+        let pattern = request.pattern.as_str();
+        let glob = pattern.contains(['*', '?']).then(|| Glob::new(pattern));
+        let fits =
+            |name: &str| glob.as_ref().map_or_else(|| name.contains(pattern), |glob| glob.matches(name));
+        let (default, most) = FUNCTION_PAGE;
+        let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };
+        let query = FunctionQuery {
+            fits: &fits,
+            module: Some(request.module.as_str()).filter(|module| !module.is_empty()),
+            traceable_only: request.traceable_only,
+            after: &request.page_token,
+            limit: limit as usize,
+        };
+        let (found, more) = functions::list(&query, &facts);
+        let next = found.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default();
+        let nothing = found.is_empty() && request.page_token.is_empty();
+        let wanted = pattern.replace(['*', '?'], "");
+        let similar = if nothing { functions::similar_names(&wanted, &facts) } else { Vec::new() };
+        Ok(v1::ListFunctionsResponse {
+            functions: found.into_iter().map(message).collect(),
+            next_page_token: next,
+            suggestions: similar.into_iter().take(SUGGESTIONS).map(str::to_owned).collect(),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl CodeService for CodeServer {
+    async fn disassemble_function(
+        &self,
+        request: Request<v1::DisassembleFunctionRequest>,
+    ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
+        // Reads kernel memory, and the symbol table when modules have changed.
+        tokio::task::block_in_place(|| self.disassemble(request.get_ref())).map(Response::new)
+    }
+
+    async fn list_functions(
+        &self,
+        request: Request<v1::ListFunctionsRequest>,
+    ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
+        // Looks at every symbol.
+        tokio::task::block_in_place(|| self.list(request.get_ref())).map(Response::new)
+    }
+}
+
+/// The probes of this daemon in one function.
+struct OurProbes(Vec<(u32, Arc<Probe>)>);
+
+impl OurProbes {
+    fn of(registry: &Registry, function: &Function) -> Self {
+        let module = function.module.as_ref().map(|module| format!("{module}:")).unwrap_or_default();
+        let function = format!("{module}{}", function.name);
+        let here = |probe: Arc<Probe>| {
+            let (name, offset) = probe.location.rsplit_once("+0x")?;
+            let offset = u32::from_str_radix(offset, 16).ok().filter(|_| name == function)?;
+            Some((offset, probe))
+        };
+        Self(registry.all().into_iter().filter_map(here).collect())
+    }
+
+    fn instruction(&self, judged: JudgedInstruction) -> v1::CodeInstruction {
+        let JudgedInstruction { instruction, boundary, entry, verdict, probed } = judged;
+        let here = self.0.iter().filter(|(offset, _)| *offset == instruction.offset);
+        let refusal = verdict.as_ref().err();
+        v1::CodeInstruction {
+            offset: instruction.offset,
+            code: instruction.bytes,
+            text: instruction.text,
+            boundary,
+            entry,
+            probeable: refusal.is_none(),
+            rule: refusal.map_or("", |refusal| refusal.rule.name()).to_owned(),
+            refusal: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
+            arming: verdict.map_or(v1::Arming::Unspecified, convert::arming).into(),
+            probed,
+            probes: here.map(|(_, probe)| probe.name.to_string()).collect(),
+        }
+    }
+}
+
+fn message(function: Function) -> v1::Function {
+    v1::Function {
+        name: function.name,
+        module: function.module.unwrap_or_default(),
+        size_bytes: function.size_bytes,
+        traceable: function.traceable,
+        blacklisted: function.blacklisted,
+        same_name: convert::length(function.same_name),
+        place: function.place.unwrap_or_default(),
+    }
+}
