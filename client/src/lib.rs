@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod builder;
 mod client;
 mod connect;
 mod definition;
@@ -32,6 +33,7 @@ pub mod event;
 mod streams;
 mod target;
 
+pub use builder::{FetchArg, ProbeBuilder};
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use definition::Definition;
