@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod builder;
 mod checks;
 mod client;
 mod code;
@@ -34,6 +35,7 @@ pub mod event;
 mod streams;
 mod target;
 
+pub use builder::{FetchArg, ProbeBuilder};
 pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kprobed_client::{Client, ConnectOptions, Error, Target};
+use kprobed_client::{Client, ConnectOptions, Error, FetchArg, ProbeBuilder, Target};
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio_stream::wrappers::UnixListenerStream;
 
@@ -59,6 +59,31 @@ async fn fields_are_explained_like_the_text_that_they_stand_for() {
     // Other dialects have the same fields.
     let prototype = client.explain_probe("f(int a)").await.unwrap().spec.unwrap();
     assert_eq!(prototype, spec("p:functions/f f a=$arg1:s32"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_together_step_by_step_is_the_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let client = client(&directory).await;
+    let entry = ProbeBuilder::entry("f")
+        .module("m")
+        .offset(4)
+        .event("g", "e")
+        .argument("a", FetchArg::register("di").at(8).at_user(-16).typed(v1::FetchTypeName::U16))
+        .argument("b", FetchArg::symbol("jiffies", 8).typed(v1::FetchTypeName::X8).array(4))
+        .argument("c", FetchArg::comm());
+    let exit = ProbeBuilder::returning("f")
+        .maxactive(7)
+        .argument("", FetchArg::retval())
+        .argument("text", FetchArg::argument(2).typed(v1::FetchTypeName::String).at(0));
+    for (built, line) in [
+        (entry, "p:g/e m:f+4 a=-u16(+8(%di)):u16 b=@jiffies+8:x8[4] c=$comm"),
+        (exit, "r7 f $retval text=+0($arg2):string"),
+    ] {
+        let explained = client.explain_probe(built).await.unwrap();
+        assert_eq!(explained.definition, line);
+        assert_eq!(explained, client.explain_probe(line).await.unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,175 @@
+//! Definitions as fields, put together step by step.
+//!
+//! Owns nothing but comfort: what it makes are the messages of the API, and the daemon judges them.
+
+use crate::api::fetch::Source;
+use crate::api::{
+    ArgumentSpec, Fetch, FetchDereference, FetchMemory, FetchSymbol, FetchType, FetchTypeName, FetchVariable,
+    ProbeKind, ProbePlace, ProbeSpec, SymbolPlace, fetch_memory, fetch_type, probe_place,
+};
+use crate::definition::Definition;
+
+/// A probe under construction. It can be sent wherever a definition can.
+///
+/// ```
+/// use kprobed_client::api::FetchTypeName;
+/// use kprobed_client::{FetchArg, ProbeBuilder};
+///
+/// // p:kprobes/open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+/// let open = ProbeBuilder::entry("do_sys_openat2")
+///     .event("kprobes", "open")
+///     .argument("dfd", FetchArg::argument(1).typed(FetchTypeName::S32))
+///     .argument("filename", FetchArg::argument(2).at(0).typed(FetchTypeName::String));
+/// assert_eq!(open.build().arguments.len(), 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProbeBuilder {
+    spec: ProbeSpec,
+    place: SymbolPlace,
+}
+
+impl ProbeBuilder {
+    fn new(kind: ProbeKind, symbol: &str) -> Self {
+        Self {
+            spec: ProbeSpec { kind: kind.into(), ..Default::default() },
+            place: SymbolPlace { symbol: symbol.to_owned(), ..Default::default() },
+        }
+    }
+
+    /// A probe where a function begins.
+    pub fn entry(symbol: &str) -> Self {
+        Self::new(ProbeKind::Entry, symbol)
+    }
+
+    /// A probe where a function returns.
+    pub fn returning(symbol: &str) -> Self {
+        Self::new(ProbeKind::Return, symbol)
+    }
+
+    /// The module that has the function.
+    #[must_use]
+    pub fn module(mut self, module: &str) -> Self {
+        module.clone_into(&mut self.place.module);
+        self
+    }
+
+    /// So many bytes behind the beginning of the function.
+    #[must_use]
+    pub fn offset(mut self, bytes: u32) -> Self {
+        self.place.offset = bytes;
+        self
+    }
+
+    /// Executions that a return probe can follow at the same time.
+    #[must_use]
+    pub fn maxactive(mut self, executions: u32) -> Self {
+        self.spec.maxactive = Some(executions);
+        self
+    }
+
+    /// Group and name of the event. Either may be empty: then the daemon chooses.
+    #[must_use]
+    pub fn event(mut self, group: &str, event: &str) -> Self {
+        group.clone_into(&mut self.spec.group);
+        event.clone_into(&mut self.spec.event);
+        self
+    }
+
+    /// Records a value as a field of this name. An empty name: the daemon chooses.
+    #[must_use]
+    pub fn argument(mut self, name: &str, value: FetchArg) -> Self {
+        self.spec.arguments.push(ArgumentSpec {
+            name: name.to_owned(),
+            fetch: Some(value.fetch),
+            r#type: value.r#type,
+        });
+        self
+    }
+
+    /// The message.
+    pub fn build(mut self) -> ProbeSpec {
+        self.spec.place = Some(ProbePlace { place: Some(probe_place::Place::Symbol(self.place)) });
+        self.spec
+    }
+}
+
+impl From<ProbeBuilder> for Definition {
+    fn from(builder: ProbeBuilder) -> Self {
+        Self::Spec(builder.build())
+    }
+}
+
+/// A value that a probe reads. What is not here can be put together from the messages of the API and taken with
+/// [`FetchArg::from`].
+#[derive(Clone, Debug)]
+pub struct FetchArg {
+    fetch: Fetch,
+    r#type: Option<FetchType>,
+}
+
+impl From<Source> for FetchArg {
+    fn from(source: Source) -> Self {
+        Self { fetch: Fetch { source: Some(source) }, r#type: None }
+    }
+}
+
+impl FetchArg {
+    /// A register, by the kernel's name without the `%`, such as `di`.
+    pub fn register(name: &str) -> Self {
+        Source::Register(name.to_owned()).into()
+    }
+
+    /// The Nth argument of the function, from 1.
+    pub fn argument(index: u32) -> Self {
+        Source::Argument(index).into()
+    }
+
+    /// What the function returns.
+    pub fn retval() -> Self {
+        Source::Variable(FetchVariable::Retval.into()).into()
+    }
+
+    /// The name of the current task.
+    pub fn comm() -> Self {
+        Source::Variable(FetchVariable::Comm.into()).into()
+    }
+
+    /// Kernel memory at a symbol plus so many bytes.
+    pub fn symbol(symbol: &str, offset: i64) -> Self {
+        let symbol = FetchSymbol { symbol: symbol.to_owned(), offset };
+        Source::Memory(FetchMemory { place: Some(fetch_memory::Place::Symbol(symbol)) }).into()
+    }
+
+    /// Kernel memory at this value plus so many bytes. A type that was set is that of the new value.
+    #[must_use]
+    pub fn at(self, offset: i32) -> Self {
+        self.dereferenced(false, offset)
+    }
+
+    /// User memory at this value plus so many bytes. A type that was set is that of the new value.
+    #[must_use]
+    pub fn at_user(self, offset: i32) -> Self {
+        self.dereferenced(true, offset)
+    }
+
+    fn dereferenced(self, user: bool, offset: i32) -> Self {
+        let inner = Some(Box::new(self.fetch));
+        let outer = Source::Dereference(Box::new(FetchDereference { user, offset, inner }));
+        Self { r#type: self.r#type, ..outer.into() }
+    }
+
+    /// How it is read and shown.
+    #[must_use]
+    pub fn typed(mut self, name: FetchTypeName) -> Self {
+        let array_length = self.r#type.and_then(|known| known.array_length);
+        self.r#type = Some(FetchType { r#type: Some(fetch_type::Type::Name(name.into())), array_length });
+        self
+    }
+
+    /// So many elements of the type instead of one.
+    #[must_use]
+    pub fn array(mut self, length: u32) -> Self {
+        self.r#type.get_or_insert_default().array_length = Some(length);
+        self
+    }
+}
