@@ -12,6 +12,7 @@ mod host;
 mod patch_sites;
 mod recent;
 mod similar;
+mod symbol;
 mod symbols;
 mod text;
 
@@ -25,7 +26,8 @@ pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
 pub use patch_sites::PatchSites;
 pub use recent::RecentFacts;
-pub use symbols::{Located, Symbol, SymbolTable};
+pub use symbol::{Located, Symbol};
+pub use symbols::SymbolTable;
 pub use text::{KernelText, TextError};
 
 use std::io;
