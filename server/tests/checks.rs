@@ -1,7 +1,10 @@
 //! A stream of checks, through gRPC, on a stored kernel.
 
+#![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
+
 use kprobed::kernel;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
+#[cfg(test)]
 #[path = "../src/validate/tests/world.rs"]
 mod world;
 
@@ -21,12 +24,14 @@ use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 
+// Lints know a helper of tests by `cfg(test)`.
 struct Daemon {
     socket: PathBuf,
     _world: world::World,
     _directory: tempfile::TempDir,
 }
 
+#[cfg(test)]
 impl Daemon {
     async fn start() -> Self {
         let sites = std::fs::read_to_string(world::fixture("patch-sites-6.12.tsv")).unwrap();
@@ -52,11 +57,13 @@ impl Daemon {
     }
 }
 
+#[cfg(test)]
 async fn connect(socket: &Path) -> Client {
     Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
 }
 
 /// The verdicts on a text that is sent in pieces of so many bytes.
+#[cfg(test)]
 async fn check_all(
     client: &Client,
     text: &str,

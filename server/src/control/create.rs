@@ -147,7 +147,7 @@ impl Controller {
 pub(super) fn refuse(text: &str, outcome: &CheckOutcome) -> Result<(), ControlError> {
     let report = &outcome.report;
     if let Some(refusal) = report.refusal.as_ref().or(report.objection.as_ref()) {
-        let refusal = refusal.clone().or_hint(outcome.nearest().hint());
+        let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
         return Err(ControlError::Refused { text: text.to_owned(), refusal: Box::new(refusal) });
     }
     match &outcome.misplaced {

@@ -77,7 +77,7 @@ impl ProbeDefinition {
         name
     }
 
-    /// A copy in which every argument has an explicit name, so that the fields are the same on every kernel.
+    /// The same with an explicit name for every argument, so that the fields are the same on every kernel.
     ///
     /// Without a name, a kernel with BTF replaces a plain `$argN` by the parameter: its name *and its type*
     /// become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and `arg1` on 6.1).
@@ -93,8 +93,10 @@ impl ProbeDefinition {
     /// with the return type of the function where BTF knows it, and as a 64-bit word in hexadecimal
     /// elsewhere, name or not.
     #[must_use]
-    pub fn with_explicit_names(&self) -> Self {
-        let mut named = self.clone();
+    pub fn with_explicit_names(mut self) -> Self {
+        if self.args.iter().all(|argument| argument.name.is_some()) {
+            return self;
+        }
         let mut taken: Vec<String> = self
             .args
             .iter()
@@ -106,7 +108,7 @@ impl ProbeDefinition {
                 _ => None,
             })
             .collect();
-        for (index, argument) in named.args.iter_mut().enumerate() {
+        for (index, argument) in self.args.iter_mut().enumerate() {
             if argument.name.is_some() {
                 continue;
             }
@@ -132,7 +134,7 @@ impl ProbeDefinition {
             };
             argument.name = Some(Name { text, span: Span::point(argument.span.start) });
         }
-        named
+        self
     }
 }
 

@@ -13,6 +13,7 @@ mod host;
 mod patch_sites;
 mod recent;
 mod similar;
+mod symbol;
 mod symbols;
 mod text;
 
@@ -27,7 +28,8 @@ pub use host::{HostIdentity, threads_of_this_process};
 pub use patch_sites::PatchSites;
 pub use recent::RecentFacts;
 pub use similar::nearest_name;
-pub use symbols::{Located, Symbol, SymbolTable};
+pub use symbol::{Located, Symbol};
+pub use symbols::SymbolTable;
 pub use text::{KernelText, TextError};
 
 use std::io;

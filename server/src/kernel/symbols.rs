@@ -3,60 +3,11 @@
 //! Owns name ↔ address in both directions. Never assumes that they are a bijection: static functions share names, aliases share
 //! addresses, and both matter to a probe.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::similar::SimilarNames;
-
-/// One symbol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Symbol<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its address.
-    pub address: u64,
-    /// The module that it belongs to; absent for the kernel itself.
-    pub module: Option<&'a str>,
-    /// Letter of `nm`: `t`, `T`, `w`, `W` are code.
-    pub kind: char,
-}
-
-impl Symbol<'_> {
-    /// Whether this names code.
-    pub fn is_code(&self) -> bool {
-        matches!(self.kind, 't' | 'T' | 'w' | 'W')
-    }
-}
-
-/// An address in terms of the symbol that it lies in. Prints as the kernel's `%pS`: `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located<'a> {
-    /// The symbol.
-    pub symbol: Symbol<'a>,
-    /// Distance from the symbol, in bytes.
-    pub offset: u64,
-    /// Distance from the symbol to the next higher one, in bytes: what the kernel takes for its size
-    /// (kernel/kallsyms.c:get_symbol_pos).
-    pub size: u64,
-}
-
-impl Located<'_> {
-    /// The address without the size: `SYMBOL`, or `SYMBOL+0xOFFSET`, with ` [MODULE]` behind it for modules.
-    pub fn short(&self) -> String {
-        let Self { symbol, offset, .. } = self;
-        let offset = if *offset == 0 { String::new() } else { format!("+{offset:#x}") };
-        let module = symbol.module.map(|module| format!(" [{module}]")).unwrap_or_default();
-        format!("{}{offset}{module}", symbol.name)
-    }
-}
-
-impl fmt::Display for Located<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{:#x}/{:#x}", self.symbol.name, self.offset, self.size)?;
-        self.symbol.module.map_or(Ok(()), |module| write!(f, " [{module}]"))
-    }
-}
+use super::symbol::{Located, Symbol};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -79,6 +30,8 @@ pub struct SymbolTable {
     core: Range<u64>,
     /// Indices of `entries`, by name.
     by_name: Vec<u32>,
+    /// The first bytes of the same names: a search looks at them alone until few names are left.
+    heads: Vec<u64>,
     /// Code symbols that have names like a given one, as places in `by_name`.
     similar: OnceLock<SimilarNames>,
 }
@@ -96,6 +49,7 @@ impl SymbolTable {
         table.by_name = (0..u32::try_from(table.entries.len()).unwrap_or(u32::MAX)).collect();
         let mut by_name = std::mem::take(&mut table.by_name);
         by_name.sort_by(|a, b| table.name_at(*a).cmp(table.name_at(*b)));
+        table.heads = by_name.iter().map(|index| head(table.name_at(*index))).collect();
         table.by_name = by_name;
         let marker = |name| table.lookup(name, None).map(|symbol| symbol.address);
         table.core = marker("_stext").unwrap_or(0)..marker("_end").unwrap_or(u64::MAX);
@@ -183,8 +137,12 @@ impl SymbolTable {
 
     /// All symbols in the order of their names, and of addresses where names are the same, from the first on whose name is not less.
     pub fn by_name(&self, from: &str) -> impl Iterator<Item = Symbol<'_>> {
-        let first = self.by_name.partition_point(|index| self.name_at(*index) < from);
-        let rest = self.by_name.get(first..).unwrap_or_default();
+        let head = head(from);
+        let first = self.heads.partition_point(|other| *other < head);
+        let last = self.heads.partition_point(|other| *other <= head);
+        let alike = self.by_name.get(first..last).unwrap_or_default();
+        let before = alike.partition_point(|index| self.name_at(*index) < from);
+        let rest = self.by_name.get(first + before..).unwrap_or_default();
         rest.iter().filter_map(|index| self.entries.get(*index as usize)).map(|entry| self.symbol(*entry))
     }
 
@@ -246,6 +204,13 @@ impl SymbolTable {
             .map(|entry| self.symbol(*entry))
             .filter(Symbol::is_code)
     }
+}
+
+/// The first eight bytes of a name as a number. Names are in the order of these numbers, as far as these go.
+fn head(name: &str) -> u64 {
+    let mut head = [0; 8];
+    head.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    u64::from_be_bytes(head)
 }
 
 /// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a number.
@@ -326,6 +291,15 @@ ffffffffc0000040 t ext4_open\t[ext4]
         fn any_text_is_survived(text in ".*", address: u64) {
             let table = SymbolTable::parse(&text);
             let _ = table.locate(address);
+        }
+
+        #[test]
+        fn names_are_in_order(names in proptest::collection::vec("[ab]{1,11}", 1..40), from in "[ab]{0,11}") {
+            let line = |name: &String| format!("ffffffff81000000 t {name}\n");
+            let table = SymbolTable::parse(&names.iter().map(line).collect::<String>());
+            let mut expected: Vec<_> = names.iter().filter(|name| **name >= from).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(table.by_name(&from).map(|symbol| symbol.name).collect::<Vec<_>>(), expected);
         }
 
         #[test]

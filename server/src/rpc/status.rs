@@ -170,7 +170,7 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::Refused { text, refusal } => Parts::new(Code::InvalidArgument, refusal.rule.name())
             .field(DEFINITION)
             .with("errno", &(refusal.errno as i32))
-            .diagnostics(text, vec![refusal_diagnostic(refusal)]),
+            .diagnostics(text, vec![refusal_diagnostic(refusal.as_ref().clone())]),
         ControlError::Kernel(error) => {
             let parts =
                 Parts::new(Code::InvalidArgument, kernel_reason(error.message.as_ref(), "KERNEL_REFUSED"))
@@ -255,12 +255,12 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
     }
 }
 
-pub(super) fn refusal_diagnostic(refusal: &Refusal) -> v1::Diagnostic {
+pub(super) fn refusal_diagnostic(refusal: Refusal) -> v1::Diagnostic {
     v1::Diagnostic {
         severity: v1::Severity::Error.into(),
         code: refusal.rule.name().to_owned(),
-        message: refusal.message.clone(),
-        hint: refusal.hint.clone(),
+        message: refusal.message,
+        hint: refusal.hint,
         span_start: convert::length(refusal.span.start),
         span_end: convert::length(refusal.span.end),
         field: String::new(),
@@ -268,7 +268,7 @@ pub(super) fn refusal_diagnostic(refusal: &Refusal) -> v1::Diagnostic {
 }
 
 /// What this daemon minds about a place that the kernel would take.
-pub(super) fn objection_diagnostic(objection: &Refusal) -> v1::Diagnostic {
+pub(super) fn objection_diagnostic(objection: Refusal) -> v1::Diagnostic {
     v1::Diagnostic { severity: v1::Severity::Warning.into(), ..refusal_diagnostic(objection) }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn answer(
     detail: Detail,
 ) -> Result<v1::CheckProbeResponse, ControlError> {
     match checker.check_with(text, facts) {
-        Ok(outcome) => Ok(verdict(checker, &outcome, detail)),
+        Ok(outcome) => Ok(verdict(checker, outcome, detail)),
         Err(ControlError::Definition { diagnostics, .. }) => match checker.parse(text) {
             Ok(Definition::Delete(_)) => Ok(nothing_to_check(text)),
             _ => Ok(unreadable(checker, &diagnostics)),
@@ -39,24 +39,29 @@ pub(super) fn answer(
     }
 }
 
-fn verdict(checker: &Checker, outcome: &CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
-    let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
+fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
     let (nearest, listing) = match detail {
         Detail::Listing => {
             let around = outcome.surroundings();
             (around.nearest, around.listing)
         }
-        Detail::Brief if report.refusal.is_some() => (outcome.nearest(), Vec::new()),
+        Detail::Brief if outcome.report.refusal.is_some() => (outcome.nearest(), Vec::new()),
         Detail::Brief => (Nearest::default(), Vec::new()),
     };
-    let mut response = match (&report.refusal, misplaced) {
-        (Some(refusal), _) => v1::CheckProbeResponse {
-            diagnostics: vec![status::refusal_diagnostic(&refusal.clone().or_hint(nearest.hint()))],
-            kernel_reason: refusal.kernel_code().to_owned(),
-            ..refused(refusal.errno as i32, refusal.rule.name())
-        },
+    let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
+    let arming = report.arming.filter(|_| misplaced.is_none());
+    let mut response = match (report.refusal, misplaced) {
+        (Some(refusal), _) => {
+            let (errno, rule, kernel_code) =
+                (refusal.errno as i32, refusal.rule.name(), refusal.kernel_code());
+            v1::CheckProbeResponse {
+                diagnostics: vec![status::refusal_diagnostic(refusal.or_hint(|| nearest.hint()))],
+                kernel_reason: kernel_code.to_owned(),
+                ..refused(errno, rule)
+            }
+        }
         (None, Some(diagnostic)) => v1::CheckProbeResponse {
-            diagnostics: vec![convert::diagnostic(diagnostic)],
+            diagnostics: vec![convert::diagnostic(&diagnostic)],
             kernel_reason: diagnostic.code.name().to_owned(),
             ..refused(diagnostic.code.errno(checker.features()), diagnostic.code.name())
         },
@@ -64,20 +69,19 @@ fn verdict(checker: &Checker, outcome: &CheckOutcome, detail: Detail) -> v1::Che
             v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() }
         }
     };
-    response.diagnostics.extend(report.objection.iter().map(status::objection_diagnostic));
+    response.diagnostics.extend(report.objection.map(status::objection_diagnostic));
     response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
-    let Preview { name, canonical, kernel_definition } = checker.preview(definition);
+    let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
     if detail == Detail::Listing {
-        response.spec = Some(spec::write(definition));
+        response.spec = Some(spec::write(&definition));
     }
     response.name = name;
     response.canonical = canonical;
     response.kernel_definition = kernel_definition;
-    response.dialect = convert::dialect(*dialect).into();
-    response.location.clone_from(&report.location);
-    let arming = report.arming.filter(|_| misplaced.is_none());
+    response.dialect = convert::dialect(dialect).into();
+    response.location = report.location;
     response.arming = arming.map_or(v1::Arming::Unspecified, convert::arming).into();
-    response.listing = listing.iter().map(instruction).collect();
+    response.listing = listing.into_iter().map(instruction).collect();
     response.nearest_before = nearest.before;
     response.nearest_after = nearest.after;
     response
@@ -124,12 +128,12 @@ fn refused(errno: i32, rule: &str) -> v1::CheckProbeResponse {
     }
 }
 
-fn instruction(shown: &ShownInstruction) -> v1::Instruction {
+fn instruction(shown: ShownInstruction) -> v1::Instruction {
     v1::Instruction {
         offset: shown.instruction.offset,
-        code: shown.instruction.bytes.clone(),
-        text: shown.instruction.text.clone(),
+        code: shown.instruction.bytes,
+        text: shown.instruction.text,
         probeable: shown.refusal.is_none(),
-        refusal: shown.refusal.clone().unwrap_or_default(),
+        refusal: shown.refusal.unwrap_or_default(),
     }
 }

@@ -109,9 +109,9 @@ impl Refusal {
 
     /// The same with a hint, where there was none.
     #[must_use]
-    pub fn or_hint(mut self, hint: String) -> Self {
+    pub fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
         if self.hint.is_empty() {
-            self.hint = hint;
+            self.hint = hint();
         }
         self
     }

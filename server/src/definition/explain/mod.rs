@@ -53,7 +53,7 @@ pub struct ExplainedField {
 
 /// Explains a definition that was written in this dialect.
 pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Features) -> Explanation {
-    let named = definition.with_explicit_names();
+    let named = definition.clone().with_explicit_names();
     let group = named.group.as_ref().map_or("kprobes", |group| &group.text);
     let event = named.event.as_ref().map_or_else(|| named.default_event_name(), |name| name.text.clone());
     let arguments = named.args.iter().map(|argument| ExplainedArgument {

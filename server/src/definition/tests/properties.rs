@@ -106,7 +106,7 @@ fn check_text(text: &str) {
                 let again = probe(&first.render("g", "e"), &features);
                 assert_eq!(again.args.len(), first.args.len());
                 assert_eq!(again.render("g", "e"), first.render("g", "e"));
-                let named = first.with_explicit_names();
+                let named = first.clone().with_explicit_names();
                 let parsed = probe(&named.render("g", "e"), &features);
                 assert_eq!(parsed.render("g", "e"), named.render("g", "e"));
                 let guarded = guarded(&named, &features);

@@ -94,7 +94,7 @@ pub fn resolve(
     }
     let mut definition = ProbeDefinition { args: resolved, ..definition.clone() };
     // The limits hold for what the kernel gets.
-    let problems = kernel_problems(&definition.with_explicit_names(), features);
+    let problems = kernel_problems(&definition.clone().with_explicit_names(), features);
     if !problems.is_empty() {
         return Err(problems);
     }
