@@ -79,7 +79,7 @@ fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, 
         assert!(parse(&definition.render_as_named(), features).is_ok());
     }
 
-    let named = definition.with_explicit_names();
+    let named = definition.clone().with_explicit_names();
     let named_line = named.render("g", "e");
     if let Ok(Definition::Probe(read)) = parse(&named_line, features) {
         assert_eq!(meaning(&read), meaning(&named), "{named_line:?}");
