@@ -84,13 +84,12 @@ impl ProbeDefinition {
     /// With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
     /// - a bare parameter `NAME` keeps its name; it exists only where BTF does;
-    /// - everything else, `$argN` and `$retval` included, is named by its position, as kernels without BTF
-    ///   do: `arg1`, with `_` appended while another argument has that name;
+    /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel does where it
+    ///   knows no name: `arg1`, with `_` appended while another argument has that name;
     /// - `$arg*` stays: how many fields it stands for is not known here.
     ///
-    /// No type is added. One difference between kernels remains on purpose: `$retval` without a type is read
-    /// with the return type of the function where BTF knows it, and as a 64-bit word in hexadecimal
-    /// elsewhere, name or not.
+    /// No type is added. Names and types that the kernel's BTF gives are put in before this, by those who know it: what is left without
+    /// a name then has none.
     #[must_use]
     pub fn with_explicit_names(&self) -> Self {
         let mut named = self.clone();

@@ -15,6 +15,7 @@ mod packaging;
 mod refusals;
 mod seeds;
 mod survival;
+mod types;
 mod values;
 mod verdicts;
 
@@ -34,6 +35,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("seeds", seeds::TESTS),
     ("dialects", dialects::TESTS),
     ("values", values::TESTS),
+    ("types", types::TESTS),
     ("refusals", refusals::TESTS),
     ("verdicts", verdicts::TESTS),
     ("api", api::TESTS),

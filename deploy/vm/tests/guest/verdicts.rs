@@ -26,10 +26,10 @@ const RETURN_OFFSETS: u64 = 20;
 const DEFAULT_SEED: u64 = 654_534_012;
 
 /// A small generator of random numbers (xorshift64).
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn from_environment() -> Result<Self> {
+    pub(crate) fn from_environment() -> Result<Self> {
         let seed: u64 = match env::var("KPROBED_VM_SEED") {
             Ok(seed) => seed.parse().context("KPROBED_VM_SEED")?,
             Err(_) => DEFAULT_SEED,
@@ -38,7 +38,7 @@ impl Random {
         Ok(Self(seed | 1))
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -47,7 +47,7 @@ impl Random {
 }
 
 /// Code symbols of the guest with their sizes, as far as they are small.
-fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
+pub(crate) fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
     let text = guest.shell("cat /proc/kallsyms")?;
     let mut symbols: Vec<(u64, &str, &str)> = text
         .lines()
@@ -65,7 +65,7 @@ fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
 }
 
 /// What the kernel answers to each line: an errno, 0 for none. Leaves no probe behind.
-fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<u32>> {
+pub(crate) fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<u32>> {
     let mut text = String::new();
     for line in lines {
         writeln!(text, "{line}")?;
@@ -77,7 +77,7 @@ fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<u32>> {
 }
 
 /// Compares the answers to all lines. Gives back how many there were, accepted ones among them.
-fn compare(guest: &DaemonGuest, lines: &[String]) -> Result<(usize, usize)> {
+pub(crate) fn compare(guest: &DaemonGuest, lines: &[String]) -> Result<(usize, usize)> {
     // Ours first: what the kernel accepts changes what there is.
     let mut ours = Vec::new();
     for line in lines {
