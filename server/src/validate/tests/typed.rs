@@ -416,6 +416,7 @@ fn members_are_described_as_they_are_read() {
         ("task_look", "task->nam", "NO_BTF_FIELD", 6),
         ("task_look", "task->comm", "BAD_BTF_TID", 0),
         ("task_look", "task x", "NO_BTFARG", 0),
+        ("task_look", "task->comm#", "NO_BTFARG", 0),
         ("task_look", "+0(task)", "NO_BTFARG", 0),
         ("task_look", "task-x", "BAD_HYPHEN", 4),
         ("nothing", "$retval", "NO_RETVAL", 0),
@@ -428,6 +429,23 @@ fn members_are_described_as_they_are_read() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// Any path leads somewhere, or is refused at a place in it.
+    #[test]
+    fn any_path_is_survived(path in "(task|\\$retval|.{0,3})((->|[.:=#+-])(flag|comm|pair|a|.{0,3})){0,3}") {
+        thread_local! {
+            static KERNEL: Arc<Kernel> = Arc::new(kernel(OTHER));
+        }
+        match describe_members("task_look", None, &path, &KERNEL.with(Arc::clone).facts) {
+            Ok(found) => {
+                prop_assert!(found.members.iter().all(|member| member.path.starts_with(&path)));
+            }
+            Err(DescribeError::Path(problem)) => {
+                prop_assert!(path.get(problem.span.range()).is_some(), "{:?}", problem);
+            }
+            Err(DescribeError::Function(problem)) => prop_assert!(false, "{:?}", problem),
+        }
+    }
 
     /// Whatever is written, the answer is a line that means the same when it is read again, or problems that lie in the text.
     #[test]
