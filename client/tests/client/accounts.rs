@@ -149,6 +149,7 @@ fn help_and_completions() {
       add          Define a probe and let it record
       check        Ask whether the running kernel would accept a probe
       explain      Say in words what a definition does
+      describe     Show what a function takes and returns, and what lies behind its parameters
       symbols      Find functions to probe by name
       disasm       Show the code of a function, and where probes can sit in it
       list         List probes

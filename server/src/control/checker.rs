@@ -145,21 +145,21 @@ impl Checker {
         let written = as_probe(reading, text)?;
         let facts = facts.get()?;
         let mut report = validate::check(&written, &facts);
-        // The kernel looks at the place before it looks at the arguments; and whether the place is an entry only matters once it exists.
-        let misplaced = written
-            .entry_requirement(&self.features)
-            .filter(|_| report.refusal.is_none() && !report.is_entry);
+        // The kernel reads the arguments between its questions about the symbol and those about the place; and whether the place is an entry
+        // only matters once it exists.
+        let misplaced = written.entry_requirement(&self.features).filter(|_| {
+            !report.is_entry && !report.refusal.as_ref().is_some_and(|found| asked_first(found.rule))
+        });
         let misplaced = misplaced.filter(|_| {
             report.absent_module.is_none() || written.kind == crate::definition::ProbeKind::Entry
         });
         let (definition, misplaced) = match typed::resolve(&written, &facts, &self.features) {
             Ok(resolution) => (resolution.definition, misplaced),
-            Err(problems) => {
-                // The kernel reads the arguments between its questions about the symbol and those about the place.
-                report.refusal = report.refusal.take().filter(|refusal| asked_first(refusal.rule));
-                (written, misplaced.or_else(|| problems.into_iter().next()))
-            }
+            Err(problems) => (written, misplaced.or_else(|| problems.into_iter().next())),
         };
+        if misplaced.is_some() {
+            report.refusal = report.refusal.take().filter(|refusal| asked_first(refusal.rule));
+        }
         let definition = definition.with_explicit_names();
         Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, facts })
     }

@@ -225,6 +225,9 @@ codes! {
     /// BTF is off, or this is no function entry.
     NosupBtfarg "NOSUP_BTFARG" "BTF is not available or not supported"
         "use $argN:TYPE, or a register";
+    /// `$arg*` where BTF has no parameters: the same error, with another errno.
+    NosupAllArgs "NOSUP_BTFARG" ""
+        "name what you need: NAME=$argN:TYPE";
     /// The function has no such parameter.
     NoBtfarg "NO_BTFARG" "This variable is not found at this probe point"
         "use the parameter names of the function, or NAME=$argN:TYPE";
@@ -331,7 +334,7 @@ impl Code {
         match self {
             Self::BadInsnBndry => EILSEQ,
             Self::NoRetval | Self::NoBtfarg | Self::NoBtfEntry | Self::NoBtfField => ENOENT,
-            Self::NosupDatArg => EOPNOTSUPP,
+            Self::NosupDatArg | Self::NosupAllArgs => EOPNOTSUPP,
             Self::EventExist | Self::DiffProbeType | Self::DiffArgType | Self::SameProbe => EEXIST,
             Self::TooManyArgs
             | Self::TooManyEargs

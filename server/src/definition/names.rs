@@ -85,13 +85,12 @@ impl ProbeDefinition {
     ///
     /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is longer than
     ///   one may write, it stays without: that kernel names it so by itself;
-    /// - everything else, `$argN` and `$retval` included, is named by its position, as kernels without BTF
-    ///   do: `arg1`, with `_` appended while another argument has that name;
+    /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel does where it
+    ///   knows no name: `arg1`, with `_` appended while another argument has that name;
     /// - `$arg*` stays: how many fields it stands for is not known here.
     ///
-    /// No type is added. One difference between kernels remains on purpose: `$retval` without a type is read
-    /// with the return type of the function where BTF knows it, and as a 64-bit word in hexadecimal
-    /// elsewhere, name or not.
+    /// No type is added. Names and types that the kernel's BTF gives are put in before this, by those who know it: what is left without
+    /// a name then has none.
     #[must_use]
     pub fn with_explicit_names(mut self) -> Self {
         if self.args.iter().all(|argument| argument.name.is_some()) {

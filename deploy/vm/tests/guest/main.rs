@@ -17,6 +17,7 @@ mod packaging;
 mod refusals;
 mod seeds;
 mod survival;
+mod types;
 mod values;
 mod verdicts;
 
@@ -36,6 +37,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("seeds", seeds::TESTS),
     ("dialects", dialects::TESTS),
     ("values", values::TESTS),
+    ("types", types::TESTS),
     ("refusals", refusals::TESTS),
     ("definitions", definitions::TESTS),
     ("verdicts", verdicts::TESTS),

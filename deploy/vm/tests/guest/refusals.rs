@@ -62,7 +62,7 @@ const BAD: &[&str] = &[
 ];
 
 /// What the kernel itself says to a line: the text of its message, and where its caret points.
-fn kernel_says(guest: &DaemonGuest, line: &str) -> Result<(String, usize)> {
+pub(crate) fn kernel_says(guest: &DaemonGuest, line: &str) -> Result<(String, usize)> {
     guest.machine.put("/tmp/line", 0o600, line.as_bytes())?;
     guest.shell(&format!("echo > {TRACEFS}/error_log; ! cat /tmp/line >> {TRACEFS}/kprobe_events"))?;
     let log = guest.tracefs("error_log")?;

@@ -157,12 +157,6 @@ fn stack_registers_and_immediates(fixture: &Fixture) -> Result<()> {
 
 fn names_and_members_from_btf(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let features = guest.wait_for(guest.client.host())??.features;
-    if !features.iter().any(|feature| feature.id == "btf_members" && feature.available) {
-        let error = guest.refusal("p:named do_sys_openat2 dfd how->flags")?;
-        ensure!(error.diagnostics.is_some(), "{error:?}");
-        return Ok(());
-    }
     let probe =
         guest.add("p:named do_sys_openat2 path=+0(%si):string dfd flags=how->flags mode=how->mode:x16")?;
     let event = opened(&guest)?;

@@ -27,7 +27,7 @@ const LARGEST_BYTES: u64 = 400;
 const RETURN_OFFSETS: u64 = 20;
 
 /// Code symbols of the guest with their sizes, as far as they are small.
-fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
+pub(crate) fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
     let text = guest.shell("cat /proc/kallsyms")?;
     let mut symbols: Vec<(u64, &str, &str)> = text
         .lines()

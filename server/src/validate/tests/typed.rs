@@ -46,10 +46,13 @@ fn vmlinux() -> Writer {
     let int = w.int("int", 4, true);
     let u32 = w.int("unsigned int", 4, false);
     let u64 = w.int("long unsigned int", 8, false);
-    let char = w.int("char", 1, false);
-    let u8 = w.int("unsigned char", 1, false);
+    w.pointer(int);
     let bool = w.int("_Bool", 1, false);
+    let u8 = w.int("unsigned char", 1, false);
     let const_u8 = w.modifier(10, "", u8);
+    // As in real kernels, by chance: the type of the number 8.
+    let char = w.int("char", 1, false);
+    assert_eq!(char, TypeId(8));
     let name = w.pointer(const_u8);
     let text = w.pointer(char);
     let inode = w.structure("inode", 16, &[("i_ino", u64, 64, 0)]);
@@ -264,8 +267,8 @@ fn refusals_are_those_of_the_kernel() {
         ("r nothing ^$retval", "NO_RETVAL"),
         ("r nothing +8(^$retval)", "NO_RETVAL"),
         ("r asm_entry $retval->^x", "NO_BTF_ENTRY"),
-        ("p nothing ^$arg*", "BAD_VAR"),
-        ("p asm_entry ^$arg*", "BAD_VAR"),
+        ("p nothing ^$arg*", "NOSUP_BTFARG"),
+        ("p asm_entry ^$arg*", "NOSUP_BTFARG"),
         ("p printk ^$arg*", "NO_ARG_BODY"),
         ("p vfs_open path=%di ^$arg*", "USED_ARG_NAME"),
     ] {
@@ -310,6 +313,15 @@ fn no_wrong_register_is_read() {
         // What the writer numbers is what the writer gets.
         assert_eq!(kernel.args("p by_value x=$arg4 uid"), "x=$arg4 uid=$arg1:u32");
     }
+}
+
+/// The kernel takes the size of a number for the type that it points to.
+#[test]
+fn numbers_that_the_kernel_follows_are_followed_with_a_warning() {
+    let native = kernel(NATIVE);
+    assert_eq!(native.args("r by_value $retval:string"), "arg1=+0($retval):string");
+    assert_eq!(native.warnings("r by_value $retval:string"), ["PART_OF_VALUE"]);
+    kernel(OTHER).refused("p vfs_open x=^path->dentry->d_name.hash_len:string", "BAD_TYPE4STR");
 }
 
 #[test]
@@ -404,6 +416,7 @@ fn members_are_described_as_they_are_read() {
         ("task_look", "task->nam", "NO_BTF_FIELD", 6),
         ("task_look", "task->comm", "BAD_BTF_TID", 0),
         ("task_look", "task x", "NO_BTFARG", 0),
+        ("task_look", "task->comm#", "NO_BTFARG", 0),
         ("task_look", "+0(task)", "NO_BTFARG", 0),
         ("task_look", "task-x", "BAD_HYPHEN", 4),
         ("nothing", "$retval", "NO_RETVAL", 0),
@@ -416,6 +429,23 @@ fn members_are_described_as_they_are_read() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// Any path leads somewhere, or is refused at a place in it.
+    #[test]
+    fn any_path_is_survived(path in "(task|\\$retval|.{0,3})((->|[.:=#+-])(flag|comm|pair|a|.{0,3})){0,3}") {
+        thread_local! {
+            static KERNEL: Arc<Kernel> = Arc::new(kernel(OTHER));
+        }
+        match describe_members("task_look", None, &path, &KERNEL.with(Arc::clone).facts) {
+            Ok(found) => {
+                prop_assert!(found.members.iter().all(|member| member.path.starts_with(&path)));
+            }
+            Err(DescribeError::Path(problem)) => {
+                prop_assert!(path.get(problem.span.range()).is_some(), "{:?}", problem);
+            }
+            Err(DescribeError::Function(problem)) => prop_assert!(false, "{:?}", problem),
+        }
+    }
 
     /// Whatever is written, the answer is a line that means the same when it is read again, or problems that lie in the text.
     #[test]

@@ -76,7 +76,7 @@ fn single(btf: &Btf, ty: TypeId, depth: usize) -> Result<Chosen, BtfError> {
 }
 
 fn integer(int: Int) -> Chosen {
-    match (width(u64::from(int.bits) / 8).filter(|_| int.bits % 8 == 0), int.signed) {
+    match (width(u64::from(int.bits) / 8).filter(|_| int.bits.is_multiple_of(8)), int.signed) {
         (Some(width), true) => Chosen::one(BaseType::Signed(width)),
         (Some(width), false) => Chosen::one(BaseType::Unsigned(width)),
         (None, _) => Chosen::first_word(int.bytes > 8),
@@ -127,20 +127,27 @@ pub(super) enum Text {
     Here,
     /// A pointer to it is there.
     Pointed,
+    /// A number is there, which the kernel takes for a pointer to text.
+    Mistaken,
     /// Neither.
     No,
 }
 
 /// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch): arrays of and pointers to unsigned numbers of 8
-/// bits, `char` among them since it is unsigned (6.2). `signed_too` takes the signed ones as well.
-pub(super) fn text(btf: &Btf, ty: TypeId, signed_too: bool) -> Result<Text, BtfError> {
+/// bits, `char` among them since it is unsigned (6.2). It never asks whether a type is a pointer: it takes the size of a number for the type
+/// that is pointed to, and follows numbers of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave this to the daemon,
+/// which takes signed characters too, and no numbers.
+pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError> {
     let byte = |id| -> Result<bool, BtfError> {
-        let fits = |int: Int| int.bits == 8 && (signed_too || !int.signed);
+        let fits = |int: Int| int.bits == 8 && !(native && int.signed);
         Ok(matches!(btf.resolved(id)?.kind, Kind::Int(int) if fits(int)))
     };
     Ok(match btf.resolved(ty)?.kind {
         Kind::Array { element, .. } if byte(element)? => Text::Here,
         Kind::Pointer(target) if byte(target)? => Text::Pointed,
+        Kind::Int(Int { bytes, .. }) | Kind::Enum { bytes, .. } if native && byte(TypeId(bytes))? => {
+            Text::Mistaken
+        }
         _ => Text::No,
     })
 }

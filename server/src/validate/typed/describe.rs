@@ -225,6 +225,10 @@ fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
         let message = "this is no path: write PARAMETER, PARAMETER->MEMBER or $retval->MEMBER";
         Diagnostic::error(Code::NoBtfarg, Span::new(0, text.len()), message)
     };
+    // What the parser would leave out.
+    if text.contains(|c: char| c == '#' || c.is_whitespace()) {
+        return Err(no_path());
+    }
     let definition = match parse(&format!("{head}{text}"), &features) {
         Ok(Definition::Probe(definition)) => definition,
         Ok(Definition::Delete(_)) => return Err(no_path()),

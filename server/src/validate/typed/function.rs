@@ -70,7 +70,7 @@ impl Function {
             parameters,
             others: Vec::new(),
         };
-        let own = function.prototype()?;
+        let own = if rest.is_empty() { String::new() } else { function.prototype()? };
         for other in rest {
             let text = btf.prototype_text(&btf.prototype(*other)?, name)?;
             if text != own && !function.others.contains(&text) {

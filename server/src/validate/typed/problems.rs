@@ -132,6 +132,12 @@ pub(super) fn no_memory(at: Span) -> Diagnostic {
     Diagnostic::error(Code::BadString, at, "a string is read from memory, and this expression is a value")
 }
 
+/// `:string` on a number, which the kernel follows by mistake.
+pub(super) fn followed_number(at: Span, written: &str) -> Diagnostic {
+    let message = format!("`{written}` is no pointer, and the kernel follows it as if it was one");
+    Diagnostic::warning(Code::PartOfValue, at, message)
+}
+
 /// A parameter that no probe can read.
 pub(super) fn not_readable(at: Span, function: &Function, name: &str) -> Diagnostic {
     let message =
@@ -157,7 +163,5 @@ pub(super) fn whole_bytes(at: Span, name: &str) -> Diagnostic {
 
 /// `$arg*` where there is nothing to expand.
 pub(super) fn nothing_to_expand(at: Span, why: &str) -> Diagnostic {
-    // The kernel logs NOSUP_BTFARG first, goes on with the word as it is, and then refuses that.
-    Diagnostic::error(Code::BadVar, at, format!("`$arg*` stands for no parameter: {why}"))
-        .with_hint("leave it out, or write NAME=$argN:TYPE")
+    Diagnostic::error(Code::NosupAllArgs, at, format!("`$arg*` stands for no parameter: {why}"))
 }

@@ -161,9 +161,13 @@ impl Resolver<'_> {
         let broken = |error: BtfError| problems::broken(argument.fetch.span, &error);
         match argument.ty {
             Some(ty) if ty.base.is_pointed_text() => {
-                match default::text(btf, value.ty, !native).map_err(broken)? {
+                match default::text(btf, value.ty, native).map_err(broken)? {
                     Text::Here => {}
                     Text::Pointed => resolved.fetch = followed(resolved.fetch),
+                    Text::Mistaken => {
+                        self.warnings.push(problems::followed_number(argument.fetch.span, &written));
+                        resolved.fetch = followed(resolved.fetch);
+                    }
                     Text::No => return Err(problems::no_text(btf, value.ty, &written, argument.fetch.span)),
                 }
             }
@@ -172,16 +176,15 @@ impl Resolver<'_> {
             }
             Some(_) => {}
             None => {
-                let chosen = match value.bits {
-                    Some(field) => path::bit_field(btf, &value, field).map(|(fetch, base)| {
+                let chosen = if let Some(field) = value.bits {
+                    path::bit_field(btf, &value, field).map(|(fetch, base)| {
                         resolved.fetch = fetch;
                         (base, None, false)
-                    }),
-                    None => {
-                        let in_memory = matches!(value.fetch.kind, FetchKind::Deref { .. });
-                        let chosen = default::of(btf, value.ty, in_memory).map_err(broken)?;
-                        Some((chosen.base, chosen.count, chosen.partial || words > 1))
-                    }
+                    })
+                } else {
+                    let in_memory = matches!(value.fetch.kind, FetchKind::Deref { .. });
+                    let chosen = default::of(btf, value.ty, in_memory).map_err(broken)?;
+                    Some((chosen.base, chosen.count, chosen.partial || words > 1))
                 };
                 let Some((base, count, partial)) = chosen else {
                     let message = format!("the bit-field `{written}` lies across more than 8 bytes");

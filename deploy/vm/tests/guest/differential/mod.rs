@@ -29,7 +29,7 @@ pub(crate) struct Compared {
 }
 
 /// What the kernel answers to each line. Leaves no probe behind.
-fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<Answer>> {
+pub(crate) fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<Answer>> {
     let mut text = String::new();
     for line in lines {
         writeln!(text, "{line}")?;

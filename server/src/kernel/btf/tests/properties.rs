@@ -8,27 +8,36 @@ use super::super::{Btf, Kind, TypeId};
 use super::sample;
 use super::writer::Writer;
 
-/// Follows everything that there is to follow.
-fn exercise(btf: &Btf) {
+/// Follows everything that there is to follow; answers how many steps led somewhere.
+fn exercise(btf: &Btf) -> usize {
+    let mut good = 0;
     for ty in btf.types().flatten() {
-        let _ = btf.resolved(ty.id);
-        let _ = btf.size(ty.id);
-        let _ = btf.type_text(ty.id);
+        good += usize::from(btf.resolved(ty.id).is_ok());
+        good += usize::from(btf.size(ty.id).is_ok());
+        good += usize::from(btf.type_text(ty.id).is_ok());
         match ty.kind {
             Kind::Function(_) => {
                 let found = btf.functions(ty.name).any(|id| id == ty.id);
                 assert!(found, "`{}` is not in the index", ty.name);
-                if let Ok(prototype) = btf.prototype(ty.id) {
-                    let _ = btf.prototype_text(&prototype, ty.name);
-                }
+                let prototype = btf.prototype(ty.id);
+                good += usize::from(
+                    prototype.and_then(|prototype| btf.prototype_text(&prototype, ty.name)).is_ok(),
+                );
             }
             Kind::Composite(composite) => {
-                let _ = btf.member(composite, "d_name");
+                good += usize::from(btf.member(composite, "d_name").is_ok());
                 assert_eq!(composite.members().count(), composite.len());
             }
             _ => {}
         }
     }
+    good
+}
+
+#[test]
+fn everything_in_a_good_file_can_be_followed() {
+    let btf = Btf::parse(sample().0.finish()).unwrap();
+    assert!(exercise(&btf) > 3 * btf.types().count());
 }
 
 proptest! {
@@ -48,7 +57,7 @@ proptest! {
         w.name("d_name");
         w.name("int");
         for (kind, count, flag, size, tail) in types {
-            w.raw("f", kind, u32::from(flag) << 31 | count, size, &tail);
+            w.raw("f", kind, (u32::from(flag) << 31) | count, size, &tail);
         }
         if let Ok(btf) = Btf::parse(w.finish()) {
             exercise(&btf);

@@ -52,7 +52,7 @@ impl Writer {
     /// A type as its numbers: name, kind, count, flag, size or type, and what follows.
     pub(crate) fn raw(&mut self, name: &str, kind: u32, info: u32, size: u32, tail: &[u32]) -> TypeId {
         let name = self.name(name);
-        for number in [name, kind << 24 | info, size].iter().chain(tail) {
+        for number in [name, (kind << 24) | info, size].iter().chain(tail) {
             self.types.extend(number.to_le_bytes());
         }
         self.next += 1;
@@ -60,7 +60,7 @@ impl Writer {
     }
 
     pub(crate) fn int(&mut self, name: &str, bytes: u32, signed: bool) -> TypeId {
-        self.raw(name, 1, 0, bytes, &[u32::from(signed) << 24 | bytes * 8])
+        self.raw(name, 1, 0, bytes, &[(u32::from(signed) << 24) | (bytes * 8)])
     }
 
     pub(crate) fn pointer(&mut self, target: TypeId) -> TypeId {
@@ -96,7 +96,7 @@ impl Writer {
         let flag = if members.iter().any(|member| member.3 > 0) { FLAG } else { 0 };
         let tail: Vec<u32> = members
             .iter()
-            .flat_map(|(name, ty, offset, bits)| [self.name(name), ty.0, bits << 24 | offset])
+            .flat_map(|(name, ty, offset, bits)| [self.name(name), ty.0, (bits << 24) | offset])
             .collect();
         self.raw(name, kind, flag | u32::try_from(members.len()).unwrap(), bytes, &tail)
     }
