@@ -1,6 +1,6 @@
 //! Where instructions begin.
 
-use iced_x86::{Decoder, Instruction};
+use iced_x86::{Code, Decoder, Instruction};
 
 use super::{decoder, emulate_prefix_bytes};
 
@@ -31,23 +31,33 @@ impl Iterator for Boundaries<'_> {
     type Item = Extent;
 
     fn next(&mut self) -> Option<Extent> {
-        const UD2: [u8; 2] = [0x0f, 0x0b];
         let start = self.decoder.position();
-        let rest = self.code.get(start..)?;
-        // UD2 is rare: only then is it worth a look whether it is a prefix.
-        if rest.starts_with(&UD2) {
-            self.decoder.set_position(start + emulate_prefix_bytes(rest)).ok()?;
-        }
         if !self.decoder.can_decode() {
             return None;
         }
         self.decoder.decode_out(&mut self.instruction);
+        // UD2 is rare: only then is it worth a look whether it is a prefix.
+        if self.instruction.code() == Code::Ud2 {
+            self.decode_emulated(start)?;
+        }
         if self.instruction.is_invalid() {
             // So that the next call finds the end as well.
-            self.code = &[];
+            self.decoder = decoder(&[], 0);
             return None;
         }
         Some(Extent { start, end: self.decoder.position() })
+    }
+}
+
+impl Boundaries<'_> {
+    /// Decodes again behind the mark of forced emulation, if the UD2 at `start` is part of one.
+    fn decode_emulated(&mut self, start: usize) -> Option<()> {
+        let prefix = emulate_prefix_bytes(self.code.get(start..)?);
+        if prefix > 0 {
+            self.decoder.set_position(start + prefix).ok()?;
+            self.decoder.can_decode().then(|| self.decoder.decode_out(&mut self.instruction))?;
+        }
+        Some(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! All facts together, read once and kept until modules change.
 //!
-//! They take 10 MiB for a kernel with 160,000 symbols, and 7 MiB more once somebody has asked for a symbol that does not exist and an index
+//! They take 11 MiB for a kernel with 160,000 symbols, and 7 MiB more once somebody has asked for a symbol that does not exist and an index
 //! of names was made (`cargo bench -p kprobed --bench memory`). While modules change, the facts before and after the change are held both, for
 //! as long as a check uses the former. Code is not kept: it is read for every check.
 
@@ -69,7 +69,7 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Reads everything: about 0.15 s for a kernel with 160,000 symbols.
+    /// Reads everything: about 0.1 s for a kernel with 160,000 symbols.
     ///
     /// # Errors
     /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel still refuses by itself.

@@ -19,7 +19,7 @@ struct Entry {
     kind: u8,
 }
 
-/// All symbols of `/proc/kallsyms`, held in about 9 MiB for 160,000 of them.
+/// All symbols of `/proc/kallsyms`, held in about 10 MiB for 160,000 of them.
 #[derive(Debug, Default)]
 pub struct SymbolTable {
     names: String,
