@@ -24,7 +24,7 @@ const REFUSED_ON_PURPOSE: &[(&str, &str)] = &[];
 /// What is wrong with our answer to a line, if anything is.
 fn difference(compared: &Compared) -> Option<String> {
     let Compared { line, ours, kernel } = compared;
-    if kernel.errno == 0 && REFUSED_ON_PURPOSE.iter().any(|(code, _)| *code == ours.reason) {
+    if kernel.errno == 0 && REFUSED_ON_PURPOSE.iter().any(|(code, _)| *code == ours.rule) {
         return None;
     }
     let found = ours.diagnostics.first();
@@ -41,7 +41,7 @@ fn difference(compared: &Compared) -> Option<String> {
     (!same).then(|| {
         format!(
             "{line}\n    kernel {}, {said}\n    daemon {}, {our_code} ({}) at {our_caret}",
-            kernel.errno, ours.errno, ours.reason
+            kernel.errno, ours.errno, ours.rule
         )
     })
 }

@@ -67,7 +67,7 @@ pub(crate) fn compare_errnos(guest: &DaemonGuest, lines: Vec<String>) -> Result<
     let mut differences = String::new();
     for Compared { line, ours, kernel } in &compared {
         if kernel.errno != ours.errno {
-            writeln!(differences, "{line}: kernel {}, daemon {} {}", kernel.errno, ours.errno, ours.reason)?;
+            writeln!(differences, "{line}: kernel {}, daemon {} {}", kernel.errno, ours.errno, ours.rule)?;
         }
     }
     ensure!(differences.is_empty(), "{differences}");
