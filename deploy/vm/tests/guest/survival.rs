@@ -24,7 +24,7 @@ const SIGKILL: i32 = 9;
 
 /// Two probes, one of them filtered, and one that is off.
 fn add_three(guest: &DaemonGuest) -> Result<()> {
-    guest.add("p:opens do_sys_openat2 filename=+0(%si):string mode=+8(%dx):u64")?;
+    guest.add("p:opens do_sys_openat2 filename=+0(%si):string mode=how->mode")?;
     guest.wait_for(guest.client.set_filter("opens", "mode == 256"))??;
     guest.add("r3:returns do_sys_openat2 ret=$retval:s32")?;
     guest.add("p:off vfs_write")?;
