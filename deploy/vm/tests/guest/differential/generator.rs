@@ -11,72 +11,72 @@ struct Words {
 }
 
 const COMMANDS: Words = Words {
-    good: r#"
+    good: r"
         p p p p p r r r r1 r64 r4096 r4097
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         r0 r-1 rx p1 q pp
-    "#,
+    ",
 };
 
 const GROUPS: Words = Words {
-    good: r#"
+    good: r"
         g g-1 kprobes
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         1g g+ <> a23456789_123456789_123456789_123456789_123456789_123456789_123
         a23456789_123456789_123456789_123456789_123456789_123456789_1234
-    "#,
+    ",
 };
 
 const EVENTS: Words = Words {
-    good: r#"
+    good: r"
         e E_9
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         e.1 9e e-1 e+ <> a23456789_123456789_123456789_123456789_123456789_123456789_123
         a23456789_123456789_123456789_123456789_123456789_123456789_1234
-    "#,
+    ",
 };
 
 const SYMBOLS: Words = Words {
-    good: r#"
+    good: r"
         vfs_read vfs_write do_sys_openat2 kernel_clone kfree schedule __x64_sys_getppid tcp_sendmsg
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         __switch_to asm_exc_page_fault notify_die _stext jiffies kprobe_table __func__ non_exist_func hoge-fuga
         virtio_net:virtnet_open virtio_net:vfs_read no_such_module:f virtio_net: :vfs_read a:b:c
-    "#,
+    ",
 };
 
 const OFFSETS: Words = Words {
-    good: r#"
+    good: r"
         +0 +4 +5
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         +9 +3 +1 +100 +0x5 +05 +70000 +4294967295 +4294967296 -1 + +abc +1a +-1 +18446744073709551616
-    "#,
+    ",
 };
 
 const SUFFIXES: Words = Words { good: "%return", bad: "%hoge % %returns" };
 
 const ADDRESSES: Words = Words {
-    good: r#"
+    good: r"
         0x1 12
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         0 0xffffffffffffffff 0x10000000000000000 017 0x 0xg
-    "#,
+    ",
 };
 
 const ARGUMENT_NAMES: Words = Words {
-    good: r#"
+    good: r"
         a b c d x y _z arg1 arg2 COMM
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         9a a-b a.b <> common_pid __probe_ip __probe_func a23456789_123456789_123456789_12
         a23456789_123456789_123456789_123
-    "#,
+    ",
 };
 
 const ATOMS: Words = Words {
@@ -93,43 +93,43 @@ const ATOMS: Words = Words {
 };
 
 const DEREFERENCES: Words = Words {
-    good: r#"
+    good: r"
         +0 +8 -8 +0x10 -0x10 +u0 +u8 -u8
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         + - +u +a +0a +2147483647 +2147483648 -2147483648 -2147483649 +4294967296 +99999999999999999999 u0 0
-    "#,
+    ",
 };
 
 const TYPES: Words = Words {
-    good: r#"
+    good: r"
         u8 u16 u32 u64 s8 s16 s32 s64 x8 x16 x32 x64 char symbol string ustring symstr %pd %pD b1@0/8 b8@0/8 b4@4/8
         b16@16/32 b64@0/64
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         u u128 s x long int b b0@0/8 b9@0/8 b1@8/8 b1@0/7 b10@a/16 b10/16 b1@1 %p %pe string8 STRING unknown_type <>
-    "#,
+    ",
 };
 
 const ARRAYS: Words = Words {
-    good: r#"
+    good: r"
         [1] [2] [64] [63]
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         [65] [0] [256] [] [a] [1 [1]a [-1] ] [1][2]
-    "#,
+    ",
 };
 
 /// Parameters, members and what only looks like them.
 const TYPED: Words = Words {
-    good: r#"
+    good: r"
         file buf count pos filename how args file->f_mode file->f_flags file->f_inode->i_ino file->f_op->read
         how->flags args->exit_signal args->flags file->f_path.dentry file->f_inode->i_rdev
-    "#,
-    bad: r#"
+    ",
+    bad: r"
         filename->x file->none file->f_inode->none file.f_mode count->x file-> file-f_mode none_var
         file->f_path->dentry $arg* $retval->x $arg1->f_mode file->.f_mode ->f_mode
-    "#,
+    ",
 };
 
 const ALPHABET: &[u8] = b"pr:/.+-@$%()=[]\\\"0159aexsu_,* ";
