@@ -104,7 +104,7 @@ async fn a_stream_says_what_single_checks_say() {
         "# nothing\n",
         "\n",
         "-:x # gone\n",
-        "p:x vfs_raed \\\n a=+0(\n",
+        "p:x vfs_read \\\n a=+0(\n",
         "p:x vfs_read",
     ];
     let text: String = places.chain(returns).chain(others.map(str::to_owned)).collect();
@@ -142,11 +142,17 @@ async fn who_does_not_read_is_not_read_from() {
     });
     let silent = daemon.client().await;
     let mut stream = silent.check_probes(ReceiverStream::new(endless), false).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let waiting = sent.load(Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(sent.load(Ordering::Relaxed) <= waiting + 1, "it still is read from");
-    assert!(waiting * PIECE_BYTES < 32 << 20, "{waiting} pieces were taken");
+    // However slow this machine is, there is a time from which on nothing is taken any more.
+    let mut waiting = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = sent.load(Ordering::Relaxed);
+        assert!(now * PIECE_BYTES < 32 << 20, "{now} pieces were taken");
+        if now == waiting {
+            break;
+        }
+        waiting = now;
+    }
     let other = daemon.client().await;
     let answer =
         tokio::time::timeout(Duration::from_secs(5), other.check_probe("p:x no_such_function")).await;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::ControlError;
 use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
-    Code, Definition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition, Reading, file, guard,
-    parse_any_knowing,
+    Code, Definition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition, ProbeKind, Reading, Unread,
+    file, guard, parse, parse_any_knowing, parts_before, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
-use crate::validate::{self, Nearest, Report, Rule, Surroundings, typed};
+use crate::validate::{self, Nearest, Refusal, Report, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -32,6 +32,9 @@ pub struct CheckOutcome {
     /// A problem of the definition that only shows at this place, such as arguments in the middle of a function, or a parameter that the
     /// function does not have.
     pub misplaced: Option<Diagnostic>,
+    /// What is wrong with the text behind the place. Then the definition is that of the place alone, and the report says why the kernel
+    /// would not even read on.
+    pub unread: Vec<Diagnostic>,
     facts: Arc<KernelFacts>,
 }
 
@@ -142,26 +145,88 @@ impl Checker {
     pub fn check_with(&self, text: &str, facts: &mut RecentFacts<'_>) -> Result<CheckOutcome, ControlError> {
         let reading = self.read(text);
         let (dialect, kept) = (reading.dialect, reading.pinned(text));
-        let written = as_probe(reading, text)?;
+        let written = match (as_probe(reading, text), dialect) {
+            (Ok(written), _) => written,
+            (Err(unread), Dialect::Prototype) => return Err(unread),
+            (Err(unread), _) => return self.refused_before_read(text, dialect, facts, unread),
+        };
         let facts = facts.get()?;
         let mut report = validate::check(&written, &facts);
         // The kernel reads the arguments between its questions about the symbol and those about the place; and whether the place is an entry
         // only matters once it exists.
+        let is_first = |refusal: &Refusal| validate::is_asked_while_reading(refusal, &written, &facts);
+        let waits = report.absent_module.is_some() || report.refusal.is_some();
         let misplaced = written.entry_requirement(&self.features).filter(|_| {
-            !report.is_entry && !report.refusal.as_ref().is_some_and(|found| asked_first(found.rule))
+            let refused_first = report.refusal.as_ref().is_some_and(is_first);
+            !report.is_entry && !refused_first && (written.kind == ProbeKind::Entry || !waits)
         });
-        let misplaced = misplaced.filter(|_| {
-            report.absent_module.is_none() || written.kind == crate::definition::ProbeKind::Entry
-        });
-        let (definition, misplaced) = match typed::resolve(&written, &facts, &self.features) {
-            Ok(resolution) => (resolution.definition, misplaced),
-            Err(problems) => (written, misplaced.or_else(|| problems.into_iter().next())),
+        let (resolved, misplaced) = match typed::resolve(&written, &facts, &self.features) {
+            Ok(resolution) => (Some(resolution.definition), misplaced),
+            Err(problems) => (None, misplaced.or_else(|| problems.into_iter().next())),
         };
         if misplaced.is_some() {
-            report.refusal = report.refusal.take().filter(|refusal| asked_first(refusal.rule));
+            report.refusal = report.refusal.take().filter(is_first);
         }
+        let definition = resolved.unwrap_or(written);
         let definition = definition.with_explicit_names();
-        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, facts })
+        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, unread: Vec::new(), facts })
+    }
+
+    /// The verdict on a text that can not be read behind its place, if the kernel does not come that far.
+    fn refused_before_read(
+        &self,
+        text: &str,
+        dialect: Dialect,
+        facts: &mut RecentFacts<'_>,
+        unread: ControlError,
+    ) -> Result<CheckOutcome, ControlError> {
+        let ControlError::Definition { diagnostics, .. } = unread else { return Err(unread) };
+        let not_read = |diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics };
+        let place = place_alone(text).map(|alone| parse(&alone, &self.features));
+        let Some(Ok(Definition::Probe(definition))) = place else { return Err(not_read(diagnostics)) };
+        // Facts that can not be read do not make the text any better.
+        let Ok(facts) = facts.get() else { return Err(not_read(diagnostics)) };
+        match validate::check_while_reading(&definition, &facts) {
+            None => {
+                let first = self.named_before(text, &definition, &facts, &diagnostics);
+                Err(not_read(first.into_iter().chain(diagnostics).collect()))
+            }
+            Some(report) => Ok(CheckOutcome {
+                definition,
+                dialect,
+                text: text.to_owned(),
+                report,
+                misplaced: None,
+                unread: diagnostics,
+                facts,
+            }),
+        }
+    }
+
+    /// What is wrong with names before the first place where the text can not be read: the kernel reads one argument after the other, but
+    /// for words that are `$argN` and nothing else, which it looks at first.
+    fn named_before(
+        &self,
+        text: &str,
+        place: &ProbeDefinition,
+        facts: &KernelFacts,
+        unread: &[Diagnostic],
+    ) -> Option<Diagnostic> {
+        let first = unread.first()?;
+        // The kernel looks for the type before it reads the expression, and whether both fit when it has.
+        let what = match first.code {
+            Code::BadString | Code::BadSymstring | Code::BadBitfield => Unread::Fit,
+            Code::NoBtfarg | Code::NoBtfField | Code::NosupDatArg | Code::BadHyphen => Unread::Name,
+            _ => Unread::Word,
+        };
+        let is_entry = validate::is_entry(place, facts);
+        parts_before(text, first.span.start, what, self.features.fprobe).into_iter().find_map(|part| {
+            let Ok(Definition::Probe(read)) = parse(&part.text, &self.features) else { return None };
+            let requirement = read.entry_requirement(&self.features);
+            let misplaced = requirement.filter(|_| !is_entry && read.kind == ProbeKind::Entry);
+            let unknown = || typed::resolve(&read, facts, &self.features).err()?.into_iter().next();
+            misplaced.or_else(|| if part.looks_names_up { unknown() } else { None })
+        })
     }
 
     fn read(&self, text: &str) -> Reading {
@@ -194,11 +259,6 @@ impl Parameters for FunctionTypes<'_> {
     fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
         typed::has_parameter(&*self.0.current().ok()?, module, function, name)
     }
-}
-
-/// Whether the kernel asks this before it reads arguments (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
-fn asked_first(rule: Rule) -> bool {
-    matches!(rule, Rule::UnknownSymbol | Rule::AmbiguousSymbol | Rule::NotFunctionEntry)
 }
 
 /// What a definition would become.

@@ -148,7 +148,8 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome) -> Result<(), ControlEr
     let report = &outcome.report;
     if let Some(refusal) = report.refusal.as_ref().or(report.objection.as_ref()) {
         let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
-        return Err(ControlError::Refused { text: text.to_owned(), refusal: Box::new(refusal) });
+        let (text, further) = (text.to_owned(), outcome.unread.clone());
+        return Err(ControlError::Refused { text, refusal: Box::new(refusal), further });
     }
     match &outcome.misplaced {
         Some(diagnostic) => {

@@ -20,13 +20,15 @@ pub enum ControlError {
         /// What is wrong with it; never empty.
         diagnostics: Vec<Diagnostic>,
     },
-    /// The definition is well-formed, and the kernel would refuse it.
+    /// The kernel would refuse the place.
     #[error("{}", refusal.message)]
     Refused {
         /// The text.
         text: String,
         /// Why.
         refusal: Box<Refusal>,
+        /// What else is wrong with the text.
+        further: Vec<Diagnostic>,
     },
     /// The kernel refused the definition.
     #[error(transparent)]

@@ -92,6 +92,10 @@ fn function_arguments(
     let here = site == Site::Entry || (site == Site::Return && features.retprobe_args);
     for (index, word) in words.iter().enumerate() {
         let Some(rest) = word.text.strip_prefix("$arg") else { continue };
+        // Those are written out as dereferences before (kernel/trace/trace_probe.c:traceprobe_expand_dentry_args).
+        if word.text.ends_with(":%pd") || word.text.ends_with(":%pD") {
+            continue;
+        }
         let (number, tail) = names::leading_index(rest);
         let problem = if !here {
             let message =
@@ -122,7 +126,7 @@ fn function_arguments(
                 )),
                 Some(_) if tail.is_empty() || tail.starts_with(':') => None,
                 _ => Some(Diagnostic::error(
-                    Code::BadVar,
+                    if number.is_some() { Code::VarTail } else { Code::BadVar },
                     word.span(),
                     format!("there is no variable `{}`", word.text),
                 )),
@@ -168,8 +172,14 @@ impl ArgumentParser<'_> {
         let fetch = self.fetch.parse(expression, 0)?;
         let (ty, late) = ty.map_or((None, None), |parsed| (Some(parsed.ty), parsed.late));
         let argument = Argument { name, fetch, ty, span: word.span() };
-        program::check(&argument, self.kind, self.features())?;
-        late.map_or(Ok(argument), Err)
+        let checked = program::check(&argument, self.kind, self.features());
+        match (checked, late) {
+            // The kernel looks at the bits before it looks whether there can be several of them.
+            (Err(problem), None) => Err(problem),
+            (Err(problem), Some(_)) if problem.code != Code::BadString => Err(problem),
+            (_, Some(late)) => Err(late),
+            (Ok(()), None) => Ok(argument),
+        }
     }
 
     /// A word of 2009 is its own name.

@@ -12,6 +12,7 @@ const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
 const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
 const EADDRNOTAVAIL: i32 = 99;
@@ -63,6 +64,12 @@ codes! {
     /// The place does not exist or can not be read.
     BadProbeAddr "BAD_PROBE_ADDR" "Invalid probed address or symbol"
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
+    /// What can not be the name of a function: the same error, with the errno of an unknown one.
+    BadProbeName "BAD_PROBE_ADDR" ""
+        "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
+    /// Ours: `MODULE:`, which the kernel finds out about when it registers the probe.
+    NoFunctionName "NO_FUNCTION_NAME" ""
+        "write MODULE:FUNCTION";
     /// Several symbols have this name.
     NonUniqSymbol "NON_UNIQ_SYMBOL" "The symbol is not unique"
         "write the place as _stext+DISTANCE or as an address";
@@ -93,6 +100,9 @@ codes! {
     /// The name belongs to an event of another kind.
     EventExist "EVENT_EXIST" "Given group/event name is already used by another event"
         "choose another name";
+    /// Ours: `:FUNCTION`, which is accepted and never armed.
+    NoModuleName "NO_MODULE_NAME" ""
+        "write MODULE:FUNCTION, or FUNCTION alone";
     /// Ours: the event would take the name of a control file in `events/GRP/`.
     ReservedEventName "RESERVED_EVENT_NAME" ""
         "choose another name";
@@ -114,15 +124,27 @@ codes! {
     /// An unknown `$` variable, or one that is not available here.
     BadVar "BAD_VAR" "Invalid $-variable specified"
         "known are $argN, $retval, $stack, $stackN and $comm";
+    /// Something behind `$argN`: the same error, with another errno.
+    VarTail "BAD_VAR" ""
+        "write $argN or $argN:TYPE";
     /// An unknown register.
     BadRegName "BAD_REG_NAME" "Invalid register name"
         "x86-64 registers are ax bx cx dx si di bp sp r8 to r15 ip cs ss flags orig_ax, with one `%` before";
     /// `@` and a bad number or symbol.
     BadMemAddr "BAD_MEM_ADDR" "Invalid memory address"
         "write @0xADDRESS, @SYMBOL or @SYMBOL+OFFSET";
+    /// A number after `@` that has no room in an address: the same error, with another errno.
+    MemAddrRange "BAD_MEM_ADDR" ""
+        "a kernel address has 64 bits";
+    /// Ours: `@` and something that can not be `SYMBOL+OFFSET`, which the kernel finds out about when it registers the probe.
+    BadMemSymbol "BAD_MEM_SYMBOL" ""
+        "write @SYMBOL or @SYMBOL+OFFSET";
     /// `\` and a bad number.
     BadImm "BAD_IMM" "Invalid immediate value"
         "write \\10, \\0x10, \\-1 or \\\"text\"";
+    /// A number after `\` that has no room in a word: the same error, with another errno.
+    ImmRange "BAD_IMM" ""
+        "a word has 64 bits";
     /// An immediate string without its closing quote.
     ImmstrNoClose "IMMSTR_NO_CLOSE" "String is not closed with '\"'"
         "end the string with `\"`; it can hold no blank, `#` or `:`";
@@ -141,6 +163,9 @@ codes! {
     /// The offset is not a number.
     BadDerefOffs "BAD_DEREF_OFFS" "Invalid dereference offset"
         "write a number before the `(`: +0(EXPRESSION)";
+    /// An offset that has no room in a word: the same error, with another errno.
+    DerefOffsRange "BAD_DEREF_OFFS" ""
+        "an offset has 32 bits";
     /// No `)`.
     DerefOpenBrace "DEREF_OPEN_BRACE" "Dereference brace is not closed"
         "close it with `)`";
@@ -333,8 +358,10 @@ impl Code {
     pub const fn errno(self, features: &Features) -> i32 {
         match self {
             Self::BadInsnBndry => EILSEQ,
-            Self::NoRetval | Self::NoBtfarg | Self::NoBtfEntry | Self::NoBtfField => ENOENT,
+            Self::NoRetval | Self::NoBtfarg | Self::NoBtfEntry | Self::NoBtfField | Self::VarTail => ENOENT,
+            Self::BadProbeName if !features.retprobe_args => ENOENT,
             Self::NosupDatArg | Self::NosupAllArgs => EOPNOTSUPP,
+            Self::MemAddrRange | Self::ImmRange | Self::DerefOffsRange => ERANGE,
             Self::EventExist | Self::DiffProbeType | Self::DiffArgType | Self::SameProbe => EEXIST,
             Self::TooManyArgs
             | Self::TooManyEargs

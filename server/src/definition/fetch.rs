@@ -86,7 +86,8 @@ impl FetchParser<'_> {
     }
 
     fn retval(&self, word: Word<'_>, rest: &str) -> Parsed {
-        if self.site != Site::Return {
+        let is_other = !rest.is_empty() && !self.features.fprobe;
+        if self.site != Site::Return && !is_other {
             let what = if self.site == Site::Address {
                 "`$retval` needs a function name as the place, not an address"
             } else {
@@ -142,14 +143,16 @@ impl FetchParser<'_> {
         };
         let digits = &body.text[..open];
         let offset_span = Span::new(word.start, body.start + open);
-        let offset = if negative { number::signed(&format!("-{digits}")) } else { number::signed(digits) };
-        let Some(offset) = offset else {
+        let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
+        let Some(offset) = number::signed(&signed) else {
             let message = if digits.is_empty() {
                 "the offset of the dereference is missing".to_owned()
             } else {
                 format!("`{digits}` is not an offset")
             };
-            return Err(Diagnostic::error(Code::BadDerefOffs, offset_span, message));
+            let code =
+                if number::signed_is_too_large(&signed) { Code::DerefOffsRange } else { Code::BadDerefOffs };
+            return Err(Diagnostic::error(code, offset_span, message));
         };
         let inside = body.tail(open + 1);
         let Some(close) = inside.text.rfind(')') else {
@@ -294,12 +297,15 @@ fn register(word: Word<'_>) -> Parsed {
 }
 
 fn memory(word: Word<'_>) -> Parsed {
-    let bad = |message: String| Err(Diagnostic::error(Code::BadMemAddr, word.span(), message));
+    let bad = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     let rest = &word.text[1..];
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
         return match number::unsigned(rest) {
             Some(address) => Ok(FetchKind::Memory(MemoryAddress::Address(address))),
-            None => bad(format!("`{rest}` is not an address")),
+            None if number::unsigned_is_too_large(rest) => {
+                bad(Code::MemAddrRange, format!("`{rest}` is too large for an address"))
+            }
+            None => bad(Code::BadMemAddr, format!("`{rest}` is not an address")),
         };
     }
     if rest.starts_with('+') {
@@ -311,12 +317,12 @@ fn memory(word: Word<'_>) -> Parsed {
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
     if symbol.is_empty() || !symbol.bytes().all(|b| b.is_ascii_graphic()) {
-        return bad(format!("`{symbol}` is not the name of a symbol"));
+        return bad(Code::BadMemSymbol, format!("`{symbol}` is not the name of a symbol"));
     }
     let offset = if offset.is_empty() { Some(0) } else { number::signed(offset) };
     match offset {
         Some(offset) => Ok(FetchKind::Memory(MemoryAddress::Symbol { symbol: symbol.to_owned(), offset })),
-        None => bad(format!("what follows `{symbol}` is not an offset")),
+        None => bad(Code::BadMemSymbol, format!("what follows `{symbol}` is not an offset")),
     }
 }
 
@@ -332,14 +338,17 @@ fn immediate(word: Word<'_>) -> Parsed {
             )),
         };
     }
-    let number = match value.text.as_bytes().first() {
-        Some(b'0'..=b'9') => number::unsigned(value.text).map(i128::from),
-        Some(b'-') => number::signed(value.text).map(i128::from),
-        Some(b'+') => number::signed(&value.text[1..]).map(i128::from),
-        _ => None,
+    let unsigned = |text| (number::unsigned(text).map(i128::from), number::unsigned_is_too_large(text));
+    let signed = |text| (number::signed(text).map(i128::from), number::signed_is_too_large(text));
+    let (number, too_large) = match value.text.as_bytes().first() {
+        Some(b'0'..=b'9') => unsigned(value.text),
+        Some(b'-') => signed(value.text),
+        Some(b'+') => signed(&value.text[1..]),
+        _ => (None, false),
     };
     number.map(FetchKind::Immediate).ok_or_else(|| {
-        Diagnostic::error(Code::BadImm, value.span(), format!("`{}` is not a number", value.text))
+        let code = if too_large { Code::ImmRange } else { Code::BadImm };
+        Diagnostic::error(code, value.span(), format!("`{}` is not a number of 64 bits", value.text))
     })
 }
 

@@ -93,6 +93,108 @@ pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     })
 }
 
+/// What of an argument can not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    /// A member, or what should be the name of a parameter.
+    Name,
+    /// The type does not fit the expression, which the kernel has read by then.
+    Fit,
+    /// Anything else.
+    Word,
+}
+
+/// A part of a line that the kernel looks at before it comes to where it can not read on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadPart {
+    /// The line with blanks for the rest, so that positions stay.
+    pub text: String,
+    /// Whether it looks names up by then, or only whether there can be any.
+    pub looks_names_up: bool,
+}
+
+/// What the kernel looks at before it finds out at `end` that it can not read a line, in its order: where it looks at words that are
+/// `$arg...` and nothing else first, those; the arguments before that which `end` is in; and the same with as much of that one as it has
+/// read by then.
+pub fn parts_before<'a>(text: &'a str, end: usize, unread: Unread, numbers_first: bool) -> Vec<ReadPart> {
+    let Ok(words) = single(text) else { return Vec::new() };
+    let Some((head, arguments)) = words.split_at_checked(2) else { return Vec::new() };
+    let part = |kept: &[Word<'_>], last: Option<(usize, String)>, looks_names_up| {
+        let mut text = " ".repeat(text.len());
+        for word in head.iter().chain(kept) {
+            text.replace_range(word.span().range(), word.text);
+        }
+        if let Some((start, last)) = last {
+            text.truncate(start);
+            text.push_str(&last);
+        }
+        ReadPart { text, looks_names_up }
+    };
+    let is_number = |word: &Word<'_>| numbers_first && word.text.starts_with("$arg");
+    let numbers: Vec<Word<'_>> = arguments
+        .iter()
+        .filter(|word| is_number(word))
+        .map(|word| word.split_once(':').map_or(*word, |(fetch, _)| fetch))
+        .collect();
+    let count = arguments.iter().take_while(|word| word.end() < end).count();
+    let (before, last) = (arguments.get(..count).unwrap_or_default(), arguments.get(count));
+    let read = |last: &Word<'a>| last.text.get(..end.saturating_sub(last.start)).unwrap_or(last.text);
+    if last.is_some_and(|last| is_number(last) && !read(last).contains(':')) {
+        // One of those words is bad itself: whether there can be any is asked of the first.
+        let first = numbers.first().map(|word| (word.start, "$arg1".to_owned()));
+        return vec![part(&[], first, false)];
+    }
+    let mut parts = vec![part(&numbers, None, true), part(before, None, true)];
+    if let Some(last) = last {
+        let read = read(last);
+        match unread {
+            Unread::Name => {
+                let (root, has_members) = root_of(*last);
+                parts.push(part(before, Some(root), has_members));
+            }
+            Unread::Fit => {
+                let fetch = read.rfind(':').map(|colon| last.head(colon));
+                parts.extend(fetch.map(|fetch| part(&[before, &[fetch]].concat(), None, true)));
+            }
+            Unread::Word => {}
+        }
+    }
+    parts
+}
+
+/// The argument `word` with nothing in it but the variable that it starts from; and whether the kernel looks at more than the first sign
+/// behind that.
+fn root_of(word: Word<'_>) -> ((usize, String), bool) {
+    let mut path = word.text.split_once('=').map_or(word.text, |(_, fetch)| fetch);
+    let mut depth = 0;
+    while let Some((_, inner)) = path.split_once('(').filter(|_| path.starts_with(['+', '-'])) {
+        path = inner;
+        depth += 1;
+    }
+    let start = word.text.len() - path.len();
+    let root = path.split(['-', '.', ')', ':']).next().unwrap_or_default();
+    let sign = path.get(root.len()..).unwrap_or_default();
+    let stumbles = sign.starts_with('.') || sign.starts_with('-') && !sign.starts_with("->");
+    let closing = ")".repeat(depth);
+    // Any name does that no parameter has: it is where the kernel stumbles.
+    let root = if super::names::is_identifier(root) { root } else { "__" };
+    let before = word.text.get(..start).unwrap_or_default();
+    ((word.start, format!("{before}{root}{closing}")), !stumbles)
+}
+
+/// The line of a probe as far as its place, with blanks for the names of the event and for what follows the place, so that positions stay.
+/// The kernel looks for the symbol of the place before it reads those. `None` where there is no such line.
+pub fn place_alone(text: &str) -> Option<String> {
+    let words = single(text).ok()?;
+    let (command, place) = (words.first()?, words.get(1)?);
+    let command = command.split_once(':').map_or(*command, |(command, _)| command);
+    let mut alone = " ".repeat(text.len());
+    for kept in [command, *place] {
+        alone.replace_range(kept.span().range(), kept.text);
+    }
+    command.text.starts_with(['p', 'r']).then_some(alone)
+}
+
 /// What must hold for a line before its words mean anything.
 fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic> {
     // The comment counts: the kernel measures the line before it cuts it.

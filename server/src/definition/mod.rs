@@ -67,6 +67,7 @@ pub use diagnostic::{Diagnostic, Severity};
 pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use legacy::{Parameters, UnknownParameters};
+pub use line::{ReadPart, Unread, parts_before, place_alone};
 pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parse::parse;
 pub use span::Span;

@@ -39,6 +39,20 @@ pub(super) fn signed(text: &str) -> Option<i64> {
     }
 }
 
+/// Whether `kstrtoul(text, 0)` says `ERANGE` and not `EINVAL`: it does if the digits that there are make too large a number, whatever
+/// follows them.
+pub(super) fn unsigned_is_too_large(text: &str) -> bool {
+    let (radix, rest) = split_radix(text.strip_prefix('+').unwrap_or(text));
+    let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
+    length > 0 && u64::from_str_radix(&rest[..length], radix).is_err()
+}
+
+/// The same of `kstrtol(text, 0)`, which also minds the sign, of a number that is nothing else.
+pub(super) fn signed_is_too_large(text: &str) -> bool {
+    let rest = text.strip_prefix('-').unwrap_or(text);
+    unsigned_is_too_large(rest) || unsigned(rest).is_some() && signed(text).is_none()
+}
+
 /// `kstrtoul(text, 10)`, of the index in `$stackN` and `$argN`.
 pub(super) fn decimal(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);

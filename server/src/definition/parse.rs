@@ -191,11 +191,19 @@ fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
         None => (None, symbol),
     };
     let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-    // An empty module name would be accepted as one that is not loaded yet, and never be armed.
+    if module.is_some_and(str::is_empty) {
+        let message = "the kernel would wait for ever for a module without a name";
+        return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
+    }
+    if module.is_some() && name.is_empty() {
+        let message = "the function is missing behind the name of the module";
+        return Err(Diagnostic::error(Code::NoFunctionName, word.span(), message));
+    }
+    let bad = |message: String| Diagnostic::error(Code::BadProbeName, word.span(), message);
     if !readable(name) || !module.is_none_or(readable) {
         return Err(bad(format!("`{symbol}` is not the name of a function")));
     }
-    if name.starts_with(|c: char| c.is_ascii_digit()) {
+    if module.is_none() && name.starts_with(|c: char| c.is_ascii_digit()) {
         let problem = bad(format!("`{symbol}` is neither an address nor the name of a function"));
         return Err(if number::unsigned(symbol).is_some() {
             problem.with_hint(

@@ -112,7 +112,7 @@ impl KernelFacts {
     /// sites, and without what kprobes have put into it (arch/x86/kernel/kprobes/core.c:__recover_probed_insn).
     pub fn code(&self, start: u64, length: usize) -> Vec<u8> {
         let read = || self.text.read_up_to(start, length).unwrap_or_default();
-        let mut code = self.armed.without_patches(start, read, &self.text, &self.symbols);
+        let mut code = self.armed.without_patches(start, read, (&self.text, &self.core_text), &self.symbols);
         for site in self.traceable.overlapping(start, code.len() as u64) {
             for (address, byte) in (site..).zip(CALL_SITE_NOP) {
                 let at = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());

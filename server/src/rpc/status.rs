@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::iter;
 
 use kprobed_proto::{ERROR_DOMAIN, v1};
 use prost::Message as _;
@@ -167,10 +168,13 @@ fn parts_of(error: &ControlError) -> Parts {
                 .with("errno", &errno)
                 .diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
         }
-        ControlError::Refused { text, refusal } => Parts::new(Code::InvalidArgument, refusal.rule.name())
-            .field(DEFINITION)
-            .with("errno", &(refusal.errno as i32))
-            .diagnostics(text, vec![refusal_diagnostic(refusal.as_ref().clone())]),
+        ControlError::Refused { text, refusal, further } => {
+            let first = refusal_diagnostic(refusal.as_ref().clone());
+            Parts::new(Code::InvalidArgument, refusal.rule.name())
+                .field(DEFINITION)
+                .with("errno", &(refusal.errno as i32))
+                .diagnostics(text, iter::once(first).chain(further.iter().map(convert::diagnostic)).collect())
+        }
         ControlError::Kernel(error) => {
             let parts =
                 Parts::new(Code::InvalidArgument, kernel_reason(error.message.as_ref(), "KERNEL_REFUSED"))

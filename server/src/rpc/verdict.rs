@@ -48,7 +48,7 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         Detail::Brief if outcome.report.refusal.is_some() => (outcome.nearest(), Vec::new()),
         Detail::Brief => (Nearest::default(), Vec::new()),
     };
-    let CheckOutcome { definition, dialect, report, misplaced, .. } = outcome;
+    let CheckOutcome { definition, dialect, report, misplaced, unread, .. } = outcome;
     let arming = report.arming.filter(|_| misplaced.is_none());
     let mut response = match (report.refusal, misplaced) {
         (Some(refusal), _) => {
@@ -70,15 +70,18 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         }
     };
     response.diagnostics.extend(report.objection.map(status::objection_diagnostic));
-    response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
-    let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
-    if detail == Detail::Listing {
-        response.spec = Some(spec::write(&definition));
+    if unread.is_empty() {
+        response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
+        let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
+        if detail == Detail::Listing {
+            response.spec = Some(spec::write(&definition));
+        }
+        response.name = name;
+        response.canonical = canonical;
+        response.kernel_definition = kernel_definition;
+        response.dialect = convert::dialect(dialect).into();
     }
-    response.name = name;
-    response.canonical = canonical;
-    response.kernel_definition = kernel_definition;
-    response.dialect = convert::dialect(dialect).into();
+    response.diagnostics.extend(unread.iter().map(convert::diagnostic));
     response.location = report.location;
     response.arming = arming.map_or(v1::Arming::Unspecified, convert::arming).into();
     response.listing = listing.into_iter().map(instruction).collect();

@@ -41,6 +41,10 @@ fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
 pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
     memory_symbols::check_definition(definition, facts)?;
     match &definition.place {
+        Place::Address { address: 0, span } => {
+            let message = "an address of 0 is none to the kernel".to_owned();
+            Err(Refusal::new(Rule::UnnamedPlace, message, *span))
+        }
         Place::Address { .. } => Ok(()),
         Place::Symbol { symbol, offset, span, .. } => {
             let message = format!("the kernel has no name for what is {offset} bytes behind `{symbol}`");

@@ -58,52 +58,116 @@ const OF_PLACES: [Check; 10] = [
     preamble::check,
 ];
 
-/// Judges a definition whose text was found good.
-pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
-    let found = match symbol::look_up(definition, facts) {
-        symbol::Found::AbsentModule(module) => return Report::waiting(module),
-        symbol::Found::Symbols(symbols) => Some(symbols),
-        symbol::Found::Address => None,
-    };
-    let address = match &definition.place {
-        Place::Address { address, .. } => Some(*address),
-        Place::Symbol { .. } => found.as_ref().and_then(symbol::Symbols::address),
-    };
-    let case = address.and_then(|address| Case::at(definition, address, facts));
-    let early = before_registration(definition, found.as_ref(), case.as_ref(), facts);
-    let verdict = early.and_then(|()| match &case {
-        Some(case) => judge(case, case.offset),
-        None => landing::check_unnamed(definition, facts),
-    });
-    match (verdict, case) {
-        (Ok(()), Some(case)) => {
-            let objection = found.and_then(|found| landing::objection(&found, &case));
-            Report::accepted(&case, objection)
+/// What the place of a definition leads to.
+struct Looked<'a> {
+    /// Absent for an address.
+    symbols: Option<symbol::Symbols<'a>>,
+    address: Option<u64>,
+    /// Absent where there is no symbol at the address.
+    case: Option<Case<'a>>,
+}
+
+impl<'a> Looked<'a> {
+    /// The module that would have to be loaded to know.
+    fn up(definition: &'a ProbeDefinition, facts: &'a KernelFacts) -> Result<Self, &'a str> {
+        let symbols = match symbol::look_up(definition, facts) {
+            symbol::Found::AbsentModule(module) => return Err(module),
+            symbol::Found::Symbols(symbols) => Some(symbols),
+            symbol::Found::Address => None,
+        };
+        let address = match &definition.place {
+            Place::Address { address, .. } => Some(*address),
+            Place::Symbol { .. } => symbols.as_ref().and_then(symbol::Symbols::address),
+        };
+        let case = address.and_then(|address| Case::at(definition, address, facts));
+        Ok(Self { symbols, address, case })
+    }
+
+    fn refused(self, refusal: Refusal) -> Report {
+        match self.case {
+            // Which of several functions was meant is not known.
+            Some(case) if refusal.rule != Rule::AmbiguousSymbol => Report::refused_at(refusal, &case),
+            _ => Report::refused(refusal),
         }
-        (Ok(()), None) => Report::never_armed(landing::never_armed(definition, address)),
-        // Which of several functions was meant is not known.
-        (Err(refusal), Some(case)) if refusal.rule != Rule::AmbiguousSymbol => {
-            Report::refused_at(refusal, &case)
-        }
-        (Err(refusal), _) => Report::refused(refusal),
     }
 }
 
+/// Judges a definition whose text was found good.
+pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
+    let looked = match Looked::up(definition, facts) {
+        Ok(looked) => looked,
+        Err(absent_module) => return Report::waiting(absent_module),
+    };
+    let early =
+        while_reading(&looked, definition, facts).and_then(|()| behind_reading(&looked, definition, facts));
+    let verdict = early.and_then(|()| match &looked.case {
+        Some(case) => judge(case, case.offset),
+        None => landing::check_unnamed(definition, facts),
+    });
+    match (verdict, looked) {
+        (Ok(()), Looked { symbols, case: Some(case), .. }) => {
+            let objection = symbols.and_then(|symbols| landing::objection(&symbols, &case));
+            Report::accepted(&case, objection)
+        }
+        (Ok(()), looked) => Report::never_armed(landing::never_armed(definition, looked.address)),
+        (Err(refusal), looked) => looked.refused(refusal),
+    }
+}
+
+/// Asks only what the kernel asks before it reads what follows the place. Absent when it would go on reading.
+pub fn check_while_reading(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Report> {
+    let looked = Looked::up(definition, facts).ok()?;
+    let refusal = while_reading(&looked, definition, facts).err()?;
+    Some(looked.refused(refusal))
+}
+
+/// Whether a place is the entry of a function that is there.
+pub fn is_entry(definition: &ProbeDefinition, facts: &KernelFacts) -> bool {
+    let case = Looked::up(definition, facts).ok().and_then(|looked| looked.case);
+    case.is_some_and(|case| case.is_entry(case.offset))
+}
+
+/// Whether a refusal is one of [`check_while_reading`].
+pub fn is_asked_while_reading(refusal: &Refusal, definition: &ProbeDefinition, facts: &KernelFacts) -> bool {
+    match refusal.rule {
+        Rule::NotFunctionEntry => true,
+        Rule::UnknownSymbol | Rule::AmbiguousSymbol => looks_while_reading(definition, facts),
+        _ => false,
+    }
+}
+
+/// Whether the kernel looks the symbol up while it still reads: all do that count the symbols of a name, but the first of them do not count
+/// those of a module.
+fn looks_while_reading(definition: &ProbeDefinition, facts: &KernelFacts) -> bool {
+    let of_module = matches!(definition.place, Place::Symbol { module: Some(_), .. });
+    facts.behaviour.checks_symbol_first || facts.behaviour.counts_symbols && !of_module
+}
+
 /// What the kernel asks while it still reads the definition (kernel/trace/trace_kprobe.c:__trace_kprobe_create).
-fn before_registration(
+fn while_reading(
+    looked: &Looked<'_>,
     definition: &ProbeDefinition,
-    found: Option<&symbol::Symbols<'_>>,
-    case: Option<&Case<'_>>,
     facts: &KernelFacts,
 ) -> Result<(), Refusal> {
-    let Some(found) = found else { return Ok(()) };
-    let entry = || case.map_or(Ok(()), |case| entry::check_symbol(case, case.offset));
+    let Some(symbols) = &looked.symbols else { return Ok(()) };
+    let entry = || looked.case.as_ref().map_or(Ok(()), |case| entry::check_symbol(case, case.offset));
     if facts.behaviour.checks_symbol_first {
-        symbol::check(found, definition, facts)?;
-        entry()
-    } else {
-        entry()?;
-        symbol::check(found, definition, facts)
+        symbol::check(symbols, definition, facts)?;
+        return entry();
+    }
+    entry()?;
+    if looks_while_reading(definition, facts) { symbol::check(symbols, definition, facts) } else { Ok(()) }
+}
+
+/// What some kernels only ask when they have read all of it.
+fn behind_reading(
+    looked: &Looked<'_>,
+    definition: &ProbeDefinition,
+    facts: &KernelFacts,
+) -> Result<(), Refusal> {
+    match &looked.symbols {
+        Some(symbols) if !looks_while_reading(definition, facts) => symbol::check(symbols, definition, facts),
+        _ => Ok(()),
     }
 }
 

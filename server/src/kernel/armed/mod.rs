@@ -8,6 +8,7 @@ mod originals;
 mod table;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -81,29 +82,45 @@ impl ArmedProbes {
         self.recent().probes.binary_search_by_key(&address, |probe| probe.address).is_ok()
     }
 
-    /// Code as it would be without probes: what `read` reads at `start`, with all patches undone. Read again when probes have come or gone
-    /// meanwhile.
+    /// Code as it would be without probes: what `read` reads at `start`, with all patches undone. Where something still looks like a patch,
+    /// the list is read anew, until nothing changes any more.
     pub(super) fn without_patches(
         &self,
         start: u64,
         read: impl Fn() -> Vec<u8>,
-        text: &KernelText,
+        (text, core_text): (&KernelText, &Range<u64>),
         symbols: &SymbolTable,
     ) -> Vec<u8> {
-        let mut registered = self.read();
+        let mut registered = self.recent();
+        let mut code = Vec::new();
         for _ in 0..MAX_READINGS {
-            let mut code = read();
+            code = read();
             undo(&registered, start, &mut code, text, symbols);
+            if !looks_patched(start, &code, core_text) {
+                break;
+            }
             let now = self.read();
             if Arc::ptr_eq(&now, &registered) {
-                return code;
+                break;
             }
             registered = now;
         }
-        let mut code = read();
-        undo(&registered, start, &mut code, text, symbols);
         code
     }
+}
+
+/// Whether there is a byte that could be a breakpoint, or one that could be the jump of an optimised probe: those lead out of the kernel's
+/// code.
+fn looks_patched(start: u64, code: &[u8], core_text: &Range<u64>) -> bool {
+    let leads_out = |offset: usize| {
+        let target = originals::jump_target(start.wrapping_add(offset as u64), code.get(offset..)?)?;
+        Some(!core_text.contains(&target))
+    };
+    code.iter().enumerate().any(|(offset, byte)| match *byte {
+        BREAKPOINT => true,
+        originals::JUMP => leads_out(offset).unwrap_or(false),
+        _ => false,
+    })
 }
 
 /// Undoes all patches in `code`, which was read at `start`.

@@ -24,7 +24,7 @@ pub(super) fn behind_jump(
 }
 
 /// Where the near jump at `address` leads.
-fn jump_target(address: u64, code: &[u8]) -> Option<u64> {
+pub(super) fn jump_target(address: u64, code: &[u8]) -> Option<u64> {
     let distance = i32::from_le_bytes(code.get(1..JUMP_BYTES)?.try_into().ok()?);
     Some(address.wrapping_add(JUMP_BYTES as u64).wrapping_add_signed(distance.into()))
 }

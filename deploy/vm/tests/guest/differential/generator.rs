@@ -162,17 +162,15 @@ pub(crate) fn line(random: &mut Random, with_types: bool) -> String {
 }
 
 fn well_meant(random: &mut Random, with_types: bool) -> String {
-    let mut line = COMMANDS.draw(random, 10).to_owned();
     let (group, event) = (GROUPS.draw(random, 3), EVENTS.draw(random, 3));
-    line.push_str(&match random.below(12) {
+    let name = match random.below(12) {
         0 => String::new(),
         1 => format!(":{event}"),
         2 => format!(":{group}.{event}"),
         3 => format!(":{group}/{event}"),
         _ => ":g/e".to_owned(),
-    });
-    line.push(' ');
-    line.push_str(&place(random));
+    };
+    let mut line = format!("{}{name} {}", COMMANDS.draw(random, 10), place(random));
     for _ in 0..*random.pick(&[0, 1, 1, 1, 2, 2, 3, 5]) {
         line.push(' ');
         line.push_str(&argument(random, with_types));

@@ -47,14 +47,27 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { errno: errno.parse().ok()?, said })
 }
 
+/// The daemon's verdicts on the lines of a text.
+async fn verdicts(guest: &DaemonGuest, text: String) -> Result<Vec<CheckProbeResponse>> {
+    let mut stream = guest.client.check_probes(tokio_stream::once(text.into_bytes()), false).await?;
+    let mut verdicts = Vec::new();
+    while let Some(checked) = stream.next().await? {
+        verdicts.push(checked.check.with_context(|| checked.definition)?);
+    }
+    Ok(verdicts)
+}
+
 /// Asks both about every line.
 pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
     // Ours first: what the kernel accepts changes what there is. The words of 2009, which the kernel refuses, are not meant here.
-    let mut ours = Vec::new();
+    let mut text = String::new();
     for line in &lines {
-        let verdict = guest.wait_for(guest.client.check_probe(&format!("{line} # dialect: kernel")))??;
+        writeln!(text, "{line} # dialect: kernel")?;
+    }
+    let ours = guest.wait_for(verdicts(guest, text))??;
+    ensure!(ours.len() == lines.len(), "{} verdicts on {} lines", ours.len(), lines.len());
+    for (line, verdict) in lines.iter().zip(&ours) {
         ensure!((verdict.verdict() == Verdict::Accepted) == (verdict.errno == 0), "{line}: {verdict:?}");
-        ours.push(verdict);
     }
     let kernel = kernel_answers(guest, &lines)?;
     let both = lines.into_iter().zip(ours).zip(kernel);
