@@ -14,6 +14,7 @@ mod differential;
 mod fixture;
 mod machine;
 mod packaging;
+mod prototypes;
 mod refusals;
 mod seeds;
 mod survival;
@@ -36,6 +37,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("machine", machine::TESTS),
     ("seeds", seeds::TESTS),
     ("dialects", dialects::TESTS),
+    ("prototypes", prototypes::TESTS),
     ("values", values::TESTS),
     ("types", types::TESTS),
     ("refusals", refusals::TESTS),
