@@ -107,6 +107,9 @@ fn values_of_parameters(fixture: &Fixture) -> Result<()> {
         &["seek", "/dev/null", "65"],
         &[("a", upper), ("b", lower), ("whence", "1")],
     )?;
+    // No probe can add to a parameter.
+    let refusal = guest.refusal("null_lseek(NULL, x64 a+8)")?;
+    ensure!(refusal.reason == "NO_EQUIVALENT", "{refusal:?}");
     Ok(())
 }
 
