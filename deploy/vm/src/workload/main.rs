@@ -4,8 +4,10 @@
 
 mod define;
 
-use std::fs::File;
-use std::io::{self, BufRead as _, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, Seek as _, SeekFrom, Write as _};
+use std::num::ParseIntError;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -49,11 +51,34 @@ enum Call {
         /// Definitions.
         lines: PathBuf,
     },
+    /// lseek(2) from where the file is; prints nothing
+    Seek {
+        /// What to open for writing.
+        path: PathBuf,
+        /// How far, in bytes.
+        #[arg(allow_negative_numbers = true)]
+        distance: i64,
+    },
     /// Starts /bin/true; prints the process ids
     Spawn {
         /// How often.
         count: u64,
     },
+    /// One pwrite(2) from memory of known content; prints nothing
+    Write {
+        /// What to open for writing.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The content: 64-bit words as hexadecimal digits.
+        #[arg(required = true, value_parser = word)]
+        words: Vec<u64>,
+    },
+}
+
+/// A word from its hexadecimal digits.
+fn word(digits: &str) -> Result<u64, ParseIntError> {
+    u64::from_str_radix(digits, 16)
 }
 
 fn main() -> ExitCode {
@@ -89,11 +114,22 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             }
         }
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
+        Call::Seek { path, distance } => {
+            OpenOptions::new().write(true).open(path)?.seek(SeekFrom::Current(*distance))?;
+        }
         Call::Spawn { count } => {
             for _ in 0..*count {
                 let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;
                 writeln!(stdout, "{}", child.id())?;
                 child.wait()?;
+            }
+        }
+        Call::Write { path, offset, words } => {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            // One call, whatever part of it the file takes.
+            let written = OpenOptions::new().write(true).open(path)?.write_at(&bytes, *offset)?;
+            if written != bytes.len() {
+                return Err(io::Error::other(format!("{written} of {} bytes are written", bytes.len())));
             }
         }
     }

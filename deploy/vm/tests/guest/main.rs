@@ -14,6 +14,8 @@ mod differential;
 mod fixture;
 mod machine;
 mod packaging;
+mod prototype_table;
+mod prototypes;
 mod refusals;
 mod seeds;
 mod survival;
@@ -36,6 +38,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("machine", machine::TESTS),
     ("seeds", seeds::TESTS),
     ("dialects", dialects::TESTS),
+    ("prototype_table", prototype_table::TESTS),
+    ("prototypes", prototypes::TESTS),
     ("values", values::TESTS),
     ("types", types::TESTS),
     ("refusals", refusals::TESTS),

@@ -1,0 +1,82 @@
+//! The table of function prototypes on kernels of today: each translation is shown to the kernel.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::ProbeState;
+use kprobed_vm::progress;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] =
+    &[("the_kernel_takes_every_row_of_the_table", the_kernel_takes_every_row_of_the_table)];
+
+/// Prototypes, and the lines that they are on kernels with and without the type `char`.
+const TABLE: &str = include_str!("../../../../server/tests/fixtures/prototype/pairs.tsv");
+
+/// Functions of 2018 that kernels have no more, or not under that name.
+const GONE: [&str; 5] = ["do_IRQ", "__vfs_read", "SyS_openat", "SyS_open", "link_path_walk"];
+/// A function that all kernels have, with as many parameters as a prototype may need.
+const INSTEAD: &str = "vfs_write";
+
+/// Whether this kernel has a type for characters.
+pub(crate) fn has_char(guest: &DaemonGuest) -> Result<bool> {
+    let features = guest.wait_for(guest.client.host())??.features;
+    Ok(features.iter().any(|feature| feature.id == "char" && feature.available))
+}
+
+fn the_kernel_takes_every_row_of_the_table(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let has_char = has_char(&guest)?;
+    let (mut rows, mut elsewhere) = (0, 0);
+    let start = Instant::now();
+    for row in TABLE.lines().skip(1) {
+        let columns: Vec<_> = row.split('\t').collect();
+        let [_, prototype, with_char, without_char] = columns[..] else { anyhow::bail!("{row}") };
+        let (function, parameters) = prototype.split_once('(').context("no parenthesis")?;
+        let mut expected = if has_char { with_char.to_owned() } else { by_argument(without_char) };
+        let mut text = prototype.to_owned();
+        if GONE.contains(&function) {
+            let refusal = guest.refusal(prototype)?;
+            ensure!(refusal.reason == "BAD_PROBE_ADDR", "{prototype}: {refusal:?}");
+            text = format!("{INSTEAD}({parameters}");
+            expected = expected.replace(function, INSTEAD);
+            elsewhere += 1;
+        }
+        let probe = guest.add(&text)?;
+        ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+        let written = without_guards(&probe.kernel_definition);
+        ensure!(written == expected, "{text}: {written} is not {expected}");
+        // What the kernel took, in its own words.
+        let listed = guest.tracefs("kprobe_events")?;
+        let listed = without_guards(listed.trim_end());
+        ensure!(listed.lines().count() == 1 && arguments(listed) == arguments(&expected), "{text}: {listed}");
+        guest.delete(&probe.name)?;
+        rows += 1;
+    }
+    let took = start.elapsed();
+    progress::note(format!("{rows} prototypes in {took:.1?}, {elsewhere} of them on {INSTEAD}"));
+    ensure!((rows, elsewhere) == (77, 19), "{rows} rows, {elsewhere} elsewhere");
+    Ok(())
+}
+
+/// The line without what the daemon adds to it, which tells faults from values.
+fn without_guards(line: &str) -> &str {
+    line.split_once(" __kpd_").map_or(line, |(asked_for, _)| asked_for)
+}
+
+/// What a line records, behind the event and the place.
+fn arguments(line: &str) -> Vec<&str> {
+    line.split(' ').skip(2).collect()
+}
+
+/// The line with arguments instead of the registers that they are in.
+fn by_argument(line: &str) -> String {
+    let registers = ["%di", "%si", "%dx", "%cx", "%r8", "%r9"];
+    registers
+        .iter()
+        .zip(1..)
+        .fold(line.to_owned(), |line, (register, number)| line.replace(register, &format!("$arg{number}")))
+}
