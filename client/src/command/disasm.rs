@@ -10,7 +10,7 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Shows the instructions as they are in memory now. PROBE says how a probe there would be armed, \
-through ftrace or through a breakpoint, or which rule forbids it; `-o wide` adds why.
+through ftrace, a breakpoint, or a jump that the kernel is expected to make of a breakpoint, or which rule forbids it; `-o wide` adds why.
 
 A name that several functions have is refused, with what to write for each of them.
 

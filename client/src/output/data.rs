@@ -44,5 +44,6 @@ pub(super) fn arming(arming: Arming) -> Option<&'static str> {
         Arming::Unspecified => None,
         Arming::Ftrace => Some("ftrace"),
         Arming::Breakpoint => Some("breakpoint"),
+        Arming::Optimised => Some("jump"),
     }
 }

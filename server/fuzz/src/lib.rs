@@ -5,6 +5,7 @@
 //! mutations of it (`server/tests/fuzz`). It uses nothing of the daemon but its public functions.
 
 pub mod blacklist;
+pub mod btf;
 pub mod definition;
 pub mod error_log;
 pub mod file;
@@ -24,6 +25,7 @@ pub type Check = fn(&[u8]);
 /// Every target, by the name of its directory in the corpus.
 pub const TARGETS: &[(&str, Check)] = &[
     ("blacklist", blacklist::check),
+    ("btf", btf::check),
     ("definition", definition::check),
     ("error_log", error_log::check),
     ("file", file::check),

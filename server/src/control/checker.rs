@@ -9,7 +9,7 @@ use crate::definition::{
     file, guard, parse, parse_any_knowing, parts_before, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
-use crate::validate::{self, Nearest, Refusal, Report, Surroundings, typed};
+use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -42,6 +42,11 @@ impl CheckOutcome {
     /// The nearest places that work. Costs a few times the verdict.
     pub fn nearest(&self) -> Nearest {
         validate::nearest(&self.definition, &self.report, &self.facts)
+    }
+
+    /// How the probe would be armed in the end, with jumps that the kernel is expected to make of breakpoints. Costs more than the verdict.
+    pub fn predicted_arming(&self) -> Option<Arming> {
+        validate::predicted_arming(&self.definition, &self.report, &self.facts)
     }
 
     /// The code around the place and the nearest places that work. Costs far more than the verdict.

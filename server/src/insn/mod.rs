@@ -2,11 +2,13 @@
 //!
 //! Owns the only use of the decoder crate, behind an interface of a few functions. Never reads memory and never judges.
 
+mod boost;
 mod boundaries;
 mod endbr;
 mod listing;
 mod opcode;
 
+pub use boost::boostable;
 pub use boundaries::{Boundaries, Extent, boundaries};
 pub use endbr::endbr_bytes;
 pub use listing::{Instruction, listing};

@@ -3,7 +3,7 @@
 //! They ask for one or two bytes of the opcode and for ModRM, after all prefixes (arch/x86/lib/insn.c). For VEX and EVEX the kernel has
 //! one byte of opcode, without the map: `vpminsw` then looks like a far jump to its checks, and its answer is ours.
 
-use iced_x86::OpKind;
+use iced_x86::{Instruction, OpKind};
 
 use super::{decoder, emulate_prefix_bytes};
 
@@ -14,14 +14,23 @@ pub struct KernelOpcode {
     pub first: u8,
     /// Second byte of the opcode; 0 when it has one.
     pub second: u8,
+    /// Bytes of the opcode, 1 to 3 (`insn.opcode.nbytes`).
+    pub opcode_bytes: u8,
     /// ModRM, or what would be it.
     pub modrm: u8,
     /// Whether it has the prefix for 32-bit addresses.
     pub short_addresses: bool,
+    /// Whether it has the prefix of the code segment.
+    pub code_segment: bool,
+    /// Bytes of the whole instruction.
+    pub length: u8,
     /// Whether it begins with the mark of forced emulation.
     pub emulated: bool,
     /// The address that it speaks of as a distance from itself, for a memory operand.
     pub rip_relative: Option<u64>,
+    /// Where it goes if it is a direct jump in the kernel's eyes (arch/x86/kernel/kprobes/opt.c:insn_jump_into_range), which a few VEX
+    /// instructions are, too.
+    pub jump_target: Option<u64>,
 }
 
 impl KernelOpcode {
@@ -34,7 +43,7 @@ impl KernelOpcode {
             return None;
         }
         let legacy = code.iter().take_while(|byte| is_legacy_prefix(**byte)).count();
-        let short_addresses = code.iter().take(legacy).any(|byte| *byte == 0x67);
+        let has_prefix = |prefix| code.iter().take(legacy).any(|byte| *byte == prefix);
         let rest = code.get(legacy..)?;
         let rest = rest.get(usize::from(rest.first().is_some_and(|byte| byte & 0xf0 == 0x40))..)?;
         let (opcode_at, one_byte) = match rest {
@@ -44,21 +53,25 @@ impl KernelOpcode {
             _ => (0, false),
         };
         let opcode = rest.get(opcode_at..)?;
-        let (first, second, modrm_at) = match *opcode {
+        let (first, second, opcode_bytes) = match *opcode {
             [0x0f, map @ (0x38 | 0x3a), ..] if !one_byte => (0x0f, map, 3),
             [0x0f, second, ..] if !one_byte => (0x0f, second, 2),
-            [first, ..] => (first, 0, 1),
+            [first, ..] => (first, 0, 1_u8),
             [] => return None,
         };
         let in_memory = (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory);
         Some(Self {
             first,
             second,
-            modrm: opcode.get(modrm_at).copied().unwrap_or_default(),
-            short_addresses,
+            modrm: opcode.get(usize::from(opcode_bytes)).copied().unwrap_or_default(),
+            opcode_bytes,
+            short_addresses: has_prefix(0x67),
+            code_segment: has_prefix(0x2e),
+            length: u8::try_from(emulate_prefix + instruction.len()).unwrap_or_default(),
             emulated: emulate_prefix > 0,
             rip_relative: (in_memory && instruction.is_ip_rel_memory_operand())
                 .then(|| instruction.ip_rel_memory_address()),
+            jump_target: jumps(first, second).then(|| jump_target(&instruction)),
         })
     }
 
@@ -70,6 +83,26 @@ impl KernelOpcode {
     /// The top bits of ModRM (`X86_MODRM_MOD`); 3: no memory operand.
     pub fn mode(&self) -> u8 {
         self.modrm >> 6
+    }
+}
+
+/// LOOP, JCXZ, near and short jumps, conditional or not.
+fn jumps(first: u8, second: u8) -> bool {
+    match first {
+        0x0f => second & 0xf0 == 0x80,
+        0x70..=0x7f | 0xe0..=0xe3 | 0xe9 | 0xeb => true,
+        _ => false,
+    }
+}
+
+/// Behind the instruction, plus its immediate if it has one.
+fn jump_target(instruction: &Instruction) -> u64 {
+    let immediate = (0..instruction.op_count()).find(|i| instruction.op_kind(*i) == OpKind::Immediate8);
+    if instruction.op0_kind() == OpKind::NearBranch64 {
+        instruction.near_branch_target()
+    } else {
+        let distance = if immediate.is_some() { instruction.immediate8().cast_signed() } else { 0 };
+        instruction.next_ip().wrapping_add_signed(distance.into())
     }
 }
 
@@ -97,6 +130,19 @@ mod tests {
     }
 
     #[test]
+    fn direct_jumps_lead_somewhere() {
+        let target = |code: &[u8]| KernelOpcode::parse(code, 0x1000).unwrap().jump_target;
+        assert_eq!(target(&[0xeb, 0x10]), Some(0x1012));
+        assert_eq!(target(&[0x74, 0xfe]), Some(0x1000));
+        assert_eq!(target(&[0x0f, 0x84, 0, 1, 0, 0]), Some(0x1106));
+        assert_eq!(target(&[0xe3, 0]), Some(0x1002));
+        assert_eq!(target(&[0xe8, 0, 1, 0, 0]), None, "a call comes back");
+        assert_eq!(target(&[0xff, 0xe0]), None, "not direct");
+        assert_eq!(target(&[0xc5, 0xf9, 0x70, 0xc0, 0xf0]), Some(0xff5), "vpshufd looks like a jump");
+        assert_eq!(target(&[0xc5, 0xf8, 0x77]), Some(0x1003), "vzeroupper too");
+    }
+
+    #[test]
     fn rip_relative_operands_have_an_address() {
         // mov 0x10(%rip),%rax
         let code = [0x48, 0x8b, 0x05, 0x10, 0, 0, 0];
@@ -107,7 +153,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..20), address: u64) {
-            let _ = KernelOpcode::parse(&code, address);
+            if let Some(opcode) = KernelOpcode::parse(&code, address) {
+                prop_assert!((1..=code.len()).contains(&opcode.length.into()));
+                prop_assert!((1..=3).contains(&opcode.opcode_bytes));
+            }
         }
     }
 }

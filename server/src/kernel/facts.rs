@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::btf::KernelTypes;
 use super::{
-    ArmedProbes, Behaviour, Blacklist, CALL_SITE_NOP, KernelText, PatchSites, ReadError, SymbolTable,
-    TextError, TraceableFunctions, read_text,
+    ArmedProbes, Behaviour, Blacklist, CALL_SITE_NOP, KernelText, Optimisation, PatchSites, ReadError,
+    SymbolTable, TextError, TraceableFunctions, read_text,
 };
 
 /// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.
@@ -58,6 +58,8 @@ pub struct KernelFacts {
     pub armed: ArmedProbes,
     /// How this kernel goes about its checks.
     pub behaviour: Behaviour,
+    /// When it makes jumps of breakpoints.
+    pub optimisation: Optimisation,
     /// Where the kernel's own code is, without that of the initialisation, which is gone (kernel/extable.c:core_kernel_text).
     pub core_text: Range<u64>,
     /// Code bytes.
@@ -94,6 +96,7 @@ impl KernelFacts {
         let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
         let core_text = end("_stext", 0)..end("_etext", u64::MAX);
         let armed = ArmedProbes::new(&paths.debugfs);
+        let optimisation = Optimisation::new(&paths.procfs, &symbols);
         Ok(Self {
             symbols,
             traceable,
@@ -101,6 +104,7 @@ impl KernelFacts {
             patch_sites,
             armed,
             behaviour,
+            optimisation,
             core_text,
             text,
             types,

@@ -50,6 +50,7 @@ pub(super) fn arming(arming: Arming) -> v1::Arming {
     match arming {
         Arming::Ftrace => v1::Arming::Ftrace,
         Arming::Breakpoint => v1::Arming::Breakpoint,
+        Arming::Optimised => v1::Arming::Optimised,
     }
 }
 

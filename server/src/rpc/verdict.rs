@@ -48,8 +48,12 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         Detail::Brief if outcome.report.refusal.is_some() => (outcome.nearest(), Vec::new()),
         Detail::Brief => (Nearest::default(), Vec::new()),
     };
+    let arming = match detail {
+        Detail::Listing => outcome.predicted_arming(),
+        Detail::Brief => outcome.report.arming,
+    };
     let CheckOutcome { definition, dialect, report, misplaced, unread, .. } = outcome;
-    let arming = report.arming.filter(|_| misplaced.is_none());
+    let arming = arming.filter(|_| misplaced.is_none());
     let mut response = match (report.refusal, misplaced) {
         (Some(refusal), _) => {
             let (errno, rule, kernel_code) =

@@ -1,6 +1,7 @@
 //! A function's instructions, each judged as a place for a probe.
 
 use super::case::Case;
+use super::optimise::Optimiser;
 use super::places::Places;
 use super::refusal::Refusal;
 use super::report::Arming;
@@ -37,10 +38,18 @@ pub fn disassembly(
     let omitted = case.size.saturating_sub(SHOWN_BYTES);
     case.size -= omitted;
     let places = Places::new(case);
+    let optimiser = Optimiser::new(&places.case);
+    let makes_jump = |offset| {
+        let offset = places.case.effective_offset(offset);
+        optimiser.as_ref().is_some_and(|optimiser| optimiser.makes_jump(offset))
+    };
     let judged = |instruction: insn::Instruction| {
         let offset = instruction.offset;
         let address = places.case.address_of(offset.into());
-        let verdict = places.judge(offset).map(|()| places.case.arming(offset.into()));
+        let verdict = places.judge(offset).map(|()| match places.case.arming(offset.into()) {
+            Arming::Breakpoint if makes_jump(offset.into()) => Arming::Optimised,
+            arming => arming,
+        });
         JudgedInstruction {
             boundary: places.is_boundary(offset),
             entry: places.case.is_entry(offset.into()),

@@ -21,24 +21,28 @@ pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     if early && traps(&opcode) {
         return refuse(Rule::TrapInstruction, Errno::EILSEQ, "an instruction that traps by itself");
     }
-    if opcode.first == INT3 {
-        return refuse(Rule::TrapInstruction, Errno::EINVAL, "a breakpoint instruction");
-    }
-    if opcode.emulated {
-        let what = "an instruction that the hypervisor emulates";
-        return refuse(Rule::UnsupportedInstruction, Errno::EINVAL, what);
-    }
-    if masks_exceptions(&opcode) {
-        let what = "an instruction that holds back exceptions";
-        return refuse(Rule::UnsupportedInstruction, Errno::EINVAL, what);
-    }
-    if opcode.rip_relative.is_some_and(|target| !reachable_from_slots(target)) {
-        let what = "an instruction with an operand too far away from where a copy could be executed";
-        return refuse(Rule::UnsupportedInstruction, Errno::EINVAL, what);
+    if let Some((rule, what)) = uncopyable(&opcode) {
+        return refuse(rule, Errno::EINVAL, what);
     }
     match unsupported(&opcode) {
         Some(what) => refuse(Rule::UnsupportedInstruction, Errno::EOPNOTSUPP, what),
         None => Ok(()),
+    }
+}
+
+/// Why the kernel would not copy an instruction (__copy_instruction).
+pub(super) fn uncopyable(opcode: &KernelOpcode) -> Option<(Rule, &'static str)> {
+    if opcode.first == INT3 {
+        Some((Rule::TrapInstruction, "a breakpoint instruction"))
+    } else if opcode.emulated {
+        Some((Rule::UnsupportedInstruction, "an instruction that the hypervisor emulates"))
+    } else if masks_exceptions(opcode) {
+        Some((Rule::UnsupportedInstruction, "an instruction that holds back exceptions"))
+    } else if opcode.rip_relative.is_some_and(|target| !reachable_from_slots(target)) {
+        let what = "an instruction with an operand too far away from where a copy could be executed";
+        Some((Rule::UnsupportedInstruction, what))
+    } else {
+        None
     }
 }
 

@@ -14,6 +14,7 @@ mod instruction;
 mod jump_label;
 mod landing;
 mod memory_symbols;
+mod optimise;
 mod places;
 mod preamble;
 mod refusal;
@@ -141,6 +142,26 @@ pub fn is_asked_while_reading(refusal: &Refusal, definition: &ProbeDefinition, f
 fn looks_while_reading(definition: &ProbeDefinition, facts: &KernelFacts) -> bool {
     let of_module = matches!(definition.place, Place::Symbol { module: Some(_), .. });
     facts.behaviour.checks_symbol_first || facts.behaviour.counts_symbols && !of_module
+}
+
+/// How a probe that a report accepts would be armed in the end: a breakpoint is told apart from one that the kernel is expected to replace
+/// by a jump. Costs the decoding of a function.
+pub fn predicted_arming(
+    definition: &ProbeDefinition,
+    report: &Report,
+    facts: &KernelFacts,
+) -> Option<Arming> {
+    if report.arming != Some(Arming::Breakpoint) {
+        return report.arming;
+    }
+    let start = report.code_range.as_ref().map(|range| range.start);
+    let case = start.and_then(|start| Case::at(definition, start, facts));
+    let jump = case.is_some_and(|case| {
+        let case = case.whole();
+        let offset = case.effective_offset(report.offset);
+        optimise::Optimiser::new(&case).is_some_and(|optimiser| optimiser.makes_jump(offset))
+    });
+    Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
 }
 
 /// What the kernel asks while it still reads the definition (kernel/trace/trace_kprobe.c:__trace_kprobe_create).

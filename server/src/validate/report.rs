@@ -10,8 +10,10 @@ use super::refusal::Refusal;
 pub enum Arming {
     /// Through the function's ftrace call site. Stops when `kernel.ftrace_enabled` is 0.
     Ftrace,
-    /// Through a breakpoint, which the kernel may replace by a jump later.
+    /// Through a breakpoint. Whether the kernel would replace it by a jump was not asked, or it would not.
     Breakpoint,
+    /// Through a breakpoint that the kernel is expected to replace by a jump soon after. A prediction: see [`super::predicted_arming`].
+    Optimised,
 }
 
 /// Outcome of a check.

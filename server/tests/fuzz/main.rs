@@ -84,7 +84,8 @@ macro_rules! replays {
 }
 
 replays! {
-    blacklist definition error_log file format kallsyms kprobe_events prototype records registered traceable
+    blacklist btf definition error_log file format kallsyms kprobe_events prototype records registered
+    traceable
 }
 
 /// A target is declared in four places.

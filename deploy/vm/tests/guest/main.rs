@@ -6,6 +6,7 @@
 
 mod accounting;
 mod api;
+mod arming;
 mod boot;
 mod daemon;
 mod definitions;
@@ -45,6 +46,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("refusals", refusals::TESTS),
     ("definitions", definitions::TESTS),
     ("verdicts", verdicts::TESTS),
+    ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),

@@ -31,6 +31,8 @@ struct Probe {
     /// Whether the kernel has replaced a breakpoint by a jump, is about to, or has not yet taken the jump back: the flag changes before
     /// the code or after it (kernel/kprobes.c:optimize_kprobe, do_unoptimize_kprobes). What is patched, only the code tells.
     optimised: bool,
+    /// Whether at least one of the probes there is enabled.
+    enabled: bool,
 }
 
 /// The probes of the running kernel.
@@ -82,6 +84,14 @@ impl ArmedProbes {
         self.recent().probes.binary_search_by_key(&address, |probe| probe.address).is_ok()
     }
 
+    /// Whether an enabled probe is registered at one of these addresses.
+    pub fn any_enabled_in(&self, addresses: Range<u64>) -> bool {
+        let registered = self.recent();
+        let first = registered.probes.partition_point(|probe| probe.address < addresses.start);
+        let rest = registered.probes.get(first..).unwrap_or_default();
+        rest.iter().take_while(|probe| probe.address < addresses.end).any(|probe| probe.enabled)
+    }
+
     /// Code as it would be without probes: what `read` reads at `start`, with all patches undone. Where something still looks like a patch,
     /// the list is read anew, until nothing changes any more.
     pub(super) fn without_patches(
@@ -126,7 +136,7 @@ fn looks_patched(start: u64, code: &[u8], core_text: &Range<u64>) -> bool {
 /// Undoes all patches in `code`, which was read at `start`.
 fn undo(registered: &Registered, start: u64, code: &mut [u8], text: &KernelText, symbols: &SymbolTable) {
     let first = registered.probes.partition_point(|probe| probe.address < start);
-    for &Probe { address, optimised } in registered.probes.get(first..).unwrap_or_default() {
+    for &Probe { address, optimised, .. } in registered.probes.get(first..).unwrap_or_default() {
         let Some(patched) = usize::try_from(address - start).ok().and_then(|offset| code.get_mut(offset..))
         else {
             break;
@@ -152,13 +162,21 @@ fn parse(list: &str) -> Vec<Probe> {
     let probe = |line: &str| {
         let address = line.split_ascii_whitespace().next()?;
         let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).ok()?;
-        let probe = Probe { address, optimised: line.contains("[OPTIMIZED]") };
+        let probe =
+            Probe { address, optimised: line.contains("[OPTIMIZED]"), enabled: !line.contains("[DISABLED]") };
         Some(probe).filter(|_| !line.contains("[GONE]"))
     };
     let mut probes: Vec<_> = list.lines().filter_map(probe).collect();
     // Several probes at one address are listed one by one; what is said of one holds for all.
-    probes.sort_unstable_by_key(|probe| (probe.address, !probe.optimised));
-    probes.dedup_by_key(|probe| probe.address);
+    probes.sort_unstable_by_key(|probe| probe.address);
+    probes.dedup_by(|next, kept| {
+        let same = next.address == kept.address;
+        if same {
+            kept.optimised |= next.optimised;
+            kept.enabled |= next.enabled;
+        }
+        same
+    });
     probes
 }
 
@@ -175,11 +193,17 @@ ffffffff81000100  r  f+0x0
 ffffffff81000000  k  g+0x0    [FTRACE]
 ffffffff81000200  k  h+0x10    [DISABLED]
 ffffffff81000200  k  h+0x10    [OPTIMIZED]
+ffffffff81000300  k  i+0x0    [DISABLED]
 ffffffffc0000000  k  m+0x0  mod [GONE]
 ";
         let base = 0xffff_ffff_8100_0000;
-        let expected = [(base, false), (base + 0x100, false), (base + 0x200, true)];
-        assert_eq!(parse(list), expected.map(|(address, optimised)| Probe { address, optimised }));
+        let expected = [(0, false, true), (0x100, false, true), (0x200, true, true), (0x300, false, false)];
+        let probe = |(offset, optimised, enabled): (u32, bool, bool)| Probe {
+            address: base + u64::from(offset),
+            optimised,
+            enabled,
+        };
+        assert_eq!(parse(list), expected.map(probe));
     }
 
     proptest! {

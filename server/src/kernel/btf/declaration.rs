@@ -8,11 +8,14 @@ use super::{Btf, BtfError};
 /// Pointers, arrays and functions around each other: what is deeper is not shown.
 const DEPTH_MAX: usize = 32;
 
+/// Bytes of a text. Depth alone is no bound: functions that take functions write text that doubles, or worse, with every level.
+const TEXT_MAX_BYTES: usize = 16 << 10;
+
 impl Btf {
     /// A type without a name, such as `const char *`.
     ///
     /// # Errors
-    /// [`BtfError`] for broken references.
+    /// [`BtfError`] for broken references, and for a text of more than 16 KiB.
     pub fn type_text(&self, id: TypeId) -> Result<String, BtfError> {
         self.declaration(id, "")
     }
@@ -20,7 +23,7 @@ impl Btf {
     /// A declaration of something of this type, such as `const char *name` or `int (*done)(void *)`.
     ///
     /// # Errors
-    /// [`BtfError`] for broken references.
+    /// [`BtfError`] for broken references, and for a text of more than 16 KiB.
     pub fn declaration(&self, id: TypeId, name: &str) -> Result<String, BtfError> {
         self.around(id, name.to_owned(), 0)
     }
@@ -28,9 +31,9 @@ impl Btf {
     /// The prototype of a function of that name: `ssize_t vfs_read(struct file *file, char *buf, size_t count, loff_t *pos)`.
     ///
     /// # Errors
-    /// [`BtfError`] for broken references.
+    /// [`BtfError`] for broken references, and for a text of more than 16 KiB.
     pub fn prototype_text(&self, prototype: &Prototype<'_>, name: &str) -> Result<String, BtfError> {
-        let declarator = format!("{name}({})", self.parameters_text(prototype, 0)?);
+        let declarator = format!("{name}({})", self.parameters_text(prototype, prototype.result, 0)?);
         self.around(prototype.result, declarator, 0)
     }
 
@@ -45,7 +48,7 @@ impl Btf {
             let word = if word.is_empty() { name.to_owned() } else { format!("{word} {name}") };
             joined(&word, &inner)
         };
-        Ok(match ty.kind {
+        let text = match ty.kind {
             Kind::Void => joined("void", &inner),
             Kind::Int(_) | Kind::Float(_) | Kind::Declaration | Kind::Modifier(Modifier::Typedef, _) => {
                 base("")
@@ -64,7 +67,7 @@ impl Btf {
             Kind::Array { element, count: 0 } => self.around(element, format!("{inner}[]"), depth + 1)?,
             Kind::Array { element, count } => self.around(element, format!("{inner}[{count}]"), depth + 1)?,
             Kind::Prototype(prototype) => {
-                let parameters = self.parameters_text(&prototype, depth + 1)?;
+                let parameters = self.parameters_text(&prototype, id, depth + 1)?;
                 self.around(prototype.result, format!("{inner}({parameters})"), depth + 1)?
             }
             Kind::Function(prototype) => self.around(prototype, inner, depth + 1)?,
@@ -84,10 +87,17 @@ impl Btf {
                     (false, false) => format!("{word} {}", self.around(target, inner, depth + 1)?),
                 }
             }
-        })
+        };
+        bounded(id, text)
     }
 
-    fn parameters_text(&self, prototype: &Prototype<'_>, depth: usize) -> Result<String, BtfError> {
+    /// The parameters of `of`, with a comma between them.
+    fn parameters_text(
+        &self,
+        prototype: &Prototype<'_>,
+        of: TypeId,
+        depth: usize,
+    ) -> Result<String, BtfError> {
         let mut text = String::new();
         for parameter in prototype.parameters() {
             let parameter = parameter?;
@@ -99,9 +109,16 @@ impl Btf {
             };
             // Writing to a string does not fail.
             let _written = write!(text, "{separator}{shown}");
+            text = bounded(of, text)?;
         }
         Ok(if text.is_empty() { "void".to_owned() } else { text })
     }
+}
+
+/// The text of this type, unless it is too long.
+fn bounded(id: TypeId, text: String) -> Result<String, BtfError> {
+    let short = text.len() <= TEXT_MAX_BYTES;
+    if short { Ok(text) } else { Err(BtfError::TooLong { id, max_bytes: TEXT_MAX_BYTES }) }
 }
 
 /// A type and what it is of, with a blank between them where there is something.

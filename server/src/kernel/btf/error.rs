@@ -78,6 +78,14 @@ pub enum BtfError {
         /// Where it was found out.
         id: TypeId,
     },
+    /// A type whose C text is longer than any that a C program has.
+    #[error("the text of type {id} has more than {max_bytes} bytes")]
+    TooLong {
+        /// Where it was found out.
+        id: TypeId,
+        /// Most bytes that are written.
+        max_bytes: usize,
+    },
     /// A type of another kind than the one that refers to it needs.
     #[error("type {id} is not {wanted}")]
     WrongKind {

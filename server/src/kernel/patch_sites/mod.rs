@@ -1,9 +1,11 @@
-//! Code that the kernel rewrites while it runs: jump labels, static calls, and the instructions of BUG and WARN.
+//! Code that the kernel keeps a table of: what it rewrites while it runs (jump labels, static calls), the instructions of BUG and WARN, and
+//! those that may fault.
 //!
 //! Owns the tables that say where this is, read once from kernel memory and, for modules, from where sysfs says that they lie. Never
 //! decides; and never reads from files on disk, where the tables of a running kernel are not.
 
 mod bugs;
+mod exceptions;
 mod jump_labels;
 mod modules;
 mod static_calls;
@@ -19,6 +21,7 @@ pub struct PatchSites {
     jump_labels: Vec<u64>,
     static_calls: Vec<u64>,
     bugs: Vec<u64>,
+    exceptions: Vec<u64>,
 }
 
 /// Bytes of every static call site (`CALL_INSN_SIZE`, arch/x86/include/asm/text-patching.h).
@@ -39,6 +42,7 @@ enum TableKind {
     JumpLabels,
     StaticCalls,
     Bugs,
+    Exceptions,
 }
 
 /// Tables larger than this are none: some symbol was misread.
@@ -57,7 +61,8 @@ impl PatchSites {
                 sites.add(&table, Some(module), text, symbols);
             }
         }
-        for list in [&mut sites.jump_labels, &mut sites.static_calls, &mut sites.bugs] {
+        let Self { jump_labels, static_calls, bugs, exceptions } = &mut sites;
+        for list in [jump_labels, static_calls, bugs, exceptions] {
             list.sort_unstable();
             list.dedup();
             list.shrink_to_fit();
@@ -89,6 +94,9 @@ impl PatchSites {
                 let read = |address| text.read(address, 2).ok();
                 self.bugs.extend(bugs::parse(start, &bytes, read).filter(plausible));
             }
+            TableKind::Exceptions => {
+                self.exceptions.extend(exceptions::parse(start, &bytes).filter(plausible));
+            }
         }
     }
 
@@ -100,6 +108,19 @@ impl PatchSites {
     /// The static call that has `address` as one of its bytes.
     pub fn static_call_over(&self, address: u64) -> Option<u64> {
         near(&self.static_calls, address, STATIC_CALL_BYTES).first().copied()
+    }
+
+    /// Static calls that have one of these bytes.
+    pub fn static_call_in(&self, start: u64, bytes: u64) -> bool {
+        let last = start.saturating_add(bytes.saturating_sub(1));
+        near(&self.static_calls, last, bytes.saturating_add(STATIC_CALL_BYTES - 1))
+            .iter()
+            .any(|site| *site <= last)
+    }
+
+    /// Whether the instruction at `address` may fault, and the kernel then goes on elsewhere (kernel/extable.c:search_exception_tables).
+    pub fn may_fault(&self, address: u64) -> bool {
+        self.exceptions.binary_search(&address).is_ok()
     }
 
     /// Whether a BUG or WARN has its instruction at `address`.
@@ -117,10 +138,11 @@ fn near(sites: &[u64], address: u64, bytes: u64) -> &[u64] {
 
 /// The kernel's own tables, between the symbols that its linker script defines (include/asm-generic/vmlinux.lds.h).
 fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
-    const SYMBOLS: [(TableKind, &str, &str); 3] = [
+    const SYMBOLS: [(TableKind, &str, &str); 4] = [
         (TableKind::JumpLabels, "__start___jump_table", "__stop___jump_table"),
         (TableKind::StaticCalls, "__start_static_call_sites", "__stop_static_call_sites"),
         (TableKind::Bugs, "__start___bug_table", "__stop___bug_table"),
+        (TableKind::Exceptions, "__start___ex_table", "__stop___ex_table"),
     ];
     let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
     SYMBOLS
@@ -148,13 +170,21 @@ mod tests {
 
     #[test]
     fn sites_reach_as_far_as_their_bytes() {
-        let sites =
-            PatchSites { jump_labels: vec![0x100, 0x104], static_calls: vec![0x200], bugs: vec![0x300] };
+        let sites = PatchSites {
+            jump_labels: vec![0x100, 0x104],
+            static_calls: vec![0x200],
+            bugs: vec![0x300],
+            exceptions: vec![0x400],
+        };
         assert_eq!(sites.jump_labels_near(0x104), [0x100, 0x104]);
         assert_eq!(sites.jump_labels_near(0x105), [0x104]);
         assert!(sites.jump_labels_near(0x109).is_empty() && sites.jump_labels_near(0xff).is_empty());
         assert_eq!(sites.static_call_over(0x204), Some(0x200));
         assert_eq!(sites.static_call_over(0x205), None);
+        let over = |start, bytes| sites.static_call_in(start, bytes);
+        assert!(over(0x1fc, 5) && over(0x200, 1) && over(0x204, 9));
+        assert!(!over(0x1fb, 5) && !over(0x205, 9));
+        assert!(sites.may_fault(0x400) && !sites.may_fault(0x401));
         assert!(sites.is_bug(0x300) && !sites.is_bug(0x301), "only the first byte of a BUG is refused");
     }
 }

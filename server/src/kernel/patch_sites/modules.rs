@@ -4,10 +4,11 @@ use std::path::Path;
 
 use super::{Table, TableKind};
 
-const SECTIONS: [(TableKind, &str); 3] = [
+const SECTIONS: [(TableKind, &str); 4] = [
     (TableKind::JumpLabels, "__jump_table"),
     (TableKind::StaticCalls, ".static_call_sites"),
     (TableKind::Bugs, "__bug_table"),
+    (TableKind::Exceptions, "__ex_table"),
 ];
 
 /// Pages are mapped whole: a section without another one behind it ends with its page at the earliest.

@@ -1,3 +1,4 @@
+mod optimise;
 mod oracle;
 mod rules;
 mod typed;

@@ -10,11 +10,16 @@ use kprobed_vm::progress;
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Draws that are new each time, with the seed printed, unless `KPROBED_VM_SEED` names one.
-    pub(crate) fn from_environment() -> Result<Self> {
+    /// Draws that are new each time, unless `KPROBED_VM_SEED` names the seed.
+    pub(crate) fn new_each_time() -> Result<Self> {
+        Self::from_environment(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos().into())
+    }
+
+    /// Draws that are the same each time, unless `KPROBED_VM_SEED` names another seed. The seed is printed.
+    pub(crate) fn from_environment(default: u64) -> Result<Self> {
         let seed: u64 = match env::var("KPROBED_VM_SEED") {
             Ok(seed) => seed.parse().context("KPROBED_VM_SEED")?,
-            Err(_) => SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos().into(),
+            Err(_) => default,
         };
         progress::note(format_args!("KPROBED_VM_SEED={seed}"));
         // Neighbouring seeds shall not begin alike.

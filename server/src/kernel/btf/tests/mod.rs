@@ -131,6 +131,22 @@ fn loops_end() {
     assert_eq!(btf.type_text(TypeId(6)).unwrap_err(), BtfError::NoSuchType { id: TypeId(99) });
 }
 
+/// Functions whose parameters are functions, 12 of them at each of 14 levels: 12^14 words.
+#[test]
+fn texts_have_an_end() {
+    let mut w = Writer::default();
+    let mut ty = w.int("int", 4, true);
+    for _ in 0..14 {
+        ty = w.prototype(TypeId(1), &[("", ty); 12]);
+    }
+    w.raw("deep", 12, 0, ty.0, &[]);
+    let btf = Btf::parse(w.finish()).unwrap();
+    assert!(matches!(btf.type_text(ty).unwrap_err(), BtfError::TooLong { .. }));
+    let prototype = btf.prototype(btf.functions("deep").next().unwrap()).unwrap();
+    assert!(matches!(btf.prototype_text(&prototype, "deep").unwrap_err(), BtfError::TooLong { .. }));
+    assert!(btf.declaration(TypeId(1), &"x".repeat(1 << 20)).is_err(), "a name counts as well");
+}
+
 #[test]
 fn files_are_read_once() {
     let directory = tempfile::tempdir().unwrap();

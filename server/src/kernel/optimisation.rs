@@ -1,0 +1,77 @@
+//! Whether and where the kernel makes jumps of breakpoints.
+//!
+//! Owns what the kernel says of it: a switch, where its entry code lies, and whether functions with indirect jumps are left out. Never decides
+//! about a place.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::{SymbolTable, read_text};
+
+/// What decides about all probes (arch/x86/kernel/kprobes/opt.c:can_optimize).
+#[derive(Debug)]
+pub struct Optimisation {
+    /// The switch: 0 or 1; absent where the kernel has no optimisation (CONFIG_OPTPROBES).
+    switch: PathBuf,
+    /// Code that runs on an unfinished stack.
+    pub entry_text: Range<u64>,
+    /// Whether an indirect jump in a function leaves the whole function out: it may be a jump table, which kernels with retpolines or
+    /// IBT do not have. Before 6.6 (and the stable trees) they did not rely on that.
+    pub indirect_jumps_matter: bool,
+    /// What counts as an indirect jump when jumped to: the thunks of kernels with retpolines, before 6.6. Empty since then.
+    pub thunks: Range<u64>,
+}
+
+impl Optimisation {
+    /// Finds out.
+    pub fn new(procfs: &Path, symbols: &SymbolTable) -> Self {
+        let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
+        let range = |start, end| address(start).zip(address(end)).map(|(start, end)| start..end);
+        let thunks = range("__indirect_thunk_start", "__indirect_thunk_end");
+        // What only kernels with retpolines, and with IBT, have.
+        let no_jump_tables =
+            ["__x86_indirect_thunk_rax", "ibt_save"].into_iter().any(|name| address(name).is_some());
+        Self {
+            switch: procfs.join("sys/debug/kprobes-optimization"),
+            entry_text: range("__entry_text_start", "__entry_text_end").unwrap_or_default(),
+            indirect_jumps_matter: thunks.is_some() || !no_jump_tables,
+            thunks: thunks.unwrap_or_default(),
+        }
+    }
+
+    /// Whether the kernel optimises now (kernel/kprobes.c:kprobes_allow_optimization).
+    pub fn enabled(&self) -> bool {
+        read_text(&self.switch).is_ok_and(|text| text.trim() == "1")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indirect_jumps_matter_where_there_may_be_jump_tables() {
+        let of = |symbols: &str| Optimisation::new(Path::new("/nonexistent"), &SymbolTable::parse(symbols));
+        assert!(of("").indirect_jumps_matter && !of("").enabled());
+        assert!(!of("ffffffff81000000 T __x86_indirect_thunk_rax\n").indirect_jumps_matter);
+        let before = of("\
+ffffffff81000000 T __indirect_thunk_start
+ffffffff81000000 T __x86_indirect_thunk_rax
+ffffffff81000400 T __indirect_thunk_end
+");
+        assert!(before.indirect_jumps_matter);
+        assert_eq!(before.thunks, 0xffff_ffff_8100_0000..0xffff_ffff_8100_0400);
+    }
+
+    #[test]
+    fn the_switch_is_read_each_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let switch = directory.path().join("sys/debug");
+        std::fs::create_dir_all(&switch).unwrap();
+        let optimisation = Optimisation::new(directory.path(), &SymbolTable::default());
+        for (text, enabled) in [("1\n", true), ("0\n", false)] {
+            std::fs::write(switch.join("kprobes-optimization"), text).unwrap();
+            assert_eq!(optimisation.enabled(), enabled);
+        }
+    }
+}
