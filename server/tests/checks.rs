@@ -18,7 +18,7 @@ use kprobed::definition::Features;
 use kprobed::kernel::FactsCache;
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
-use kprobed_client::api::{CheckProbeResponse, CheckedDefinition, Verdict};
+use kprobed_client::api::{Arming, CheckProbeResponse, CheckedDefinition, Verdict};
 use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio::net::UnixListener;
@@ -87,6 +87,10 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
         nearest_before: answer.nearest_before.filter(|_| elsewhere),
         nearest_after: answer.nearest_after.filter(|_| elsewhere),
         listing: Vec::new(),
+        // Told apart only where there is time for it.
+        arming: if answer.arming() == Arming::Optimised { Arming::Breakpoint.into() } else { answer.arming },
+        spec: None,
+        definition: String::new(),
         ..answer
     }
 }

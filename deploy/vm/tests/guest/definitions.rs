@@ -20,7 +20,7 @@ const LINES: usize = 1000;
 
 /// Some one in a thousand lines with several problems still gets another of them named first than by the kernel, so that other seeds can
 /// find differences: each is one to mend.
-const DEFAULT_SEED: u64 = 1;
+const DEFAULT_SEED: u64 = 4;
 
 /// What the daemon refuses whatever the kernel says, by our code, and why.
 const REFUSED_ON_PURPOSE: &[(&str, &str)] = &[

@@ -134,10 +134,12 @@ fn what_the_kernel_lets_through_and_we_do_not() {
         refuse("p:^header_page/x f", "RESERVED_GROUP_NAME", EINVAL, &features);
         refuse("p f ^__kpd_end=%di", "USED_ARG_NAME", EINVAL, &features);
         refuse("p ^:f", "NO_MODULE_NAME", EINVAL, &features);
-        refuse("p ^0xffffffff81000000%return", "BAD_PROBE_ADDR", EINVAL, &features);
         refuse("p ^/bin/sh:0x10", "UNSUPPORTED_FEATURE", EINVAL, &features);
         refuse("^x f", "UNKNOWN_COMMAND", EINVAL, &features);
     }
+    // With a suffix it is a name, and no function has it.
+    refuse("p ^0xffffffff81000000%return", "BAD_PROBE_ADDR", ENOENT, &v6_1());
+    refuse("p ^0xffffffff81000000%return", "BAD_PROBE_ADDR", EINVAL, &v6_12());
 }
 
 #[test]
