@@ -18,8 +18,8 @@ pub(crate) const TESTS: &[Test] =
 /// Lines for each kernel.
 const LINES: usize = 1000;
 
-/// Some one in a thousand lines with several problems still gets another of them named first than by the kernel, so that other seeds can
-/// find differences: each is one to mend.
+/// A seed without a difference. About one line in a thousand, most of them with several mistakes, still gets another errno or code than the
+/// kernel gives, so that other seeds find some: each is one to mend.
 const DEFAULT_SEED: u64 = 4;
 
 /// What the daemon refuses whatever the kernel says, by our code, and why.
