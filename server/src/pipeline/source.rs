@@ -2,39 +2,54 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::counters::{Counter, ProbeCounts};
+use super::counters::{Counter, ProbeCounts, SpanCounter};
 use crate::decode::{Plan, PlanTable, Schema};
 use crate::model::{ProbeName, ProbeUid};
+
+/// Whose events they are and what their columns mean: what a subscriber selects by.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Identifies the schema within streams: given out once in the life of the daemon.
+    pub schema_id: u32,
+    /// The probe's incarnation; 0 for an event that is not a probe of ours.
+    pub uid: ProbeUid,
+    /// Its event.
+    pub name: ProbeName,
+    /// The fields of its events.
+    pub schema: Arc<Schema>,
+}
 
 /// A probe as the source of events.
 #[derive(Debug)]
 pub struct EventSource {
-    /// Identifies the schema within streams: given out once in the life of the daemon.
-    pub schema_id: u32,
-    /// The probe's incarnation.
-    pub uid: ProbeUid,
-    /// Its event.
-    pub name: ProbeName,
-    /// How its events are decoded.
+    /// Whose events.
+    pub origin: Arc<Origin>,
+    /// How they are decoded.
     pub plan: Plan,
     pub(super) read: Counter,
+    pub(super) read_span: SpanCounter,
     pub(super) undecodable: Counter,
 }
 
 impl EventSource {
     /// A source that nothing was read from yet.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
-        Self { schema_id, uid, name, plan, read: Counter::default(), undecodable: Counter::default() }
-    }
-
-    /// The fields of its events.
-    pub fn schema(&self) -> &Schema {
-        self.plan.schema()
+        Self {
+            origin: Arc::new(Origin { schema_id, uid, name, schema: Arc::clone(plan.schema()) }),
+            plan,
+            read: Counter::default(),
+            read_span: SpanCounter::default(),
+            undecodable: Counter::default(),
+        }
     }
 
     /// What was read so far.
     pub fn counts(&self) -> ProbeCounts {
-        ProbeCounts { read: self.read.get(), undecodable: self.undecodable.get() }
+        ProbeCounts {
+            read: self.read.get(),
+            read_span: self.read_span.get(),
+            undecodable: self.undecodable.get(),
+        }
     }
 }
 
@@ -55,11 +70,12 @@ impl SourceTable {
         });
     }
 
-    /// Forgets the source with that uid. Has to happen after the buffers were drained, and before the id can be given to another event.
-    pub fn remove(&self, uid: ProbeUid) {
+    /// Forgets the source with that schema. Has to happen after the buffers were drained, and before the id can be given to another event.
+    pub fn remove(&self, schema_id: u32) {
         self.change(|sources| {
+            let of_it = |source: &Arc<EventSource>| source.origin.schema_id == schema_id;
             let ids: Vec<_> =
-                sources.iter_mut().filter(|(_, source)| source.uid == uid).map(|(id, _)| id).collect();
+                sources.iter_mut().filter(|(_, source)| of_it(source)).map(|(id, _)| id).collect();
             for id in ids {
                 sources.remove(id);
             }
