@@ -20,10 +20,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["."])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    let events = only_service(&descriptors, "kprobed/v1/event_service.proto");
+    let encoded = out.join("encoded");
+    std::fs::create_dir_all(&encoded)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(encoded)
+        .extern_path(".kprobed.v1.StreamEventsResponse", "crate::encoded::StreamEventsResponse")
+        .extern_path(".kprobed.v1", "crate::v1")
+        .compile_fds(events)?;
     tonic_prost_build::configure()
         // Columns are handed from the decoder to the connection without a copy.
         .bytes(".kprobed.v1.Column")
         .bytes(".kprobed.v1.EventGroup")
         .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// The same files with the services of one of them only.
+fn only_service(descriptors: &prost_types::FileDescriptorSet, name: &str) -> prost_types::FileDescriptorSet {
+    let mut descriptors = descriptors.clone();
+    for file in descriptors.file.iter_mut().filter(|file| file.name() != name) {
+        file.service.clear();
+    }
+    descriptors
 }

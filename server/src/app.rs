@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
-use kprobed_proto::v1::event_service_server::EventServiceServer;
+use kprobed_proto::encoded::event_service_server::EventServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
@@ -186,7 +186,9 @@ impl App {
             .build_v1()?;
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
-        let events = EventServer { hub, control: control.clone(), host };
+        let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
+        let events = EventServer { hub, control: control.clone(), host, epoch };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))

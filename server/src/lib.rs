@@ -10,7 +10,8 @@
 //! Events, from a raw page to a client:
 //!
 //! ```text
-//! tracefs instance -> ring (pages, records) -> decode (columns) -> pipeline (batches, fan-out, queues) -> rpc
+//! tracefs instance -> ring (pages, records) -> decode (columns)
+//!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
 //! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
@@ -32,3 +33,4 @@ pub mod store;
 pub mod telemetry;
 pub mod tracefs;
 pub mod validate;
+pub mod wire;

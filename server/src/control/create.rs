@@ -98,7 +98,7 @@ impl Controller {
             }
         };
         let base = LedgerBase::new(self.buffers_lost());
-        probe.schema = Some(Arc::new(source.schema().clone()));
+        probe.schema = Some(Arc::clone(&source.origin.schema));
         self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, base });
         probe.state = settled_state(probe.enabled, report);
         Ok(())

@@ -103,7 +103,7 @@ async fn bring_back(
         }
     };
     probe.state = settled_state(row.enabled, &report);
-    probe.schema = Some(Arc::new(source.schema().clone()));
+    probe.schema = Some(Arc::clone(&source.origin.schema));
     probe.warnings.clone_from(&definition.warnings);
     probe.location.clone_from(&report.location);
     tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
@@ -124,7 +124,7 @@ fn switch(
     }
     sources.insert(id, Arc::clone(&source));
     if let Err(error) = parts.instance.set_enabled(&row.name, row.enabled) {
-        sources.remove(row.uid);
+        sources.remove(source.origin.schema_id);
         return Err(error.into());
     }
     Ok(source)

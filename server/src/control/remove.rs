@@ -69,8 +69,9 @@ impl Controller {
                 return Err(removal_error(error, &probe.name));
             }
         }
-        self.sources.remove(probe.uid);
-        self.live.remove(&probe.uid);
+        if let Some(live) = self.live.remove(&probe.uid) {
+            self.sources.remove(live.source.origin.schema_id);
+        }
         self.sampled.remove(&probe.uid);
         Ok(())
     }

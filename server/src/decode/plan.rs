@@ -181,7 +181,7 @@ impl Plan {
     }
 
     /// What it decodes them to.
-    pub fn schema(&self) -> &Schema {
+    pub const fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 

@@ -7,12 +7,15 @@ mod code;
 mod convert;
 mod events;
 mod host;
+mod ledger;
+mod order;
 mod probes;
 mod rows;
 mod spec;
 pub mod status;
 mod types;
 mod verdict;
+mod view;
 
 pub use code::CodeServer;
 pub use events::EventServer;
