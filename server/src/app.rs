@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::encoded::event_service_server::EventServiceServer;
+use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;

@@ -169,9 +169,8 @@ impl Plan {
         }
         let is_return = head.return_ip.is_some();
         let schema = Arc::new(Schema { fields, is_return });
-        let is_fixed = steps
-            .iter()
-            .all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
+        let is_fixed =
+            steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
         Ok(Self { id: format.id, schema, head, steps, fixed_bytes: fixed_bytes(format)?, is_fixed })
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::batch::Group;
 use super::EventSource;
+use super::batch::Group;
 use crate::ring::Record;
 
 /// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.

@@ -135,8 +135,7 @@ impl Cpu {
             };
             found.pages += 1;
             let bytes = buffer.get(..length).unwrap_or_default();
-            let data_bytes =
-                turn.page(bytes, &mut collector, &mut |counted| self.lost(counted, instance));
+            let data_bytes = turn.page(bytes, &mut collector, &mut |counted| self.lost(counted, instance));
             match data_bytes {
                 None => found.broken = true,
                 // Half a page is where the kernel is writing: come back when there is more, instead of chasing it.

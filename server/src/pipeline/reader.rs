@@ -159,7 +159,10 @@ impl Reader {
         let text = context.instance.header_page(&context.tracefs)?;
         let Ok(layout) = PageLayout::parse(&text) else { return Ok(()) };
         if layout != self.parts.layout {
-            tracing::warn!(bytes = layout.sub_buffer_bytes(), "somebody has changed the size of the sub-buffers");
+            tracing::warn!(
+                bytes = layout.sub_buffer_bytes(),
+                "somebody has changed the size of the sub-buffers"
+            );
             self.page = vec![0; layout.sub_buffer_bytes()];
             self.parts.layout = layout;
         }

@@ -81,10 +81,8 @@ impl Selector {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
-            let wanted = self
-                .wanted
-                .entry(group.origin.schema_id)
-                .or_insert_with(|| Wanted::of(view, &group.origin));
+            let wanted =
+                self.wanted.entry(group.origin.schema_id).or_insert_with(|| Wanted::of(view, &group.origin));
             let Some(wanted) = wanted else {
                 selected.not_selected += rows;
                 continue;

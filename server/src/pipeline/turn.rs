@@ -148,15 +148,15 @@ impl Turn<'_> {
         for tid in groups.iter().flat_map(|group| &group.columns.tids) {
             tids.add(*tid, tid.unsigned_abs() as usize);
         }
-        let tasks: Vec<_> =
-            tids.into_values().into_iter().filter_map(|tid| self.tasks.task(tid)).collect();
+        let tasks: Vec<_> = tids.into_values().into_iter().filter_map(|tid| self.tasks.task(tid)).collect();
         let mut addresses = Distinct::new();
         for group in groups {
             each_address(group, |address| addresses.add(address, (address >> 4) as usize));
         }
         let addresses = addresses.into_values().into_iter();
-        let symbols: Vec<_> =
-            addresses.filter_map(|address| Some(Symbol { address, text: self.addresses.name(address)? })).collect();
+        let symbols: Vec<_> = addresses
+            .filter_map(|address| Some(Symbol { address, text: self.addresses.name(address)? }))
+            .collect();
         let clock = ClockMapping::sample();
         self.hub.publish(&Draft { cpu: self.cpu, groups, tasks: &tasks, symbols: &symbols, clock });
         collector.clear();

@@ -79,8 +79,13 @@ impl ColumnStream {
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
                 let projected = self.projection.of(&origin.schema);
-                let schema =
-                    schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, Some(&projected));
+                let schema = schema_message(
+                    origin.schema_id,
+                    &origin.name,
+                    origin.uid,
+                    &origin.schema,
+                    Some(&projected),
+                );
                 self.push(Message::Schema(schema));
             }
         }

@@ -26,7 +26,10 @@ struct Batch {
 ///
 /// # Errors
 /// [`ReadError`], for bytes that are no batch or that do not fit the schemas.
-pub(super) fn of_delivery(delivery: &Delivery, projection: &Projection) -> Result<Vec<v1::EventRow>, ReadError> {
+pub(super) fn of_delivery(
+    delivery: &Delivery,
+    projection: &Projection,
+) -> Result<Vec<v1::EventRow>, ReadError> {
     let batch = read(delivery)?;
     let mut order: Vec<(u64, &Origin, &Columns, usize)> = batch
         .groups
@@ -46,7 +49,8 @@ fn read(delivery: &Delivery) -> Result<Batch, ReadError> {
     let mut groups = Vec::with_capacity(message.groups.len());
     for group in message.groups {
         let id = group.schema_id;
-        let origin = delivery.origins.iter().find(|origin| origin.schema_id == id).ok_or(ReadError::Group(id))?;
+        let origin =
+            delivery.origins.iter().find(|origin| origin.schema_id == id).ok_or(ReadError::Group(id))?;
         groups.push((Arc::clone(origin), read_group(group, &origin.schema)?));
     }
     let clock = message.clock.unwrap_or_default();

@@ -46,5 +46,7 @@ pub(super) fn of(
 }
 
 fn known<T, E>(value: Result<T, E>, field: &str) -> Result<T, Status> {
-    value.map_err(|_unknown| Status::invalid_argument(format!("`{field}` has a value that this version does not know")))
+    value.map_err(|_unknown| {
+        Status::invalid_argument(format!("`{field}` has a value that this version does not know"))
+    })
 }
