@@ -13,18 +13,19 @@ use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
-    ApplyLineRequest, ApplyLineResponse, CheckProbeRequest, CheckProbeResponse, CheckProbesRequest,
-    CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
-    ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest, GetHostRequest,
-    GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
-    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
-    Probe, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
+    ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
+    CheckProbesRequest, CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest,
+    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition,
+    GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
+    GetProbeRequest, HitProfile, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
+    ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ReadDefinitionsRequest,
+    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
 use crate::definition::Definition;
 use crate::error::Error;
-use crate::event::EventStream;
+use crate::event::{EventStream, StreamRequest};
 use crate::streams::EventRowStream;
 use crate::target::Target;
 
@@ -213,26 +214,37 @@ impl Client {
         self.call(GetLedgerRequest {}, async |request| self.events().get_ledger(request).await).await
     }
 
-    /// Follows the events of all probes whose names match one of the globs. No glob: all probes, those of the future
-    /// included. `queue_events`: how many events may wait in the daemon for this client; 0 is the daemon's default.
-    pub async fn stream_events(&self, probes: Vec<String>, queue_events: u64) -> Result<EventStream, Error> {
-        let request = StreamEventsRequest { probes, queue_events };
+    /// Opens a stream of events. [`ResumingStream`](crate::event::ResumingStream) is one that survives the connection.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] when the daemon refuses the request; what is wrong with a filter is in its diagnostics.
+    pub async fn stream_events(&self, request: StreamRequest) -> Result<EventStream, Error> {
+        let request = StreamEventsRequest::from(request);
         let streaming =
             self.begin(request, async |request| self.events().stream_events(request).await).await?;
         Ok(EventStream::new(streaming))
     }
 
-    /// Follows events in the row form of the API, which costs several times as much as [`Client::stream_events`] and says
+    /// Opens a stream of events in the row form of the API, which costs several times as much as [`Client::stream_events`] and says
     /// nothing that its rows do not say.
-    pub async fn stream_event_rows(
-        &self,
-        probes: Vec<String>,
-        queue_events: u64,
-    ) -> Result<EventRowStream, Error> {
-        let request = StreamEventRowsRequest { probes, queue_events };
+    ///
+    /// # Errors
+    /// As [`Client::stream_events`].
+    pub async fn stream_event_rows(&self, request: StreamRequest) -> Result<EventRowStream, Error> {
+        let request = StreamEventRowsRequest::from(request);
         let streaming =
             self.begin(request, async |request| self.events().stream_event_rows(request).await).await?;
         Ok(EventRowStream::new(streaming))
+    }
+
+    /// Asks what the filter of a subscription means for each of the probes that it selects, and what of it the kernel could do.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] with diagnostics when it can be used for none of them.
+    pub async fn check_filter(&self, selection: EventSelection) -> Result<Vec<ProbeFilter>, Error> {
+        let request = CheckFilterRequest { selection: Some(selection) };
+        let response = self.call(request, async |request| self.events().check_filter(request).await).await?;
+        Ok(response.probes)
     }
 
     pub(crate) fn channel(&self) -> Channel {

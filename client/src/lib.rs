@@ -4,12 +4,12 @@
 //! and events as rows ([`event`]). It never decides anything that the daemon decides, and it never prints.
 //!
 //! ```no_run
-//! use kprobed_client::event::StreamItem;
+//! use kprobed_client::event::{StreamItem, StreamRequest};
 //! use kprobed_client::{Client, ConnectOptions, Target};
 //!
 //! # async fn example() -> Result<(), kprobed_client::Error> {
 //! let client = Client::connect(Target::default(), ConnectOptions::default()).await?;
-//! let mut events = client.stream_events(vec!["kprobes/*".to_owned()], 0).await?;
+//! let mut events = client.stream_events(StreamRequest::new().probe("kprobes/*")).await?;
 //! while let Some(item) = events.next().await? {
 //!     if let StreamItem::Batch(batch) = item {
 //!         for row in batch.rows() {

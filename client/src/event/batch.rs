@@ -17,6 +17,8 @@ use crate::api;
 pub struct Batch {
     cpu: u32,
     sequence: u64,
+    log_events: u32,
+    rows: usize,
     groups: Vec<Group>,
     /// Sorted by thread id.
     tasks: Vec<api::Task>,
@@ -41,7 +43,9 @@ impl Batch {
         let (mut tasks, mut symbols) = (batch.tasks, batch.symbols);
         tasks.sort_by_key(|task| task.tid);
         symbols.sort_by_key(|symbol| symbol.address);
-        Ok(Self { cpu: batch.cpu, sequence: batch.sequence, groups, tasks, symbols, wall_offset_ns })
+        let rows = groups.iter().map(Group::rows).sum();
+        let (cpu, sequence, log_events) = (batch.cpu, batch.sequence, batch.log_events);
+        Ok(Self { cpu, sequence, log_events, rows, groups, tasks, symbols, wall_offset_ns })
     }
 
     /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and tests.
@@ -66,9 +70,14 @@ impl Batch {
         self.cpu
     }
 
-    /// Number of the batch in its stream, from 0.
+    /// Where in the log of the epoch the entry begins that these events are from.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Where that entry ends: everything before is seen with this batch.
+    pub fn end_sequence(&self) -> u64 {
+        self.sequence.saturating_add(self.log_events.into())
     }
 
     /// The events by probe.
@@ -78,7 +87,7 @@ impl Batch {
 
     /// Number of events.
     pub fn len(&self) -> usize {
-        self.groups.iter().map(Group::rows).sum()
+        self.rows
     }
 
     /// Whether there are no events.
@@ -98,8 +107,17 @@ impl Batch {
 
     /// Name of a task that occurs here, where it is known.
     pub fn comm(&self, tid: i32) -> Option<&[u8]> {
+        self.task(tid).map(|task| task.comm.as_slice()).filter(|comm| !comm.is_empty())
+    }
+
+    /// Id of the process of a task that occurs here, where it is known.
+    pub fn tgid(&self, tid: i32) -> Option<i32> {
+        self.task(tid).map(|task| task.tgid).filter(|tgid| *tgid != 0)
+    }
+
+    fn task(&self, tid: i32) -> Option<&api::Task> {
         let index = self.tasks.binary_search_by_key(&tid, |task| task.tid).ok()?;
-        self.tasks.get(index).map(|task| task.comm.as_slice())
+        self.tasks.get(index)
     }
 
     /// A kernel address that occurs here, with its name where it is known.

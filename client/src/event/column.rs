@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use super::malformed::ColumnFault;
+use super::packed::{Number, Numbers, at};
 use super::schema::{Field, FieldKind, Width};
 use super::value::{List, Value};
 use crate::api;
@@ -14,7 +15,7 @@ use crate::api;
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     cells: Cells,
-    /// One bit for each value; empty when nothing faulted.
+    /// One bit for each value; empty when nothing faulted. Bits behind the last value mean nothing.
     faults: Bytes,
 }
 
@@ -44,28 +45,32 @@ impl Column {
         Ok(Self { cells, faults: column.faults })
     }
 
+    #[inline]
     fn is_fault(&self, index: usize) -> bool {
-        self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+        // Mostly there are none.
+        !self.faults.is_empty() && self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
     }
 
     /// The bits of value `index`, zero-extended. 0 for a string and behind the end.
+    #[inline]
     fn bits(&self, width: Width, index: usize) -> u64 {
         let Cells::Numbers(bytes) = &self.cells else { return 0 };
         match width {
-            Width::W1 => u64::from(bytes.get(index).copied().unwrap_or(0)),
-            Width::W2 => u64::from(u16::from_le_bytes(array_at(bytes, index))),
-            Width::W4 => u64::from(u32_at(bytes, index)),
-            Width::W8 => u64_at(bytes, index),
+            Width::W1 => u64::from(at::<u8>(bytes, index)),
+            Width::W2 => u64::from(at::<u16>(bytes, index)),
+            Width::W4 => u64::from(at::<u32>(bytes, index)),
+            Width::W8 => at(bytes, index),
         }
     }
 
     /// The bytes of string `index`. Empty for a number and behind the end.
     fn string(&self, index: usize) -> &[u8] {
         let Cells::Strings { offsets, data } = &self.cells else { return &[] };
-        let range = u32_at(offsets, index) as usize..u32_at(offsets, index + 1) as usize;
+        let range = at::<u32>(offsets, index) as usize..at::<u32>(offsets, index.saturating_add(1)) as usize;
         data.get(range).unwrap_or(&[])
     }
 
+    #[inline]
     fn value(&self, kind: FieldKind, index: usize) -> Value<'_> {
         if self.is_fault(index) {
             return Value::Fault;
@@ -87,36 +92,16 @@ fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(),
     if offsets.len() != wanted {
         return Err(ColumnFault::OffsetsLength(offsets.len()));
     }
-    let mut last = 0;
-    for index in 0..=values {
-        let offset = u32_at(offsets, index);
-        if offset < last {
-            return Err(ColumnFault::OffsetsOrder(data_bytes));
-        }
-        last = offset;
+    let last = at::<u32>(offsets, values) as usize;
+    if last > data_bytes || !Numbers::<u32>::new(offsets).is_sorted() {
+        return Err(ColumnFault::OffsetsOrder(data_bytes));
     }
-    if last as usize > data_bytes { Err(ColumnFault::OffsetsOrder(data_bytes)) } else { Ok(()) }
+    Ok(())
 }
 
 fn sign_extend(bits: u64, width: Width) -> i64 {
     let unused = 64 - 8 * width.bytes();
     ((bits << unused) as i64) >> unused
-}
-
-/// Element `index` of packed elements of `N` bytes; zeros where there is none.
-fn array_at<const N: usize>(bytes: &[u8], index: usize) -> [u8; N] {
-    let start = index.saturating_mul(N);
-    bytes.get(start..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
-}
-
-/// Little-endian element `index` of packed 32-bit elements; 0 where there is none.
-pub(super) fn u32_at(bytes: &[u8], index: usize) -> u32 {
-    u32::from_le_bytes(array_at(bytes, index))
-}
-
-/// Little-endian element `index` of packed 64-bit elements; 0 where there is none.
-pub(super) fn u64_at(bytes: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(array_at(bytes, index))
 }
 
 /// The values of one field in all events of a group, without a copy.
@@ -150,32 +135,61 @@ impl<'a> ColumnView<'a> {
         self.rows * self.field.values_per_row()
     }
 
+    /// All values as numbers, faults included, which are 0. `None` when values are not of that width: strings never are.
+    ///
+    /// ```
+    /// # fn total(group: &kprobed_client::event::Group) -> u64 {
+    /// let sizes = group.field("size").and_then(|column| column.numbers::<u64>());
+    /// sizes.map_or(0, |sizes| sizes.fold(0, u64::wrapping_add))
+    /// # }
+    /// ```
+    #[inline]
+    pub fn numbers<T: Number>(&self) -> Option<Numbers<'a, T>> {
+        match &self.column.cells {
+            Cells::Numbers(bytes) if self.field.kind.width()?.bytes() == T::WIDTH => {
+                Some(Numbers::new(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether any value could not be read.
+    pub fn has_faults(&self) -> bool {
+        self.column.faults.iter().any(|byte| *byte != 0)
+    }
+
     /// Whether the memory of a value could not be read.
+    #[inline]
     pub fn is_fault(&self, index: usize) -> bool {
         self.column.is_fault(index)
     }
 
     /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and faults.
+    #[inline]
     pub fn unsigned(&self, index: usize) -> u64 {
         self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
     }
 
     /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and faults.
+    #[inline]
     pub fn signed(&self, index: usize) -> i64 {
         self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))
     }
 
     /// A value as bytes. Empty for scalars and faults.
+    #[inline]
     pub fn bytes(&self, index: usize) -> &'a [u8] {
         self.column.string(index)
     }
 
     /// A value with its meaning; symbols without their names, which are known to the batch only.
+    #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
         self.column.value(self.field.kind, index)
     }
 
     /// What an event has in this field: one value, or the list of an array.
+    #[inline]
     pub(super) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         match self.field.array_length {
             0 => self.value(row).with_symbols(symbols),

@@ -46,6 +46,21 @@ pub enum MalformedError {
         /// Number of rows.
         rows: usize,
     },
+    /// Time stamps that decrease, or lie behind the end of all time.
+    #[error("the time stamps of `{probe}` are not in order")]
+    TimeOrder {
+        /// The probe.
+        probe: String,
+    },
+    /// Return addresses in events that do not come from a return probe.
+    #[error("`{probe}` is no return probe, and its batch has return addresses")]
+    NotAReturn {
+        /// The probe.
+        probe: String,
+    },
+    /// A message without a cursor that it has to have.
+    #[error("`{0}` without a cursor")]
+    NoCursor(&'static str),
     /// The column of a field is not what its schema says.
     #[error("field `{field}` of `{probe}` with {rows} rows: {fault}")]
     Column {

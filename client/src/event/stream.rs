@@ -1,6 +1,6 @@
 //! The stream of events.
 //!
-//! Owns what must be remembered between messages: schemas and the latest clock mapping.
+//! Owns what must be remembered between messages: schemas, the latest clock mapping, and where the stream is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use tonic::Streaming;
 
 use super::MalformedError;
 use super::batch::Batch;
-use super::row::wall_ns;
+use super::cursor::Cursor;
+use super::loss::Loss;
 use super::schema::Schema;
 use crate::api;
 use crate::api::stream_events_response::Message;
@@ -20,12 +21,18 @@ use crate::error::Error;
 pub enum StreamItem {
     /// The first item.
     Started(Started),
+    /// The second item, and again when the history goes from one run of the daemon to the next. Schemas of before mean nothing any more.
+    Epoch(Epoch),
     /// A schema, before the first batch that needs it.
     Schema(Arc<Schema>),
     /// Events.
     Batch(Batch),
     /// A gap, before the first event that follows it.
     Loss(Loss),
+    /// Everything that had happened when the stream began is sent; what follows is new.
+    CaughtUp(Cursor),
+    /// Only in the order of time: all earlier events were sent.
+    Watermark(Watermark),
 }
 
 /// What is known about a stream when it begins.
@@ -35,43 +42,33 @@ pub struct Started {
     pub subscriber_id: u64,
     /// Name of the host.
     pub hostname: String,
-    /// The boot that the time stamps belong to.
-    pub boot_id: String,
     /// Kernel release.
     pub kernel_release: String,
     /// Name of the trace clock.
     pub clock: String,
+    /// How long the daemon waits for events of other CPUs before it declares a watermark, in nanoseconds.
+    pub watermark_slack_ns: u64,
 }
 
-/// Events that will never arrive.
+/// Events from here on are of another run of the daemon, or the stream begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Where the stream goes on.
+    pub cursor: Cursor,
+    /// Something may be missing before this: the run before it did not end in order, or its end is not in the history.
+    pub may_miss: bool,
+}
+
+/// All events of all CPUs with an earlier time stamp were sent, with the exception of those that are counted as late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// Where they were lost.
-    pub cause: LossCause,
-    /// The CPU whose events are missing.
-    pub cpu: u32,
-    /// How many are missing. `None`: some; the ledger has the sum.
-    pub count: Option<u64>,
-    /// Trace-clock time of the first event after the gap, in nanoseconds.
-    pub before_ns: u64,
-    /// The same as wall-clock time, in nanoseconds since 1970.
-    pub before_wall_ns: u64,
+pub struct Watermark {
+    /// Trace clock, nanoseconds.
+    pub watermark_ns: u64,
+    /// Events since the beginning of the stream that came after a watermark that is later than they are.
+    pub late_events: u64,
 }
 
-/// Where events were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LossCause {
-    /// The kernel's ring buffer was full.
-    Overrun,
-    /// This client did not read fast enough, and its queue in the daemon was full.
-    SubscriberQueue,
-    /// The daemon could not make sense of bytes from the kernel.
-    Undecodable,
-    /// A cause that this version of the library does not know.
-    Other,
-}
-
-/// Events as they happen.
+/// Events as they happen, or as they happened.
 #[derive(Debug)]
 pub struct EventStream {
     inner: Streaming<api::StreamEventsResponse>,
@@ -86,7 +83,7 @@ impl EventStream {
     /// The next item; `None` when the daemon ended the stream in order.
     ///
     /// Whoever does not call this fast enough costs only himself: once the windows of the connection are full the daemon's queue
-    /// for this client fills, drops the oldest events and says so with a [`Loss`].
+    /// for this client fills, and the overflow policy decides. What it drops is told with a [`Loss`].
     ///
     /// # Errors
     /// [`Error::Malformed`] when a message makes no sense; the stream can be read on after that. [`Error::Disconnected`] and
@@ -100,6 +97,11 @@ impl EventStream {
             None => Ok(None),
         }
     }
+
+    /// Where to go on: behind everything that was read so far. `None` before [`StreamItem::Epoch`].
+    pub fn cursor(&self) -> Option<&Cursor> {
+        self.decoder.cursor.as_ref()
+    }
 }
 
 /// What is remembered between messages.
@@ -107,6 +109,7 @@ impl EventStream {
 pub(super) struct Decoder {
     schemas: HashMap<u32, Arc<Schema>>,
     wall_offset_ns: i64,
+    pub(super) cursor: Option<Cursor>,
 }
 
 impl Decoder {
@@ -118,10 +121,15 @@ impl Decoder {
                 Ok(StreamItem::Started(Started {
                     subscriber_id: started.subscriber_id,
                     hostname: started.hostname,
-                    boot_id: started.boot_id,
                     kernel_release: started.kernel_release,
-                    clock: started.clock.map(|clock| clock.clock).unwrap_or_default(),
+                    clock: started.clock_name,
+                    watermark_slack_ns: started.watermark_slack_ns,
                 }))
+            }
+            Message::Epoch(epoch) => {
+                self.schemas.clear();
+                let cursor = self.go_on("epoch", epoch.cursor)?;
+                Ok(StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss }))
             }
             Message::Schema(schema) => {
                 let schema = Arc::new(Schema::try_from(schema)?);
@@ -130,30 +138,36 @@ impl Decoder {
             }
             Message::Batch(batch) => {
                 self.learn_clock(batch.clock.as_ref());
-                Ok(StreamItem::Batch(Batch::new(batch, &self.schemas, self.wall_offset_ns)?))
+                let batch = Batch::new(batch, &self.schemas, self.wall_offset_ns)?;
+                if let Some(cursor) = &mut self.cursor {
+                    cursor.sequence = cursor.sequence.max(batch.end_sequence());
+                }
+                Ok(StreamItem::Batch(batch))
             }
-            Message::Loss(loss) => Ok(StreamItem::Loss(self.loss(loss))),
+            Message::Loss(loss) => Ok(StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns))),
+            Message::CaughtUp(caught_up) => {
+                Ok(StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?))
+            }
+            Message::Watermark(watermark) => Ok(StreamItem::Watermark(Watermark {
+                watermark_ns: watermark.watermark_ns,
+                late_events: watermark.late_events,
+            })),
         }
+    }
+
+    fn go_on(
+        &mut self,
+        message: &'static str,
+        cursor: Option<api::Cursor>,
+    ) -> Result<Cursor, MalformedError> {
+        let cursor: Cursor = cursor.ok_or(MalformedError::NoCursor(message))?.into();
+        self.cursor = Some(cursor.clone());
+        Ok(cursor)
     }
 
     fn learn_clock(&mut self, clock: Option<&api::ClockMapping>) {
         if let Some(clock) = clock {
             self.wall_offset_ns = clock.wall_offset_ns;
-        }
-    }
-
-    fn loss(&self, loss: api::Loss) -> Loss {
-        Loss {
-            cause: match loss.cause() {
-                api::LossCause::Overrun => LossCause::Overrun,
-                api::LossCause::SubscriberQueue => LossCause::SubscriberQueue,
-                api::LossCause::Undecodable => LossCause::Undecodable,
-                api::LossCause::Unspecified => LossCause::Other,
-            },
-            cpu: loss.cpu,
-            count: (loss.count != 0).then_some(loss.count),
-            before_ns: loss.before_ns,
-            before_wall_ns: wall_ns(loss.before_ns, self.wall_offset_ns),
         }
     }
 }

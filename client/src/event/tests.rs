@@ -80,11 +80,12 @@ fn group(is_return: bool) -> api::EventGroup {
     api::EventGroup {
         schema_id: 7,
         rows: 2,
-        timestamps_ns: le64(&[1_000, 2_000]),
+        base_ns: 1_000,
+        offsets_ns: le32(&[0, 1_000]),
         tids: le32(&[131, 132]),
         flags: Bytes::from_static(&[0x01, 0x48]),
         preempt_counts: Bytes::from_static(&[1, 0xff]),
-        ips: le64(&[0xffff_ffff_8100_0000, 0xffff_ffff_8100_0000]),
+        ips: le64(&[0xffff_ffff_8100_0000]),
         return_ips: if is_return { le64(&[0xffff_ffff_8200_0010, 5]) } else { Bytes::new() },
         columns: vec![
             scalar(le32(&[(-100_i32).cast_unsigned(), 3]), &[]),
@@ -102,21 +103,18 @@ fn group(is_return: bool) -> api::EventGroup {
 fn batch(groups: Vec<api::EventGroup>) -> api::EventBatch {
     api::EventBatch {
         cpu: 3,
-        sequence: 0,
+        sequence: 40,
+        log_events: 5,
         groups,
         tasks: vec![
-            api::Task { tid: 200, comm: b"other".to_vec() },
-            api::Task { tid: 131, comm: b"cat".to_vec() },
+            api::Task { tid: 200, comm: b"other".to_vec(), tgid: 0 },
+            api::Task { tid: 131, comm: b"cat".to_vec(), tgid: 130 },
         ],
         symbols: vec![
             api::Symbol { address: 0xffff_ffff_8200_0010, text: "do_sys_open+0x10/0x20".to_owned() },
             api::Symbol { address: 0xffff_ffff_8100_0000, text: "do_sys_openat2+0x0/0x170".to_owned() },
         ],
-        clock: Some(api::ClockMapping {
-            clock: "mono".to_owned(),
-            wall_offset_ns: 5_000,
-            error_bound_ns: 10,
-        }),
+        clock: Some(api::ClockMapping { wall_offset_ns: 5_000, error_bound_ns: 10, sampled_at_ns: 1 }),
     }
 }
 
@@ -133,13 +131,17 @@ fn decode(schema: api::EventSchema, batch: api::EventBatch) -> Result<Batch, Mal
     }
 }
 
+/// A row, with `?` for what is not known.
 fn text(batch: &Batch) -> String {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
     let mut text = String::new();
     for row in batch.rows() {
-        write!(text, "{} {} [{}] {}", row.timestamp_ns(), row.wall_ns(), row.cpu(), row.tid()).unwrap();
-        write!(text, " {}", row.comm().map_or("?".to_owned(), |comm| Escaped(comm).to_string())).unwrap();
-        write!(text, " {}", row.context().map_or("?".to_owned(), |context| context.to_string())).unwrap();
-        write!(text, " {} {}", row.probe(), row.location()).unwrap();
+        write!(text, "{} {} [{}]", row.timestamp_ns(), row.wall_ns(), row.cpu()).unwrap();
+        let (tid, tgid) = (row.tid().map(|tid| tid.to_string()), row.tgid().map(|tgid| tgid.to_string()));
+        write!(text, " {} of {}", or(tid), or(tgid)).unwrap();
+        write!(text, " {}", or(row.comm().map(|comm| Escaped(comm).to_string()))).unwrap();
+        write!(text, " {}", or(row.context().map(|context| context.to_string()))).unwrap();
+        write!(text, " {} {}", row.probe(), or(row.location().map(|location| location.to_string()))).unwrap();
         if let Some(to) = row.return_location() {
             write!(text, " -> {to}").unwrap();
         }
@@ -154,7 +156,7 @@ fn text(batch: &Batch) -> String {
 #[test]
 fn every_kind_of_value_is_shown() {
     insta::assert_snapshot!(text(&decode(schema(false), batch(vec![group(false)])).unwrap()), @r#"
-    1000 6000 [3] 131 cat d..1. kprobes/open do_sys_openat2+0x0/0x170
+    1000 6000 [3] 131 of 130 cat d..1. kprobes/open do_sys_openat2+0x0/0x170
       dfd=-100
       flags=0x8000
       mode=420
@@ -163,7 +165,7 @@ fn every_kind_of_value_is_shown() {
       filename="/etc/passwd"
       bytes={0x1,0x2,0x3}
       args={"-l","\xff"}
-    2000 7000 [3] 132 ? ? kprobes/open do_sys_openat2+0x0/0x170
+    2000 7000 [3] 132 of ? ? ? kprobes/open do_sys_openat2+0x0/0x170
       dfd=3
       flags=0xffffffffffffffff
       mode=(fault)
@@ -180,6 +182,50 @@ fn return_probes_have_a_return_location() {
     let batch = decode(schema(true), batch(vec![group(true)])).unwrap();
     let locations: Vec<_> = batch.rows().map(|row| row.return_location().unwrap().to_string()).collect();
     assert_eq!(locations, ["do_sys_open+0x10/0x20", "0x5"]);
+}
+
+#[test]
+fn what_a_projection_leaves_out_is_not_there() {
+    let mut bare = group(true);
+    for column in
+        [&mut bare.tids, &mut bare.flags, &mut bare.preempt_counts, &mut bare.ips, &mut bare.return_ips]
+    {
+        *column = Bytes::new();
+    }
+    bare.columns.truncate(1);
+    let mut schema = schema(true);
+    schema.fields.truncate(1);
+    let batch = decode(schema, batch(vec![bare])).unwrap();
+    insta::assert_snapshot!(text(&batch), @"
+    1000 6000 [3] ? of ? ? ? kprobes/open ?
+      dfd=-100
+    2000 7000 [3] ? of ? ? ? kprobes/open ?
+      dfd=3
+    ");
+    assert!(batch.groups()[0].tids().is_none());
+}
+
+#[test]
+fn a_stream_knows_where_it_is() {
+    let cursor = |sequence| api::Cursor { boot_id: "b".to_owned(), epoch: 3, sequence };
+    let mut decoder = Decoder::default();
+    decoder.item(response(Message::Schema(schema(false)))).unwrap();
+    let epoch = api::EpochStarted { cursor: Some(cursor(12)), may_miss: true };
+    let item = decoder.item(response(Message::Epoch(epoch))).unwrap();
+    assert!(matches!(item, StreamItem::Epoch(epoch) if epoch.may_miss && epoch.cursor.sequence == 12));
+    assert_eq!(
+        decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap_err(),
+        MalformedError::UnknownSchema(7),
+        "another epoch has other schemas"
+    );
+    assert_eq!(decoder.cursor.as_ref().unwrap().sequence, 12);
+    decoder.item(response(Message::Schema(schema(false)))).unwrap();
+    decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap();
+    assert_eq!(decoder.cursor.as_ref().unwrap().to_string(), "b:3:45");
+    decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: Some(cursor(60)) }))).unwrap();
+    assert_eq!(decoder.cursor.as_ref().unwrap().sequence, 60);
+    let nowhere = decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: None })));
+    assert_eq!(nowhere.unwrap_err(), MalformedError::NoCursor("caught_up"));
 }
 
 #[test]
@@ -201,6 +247,13 @@ fn columns_can_be_read_as_such() {
         "behind the end"
     );
     assert!(group.field("nothing").is_none());
+    assert_eq!(dfd.numbers::<i32>().unwrap().collect::<Vec<_>>(), [-100, 3]);
+    assert_eq!(bytes.numbers::<u8>().unwrap().map(u32::from).sum::<u32>(), 21);
+    assert!(dfd.numbers::<u64>().is_none() && filename.numbers::<u8>().is_none(), "another width, and none");
+    assert!(bytes.has_faults() && !dfd.has_faults());
+    assert_eq!(group.timestamps_ns().collect::<Vec<_>>(), [1_000, 2_000]);
+    assert_eq!(group.tids().unwrap().collect::<Vec<_>>(), [131, 132]);
+    assert_eq!(group.ips().unwrap().collect::<Vec<_>>(), [0xffff_ffff_8100_0000; 2], "one for all");
     let row = batch.rows().next().unwrap();
     assert!(matches!(row.field("dfd"), Some(Value::Signed { value: -100, .. })));
     assert!(row.field("nothing").is_none());
@@ -210,11 +263,20 @@ fn columns_can_be_read_as_such() {
 fn losses_get_a_wall_clock_time() {
     let mut decoder = Decoder::default();
     decoder.item(response(Message::Batch(batch(Vec::new())))).unwrap();
-    let loss = api::Loss { cause: api::LossCause::Overrun.into(), cpu: 1, count: 0, before_ns: 1_000 };
-    let StreamItem::Loss(loss) = decoder.item(response(Message::Loss(loss))).unwrap() else {
-        panic!("not a loss")
+    let mut read = |loss| match decoder.item(response(Message::Loss(loss))).unwrap() {
+        StreamItem::Loss(loss) => loss,
+        other => panic!("a loss became {other:?}"),
     };
-    assert_eq!((loss.cause, loss.count, loss.before_wall_ns), (LossCause::Overrun, None, 6_000));
+    let loss = api::Loss {
+        cause: api::LossCause::Overrun.into(),
+        cpu: Some(1),
+        before_ns: 1_000,
+        ..Default::default()
+    };
+    let loss = read(loss);
+    assert_eq!((loss.cause, loss.count, loss.before_wall_ns), (LossCause::Overrun, None, Some(6_000)));
+    let loss = read(api::Loss { cause: 99, count: 3, gaps: 2, ..Default::default() });
+    assert_eq!((loss.cause, loss.count, loss.before_ns, loss.gaps), (LossCause::Other, Some(3), None, 2));
 }
 
 /// Breaks one thing in a good group.
@@ -223,11 +285,13 @@ type Damage = fn(&mut api::EventGroup);
 const DAMAGES: &[(&str, Damage)] = &[
     ("schema", |group| group.schema_id = 8),
     ("rows", |group| group.rows = u32::MAX),
-    ("timestamps", |group| group.timestamps_ns = Bytes::new()),
-    ("tids", |group| group.tids = le32(&[1])),
+    ("offsets_ns", |group| group.offsets_ns = Bytes::new()),
+    ("time order", |group| group.offsets_ns = le32(&[1, 0])),
+    ("end of time", |group| group.base_ns = u64::MAX),
+    ("tids", |group| group.tids = le32(&[1, 2, 3])),
     ("flags", |group| group.flags = le32(&[1])),
-    ("preempt_counts", |group| group.preempt_counts = Bytes::new()),
-    ("ips", |group| group.ips = le64(&[1])),
+    ("preempt_counts", |group| group.preempt_counts = Bytes::from_static(&[1, 2, 3])),
+    ("ips", |group| group.ips = le32(&[1])),
     ("return_ips", |group| group.return_ips = le64(&[1, 2])),
     ("columns", |group| group.columns.truncate(1)),
     ("values", |group| group.columns[0].values = le32(&[1])),
@@ -248,13 +312,15 @@ fn a_malformed_group_says_what_is_wrong() {
     }
     insta::assert_snapshot!(errors, @"
     schema: batch refers to schema 8, which was not sent before
-    rows: `timestamps_ns` of `kprobes/open` has 16 bytes for 4294967295 rows
-    timestamps: `timestamps_ns` of `kprobes/open` has 0 bytes for 2 rows
-    tids: `tids` of `kprobes/open` has 4 bytes for 2 rows
+    rows: `offsets_ns` of `kprobes/open` has 8 bytes for 4294967295 rows
+    offsets_ns: `offsets_ns` of `kprobes/open` has 0 bytes for 2 rows
+    time order: the time stamps of `kprobes/open` are not in order
+    end of time: the time stamps of `kprobes/open` are not in order
+    tids: `tids` of `kprobes/open` has 12 bytes for 2 rows
     flags: `flags` of `kprobes/open` has 4 bytes for 2 rows
-    preempt_counts: `preempt_counts` of `kprobes/open` has 0 bytes for 2 rows
-    ips: `ips` of `kprobes/open` has 8 bytes for 2 rows
-    return_ips: `return_ips` of `kprobes/open` has 16 bytes for 2 rows
+    preempt_counts: `preempt_counts` of `kprobes/open` has 3 bytes for 2 rows
+    ips: `ips` of `kprobes/open` has 4 bytes for 2 rows
+    return_ips: `kprobes/open` is no return probe, and its batch has return addresses
     columns: `kprobes/open` has 8 fields, and its batch has 1 columns
     values: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of values
     offsets: field `filename` of `kprobes/open` with 2 rows: 8 bytes of offsets
@@ -307,11 +373,12 @@ proptest! {
     fn no_batch_can_panic(
         schema in any_schema(),
         rows in prop_oneof![0..6_u32, any::<u32>()],
+        base_ns in prop_oneof![0..6_u64, any::<u64>()],
         common in proptest::array::uniform6(any_bytes()),
         columns in proptest::collection::vec(any_column(), 0..4),
     ) {
-        let [timestamps_ns, tids, flags, preempt_counts, ips, return_ips] = common;
-        let group = api::EventGroup { schema_id: 7, rows, timestamps_ns, tids, flags, preempt_counts, ips, return_ips, columns };
+        let [offsets_ns, tids, flags, preempt_counts, ips, return_ips] = common;
+        let group = api::EventGroup { schema_id: 7, rows, base_ns, offsets_ns, tids, flags, preempt_counts, ips, return_ips, columns };
         if let Ok(batch) = decode(schema, batch(vec![group])) {
             text(&batch);
         }
@@ -321,7 +388,7 @@ proptest! {
     fn no_damage_to_a_good_batch_can_panic(column in 0..8_usize, part in 0..10_usize, bytes in any_bytes(), rows in 0..4_u32) {
         let mut group = group(true);
         match part {
-            0 => group.timestamps_ns = bytes,
+            0 => group.offsets_ns = bytes,
             1 => group.tids = bytes,
             2 => group.flags = bytes,
             3 => group.ips = bytes,
@@ -338,8 +405,8 @@ proptest! {
     }
 
     #[test]
-    fn rows_are_merged_in_the_order_of_time(groups in proptest::collection::vec(proptest::collection::vec(0..50_u64, 0..12), 0..6)) {
-        let mut expected: Vec<u64> = groups.iter().flatten().copied().collect();
+    fn rows_are_merged_in_the_order_of_time(groups in proptest::collection::vec(proptest::collection::vec(0..50_u32, 0..12), 0..6)) {
+        let mut expected: Vec<u64> = groups.iter().flatten().map(|offset| 100 + u64::from(*offset)).collect();
         expected.sort_unstable();
         let groups = groups.into_iter().map(|mut times| {
             times.sort_unstable();
@@ -347,11 +414,8 @@ proptest! {
             api::EventGroup {
                 schema_id: 7,
                 rows: u32::try_from(rows).unwrap(),
-                timestamps_ns: le64(&times),
-                tids: le32(&vec![1; rows]),
-                flags: vec![0; rows].into(),
-                preempt_counts: vec![0; rows].into(),
-                ips: le64(&vec![1; rows]),
+                base_ns: 100,
+                offsets_ns: le32(&times),
                 ..Default::default()
             }
         });
@@ -365,7 +429,8 @@ proptest! {
     #[test]
     fn any_time_has_a_wall_clock_time(timestamp_ns: u64, offset_ns: i64) {
         let mut batch = batch(vec![group(false)]);
-        batch.groups[0].timestamps_ns = le64(&[timestamp_ns, timestamp_ns]);
+        batch.groups[0].base_ns = timestamp_ns;
+        batch.groups[0].offsets_ns = le32(&[0, 0]);
         batch.clock = Some(api::ClockMapping { wall_offset_ns: offset_ns, ..Default::default() });
         let batch = decode(schema(false), batch).unwrap();
         for row in batch.rows() {

@@ -1,0 +1,94 @@
+//! Events that are missing.
+//!
+//! Owns the causes as the library names them.
+
+use super::row::wall_ns;
+use crate::api;
+
+/// Events that will never arrive. It comes before the first event behind the gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Why.
+    pub cause: LossCause,
+    /// The CPU whose events are missing. `None`: any.
+    pub cpu: Option<u32>,
+    /// How many are missing. `None`: some; the ledger has the sum.
+    pub count: Option<u64>,
+    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none yet.
+    pub before_ns: Option<u64>,
+    /// The same as wall-clock time, in nanoseconds since 1970.
+    pub before_wall_ns: Option<u64>,
+    /// How many gaps this stands for; at least 1.
+    pub gaps: u64,
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The kernel's ring buffer was full and overwrote events that nobody had read.
+    Overrun,
+    /// This client did not read fast enough, and its queue in the daemon was full.
+    SubscriberQueue,
+    /// The daemon could not make sense of bytes from the kernel.
+    Undecodable,
+    /// This subscriber's own limit on the rate.
+    RateLimit,
+    /// What was asked for is no longer, or was never, in the history.
+    Expired,
+    /// The history could not be written at that time.
+    NotStored,
+    /// Somebody emptied the daemon's ring buffers.
+    Wiped,
+    /// The kernel's ring buffer refused events.
+    Refused,
+    /// A cause that this version of the library does not know.
+    Other,
+}
+
+impl LossCause {
+    /// Name for programs, such as `overrun`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overrun => "overrun",
+            Self::SubscriberQueue => "subscriber_queue",
+            Self::Undecodable => "undecodable",
+            Self::RateLimit => "rate_limit",
+            Self::Expired => "expired",
+            Self::NotStored => "not_stored",
+            Self::Wiped => "wiped",
+            Self::Refused => "refused",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<api::LossCause> for LossCause {
+    fn from(cause: api::LossCause) -> Self {
+        match cause {
+            api::LossCause::Overrun => Self::Overrun,
+            api::LossCause::SubscriberQueue => Self::SubscriberQueue,
+            api::LossCause::Undecodable => Self::Undecodable,
+            api::LossCause::RateLimit => Self::RateLimit,
+            api::LossCause::Expired => Self::Expired,
+            api::LossCause::NotStored => Self::NotStored,
+            api::LossCause::Wiped => Self::Wiped,
+            api::LossCause::Refused => Self::Refused,
+            api::LossCause::Unspecified => Self::Other,
+        }
+    }
+}
+
+impl Loss {
+    pub(super) fn new(loss: &api::Loss, wall_offset_ns: i64) -> Self {
+        let before_ns = (loss.before_ns != 0).then_some(loss.before_ns);
+        Self {
+            cause: loss.cause().into(),
+            cpu: loss.cpu,
+            count: (loss.count != 0).then_some(loss.count),
+            before_ns,
+            before_wall_ns: before_ns.map(|before_ns| wall_ns(before_ns, wall_offset_ns)),
+            gaps: loss.gaps.max(1),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a subscriber wants.
+//!
+//! Owns nothing but comfort: what it makes are the messages of the API, and the daemon judges them.
+
+use std::time::SystemTime;
+
+use super::cursor::Cursor;
+use crate::api;
+use crate::api::stream_start::Start;
+
+/// A subscription under construction. Without anything: all events of all probes from now on, those of future probes too.
+///
+/// ```
+/// use kprobed_client::api::EventOrder;
+/// use kprobed_client::event::StreamRequest;
+///
+/// let request = StreamRequest::new()
+///     .probe("kprobes/*")
+///     .filter("dfd == -100 && filename ~ \"/etc/*\"")
+///     .last_events(1000)
+///     .order(EventOrder::Time);
+/// assert_eq!(request.selection().probes, ["kprobes/*"]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamRequest {
+    selection: api::EventSelection,
+    fields: Vec<String>,
+    start: Option<Start>,
+    until_now: bool,
+    delivery: api::Delivery,
+}
+
+impl StreamRequest {
+    /// All events from now on.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only probes whose names match this glob (`*`, `?`) or one of those that were given before.
+    #[must_use]
+    pub fn probe(mut self, glob: impl Into<String>) -> Self {
+        self.selection.probes.push(glob.into());
+        self
+    }
+
+    /// Only probes that have this label with this value.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.selection.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Only events for which this holds, in the language of the kernel's event filters. Replaces the filter that was given before.
+    #[must_use]
+    pub fn filter(mut self, filter: impl Into<String>) -> Self {
+        self.selection.filter = filter.into();
+        self
+    }
+
+    /// Only one in so many of the events that pass everything else. 0 and 1: all.
+    #[must_use]
+    pub fn sample_one_in(mut self, events: u64) -> Self {
+        self.selection.sample_one_in = events;
+        self
+    }
+
+    /// Only this field, and those that were given before: a field of a probe, or `tid`, `comm`, `context` or `location`.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>) -> Self {
+        self.fields.push(name.into());
+        self
+    }
+
+    /// Begin with the first event that this cursor has not seen.
+    #[must_use]
+    pub fn after(self, cursor: Cursor) -> Self {
+        Self { start: Some(Start::Cursor(cursor.into())), ..self }
+    }
+
+    /// Begin with the first event of the history at or after this time.
+    #[must_use]
+    pub fn since(self, time: SystemTime) -> Self {
+        Self { start: Some(Start::Since(time.into())), ..self }
+    }
+
+    /// Begin with so many of the latest events that are selected.
+    #[must_use]
+    pub fn last_events(self, events: u64) -> Self {
+        Self { start: Some(Start::LastEvents(events)), ..self }
+    }
+
+    /// Begin with the oldest event of the history.
+    #[must_use]
+    pub fn oldest(self) -> Self {
+        Self { start: Some(Start::Oldest(true)), ..self }
+    }
+
+    /// End when everything that had happened at the time of the call is sent.
+    #[must_use]
+    pub fn until_now(self) -> Self {
+        Self { until_now: true, ..self }
+    }
+
+    /// In which order events come. See [`super::TimeOrdered`] for what to do with the order of time.
+    #[must_use]
+    pub fn order(mut self, order: api::EventOrder) -> Self {
+        self.delivery.order = order.into();
+        self
+    }
+
+    /// Whether to hear of events early or in few pieces.
+    #[must_use]
+    pub fn pace(mut self, pace: api::Pace) -> Self {
+        self.delivery.pace = pace.into();
+        self
+    }
+
+    /// What to do when the queue in the daemon is full.
+    #[must_use]
+    pub fn overflow(mut self, policy: api::OverflowPolicy) -> Self {
+        self.delivery.overflow = policy.into();
+        self
+    }
+
+    /// How many events may wait in the daemon. 0: its default.
+    #[must_use]
+    pub fn queue_events(mut self, events: u64) -> Self {
+        self.delivery.queue_events = events;
+        self
+    }
+
+    /// How many bytes of events may wait in the daemon. 0: its default.
+    #[must_use]
+    pub fn queue_bytes(mut self, bytes: u64) -> Self {
+        self.delivery.queue_bytes = bytes;
+        self
+    }
+
+    /// Deliver at most so many events a second. 0: any number.
+    #[must_use]
+    pub fn max_events_per_second(mut self, events: u64) -> Self {
+        self.delivery.max_events_per_second = events;
+        self
+    }
+
+    /// Which events it selects.
+    pub fn selection(&self) -> &api::EventSelection {
+        &self.selection
+    }
+
+    /// Whether the stream has an end: see [`StreamRequest::until_now`].
+    pub fn ends(&self) -> bool {
+        self.until_now
+    }
+
+    /// Whether a full queue ends the stream.
+    pub(super) fn disconnects_on_overflow(&self) -> bool {
+        self.delivery.overflow() == api::OverflowPolicy::Disconnect
+    }
+
+    fn stream_start(&self) -> api::StreamStart {
+        api::StreamStart { start: self.start.clone(), until_now: self.until_now }
+    }
+}
+
+impl From<StreamRequest> for api::StreamEventsRequest {
+    fn from(request: StreamRequest) -> Self {
+        Self {
+            start: Some(request.stream_start()),
+            selection: Some(request.selection),
+            fields: request.fields,
+            delivery: Some(request.delivery),
+        }
+    }
+}
+
+impl From<StreamRequest> for api::StreamEventRowsRequest {
+    fn from(request: StreamRequest) -> Self {
+        Self {
+            start: Some(request.stream_start()),
+            selection: Some(request.selection),
+            fields: request.fields,
+            delivery: Some(request.delivery),
+        }
+    }
+}

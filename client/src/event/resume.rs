@@ -1,0 +1,232 @@
+//! A stream that survives the connection.
+//!
+//! Owns the reconnects: when to try again, from where, and when not to. What was missed meanwhile comes from the daemon's history, or is told
+//! as a loss by the daemon; nothing comes twice.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::batch::Batch;
+use super::cursor::Cursor;
+use super::request::StreamRequest;
+use super::stream::{EventStream, StreamItem};
+use crate::client::Client;
+use crate::error::Error;
+
+/// How long to wait before trying again: twice as long each time, with up to a half taken off at random, so that the clients of a daemon
+/// that comes back do not come all at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the second try; the first one is immediate.
+    pub initial: Duration,
+    /// At most.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { initial: Duration::from_millis(100), longest: Duration::from_secs(10) }
+    }
+}
+
+impl Backoff {
+    /// How long to wait after so many tries in a row that brought nothing. `random` is any number.
+    fn delay(&self, failures: u32, random: u64) -> Duration {
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        let full = self.initial.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest);
+        let percent = u32::try_from(random % 51).unwrap_or(0);
+        full.saturating_sub(full / 100 * percent)
+    }
+}
+
+/// One item of a stream that resumes.
+#[derive(Debug)]
+pub enum ResumingItem {
+    /// An item of the stream. After an interruption it begins again, with [`StreamItem::Started`].
+    Item(StreamItem),
+    /// The connection was lost, or could not be made again. The stream tries again by itself.
+    Interrupted(Interruption),
+}
+
+/// A connection that was lost or could not be made.
+#[derive(Debug)]
+pub struct Interruption {
+    /// Why. `None`: the daemon ended the stream in order, as it does when it stops.
+    pub error: Option<Error>,
+    /// Tries in a row that brought nothing, this one included.
+    pub failures: u32,
+    /// How long the stream waits until it tries again.
+    pub retry_in: Duration,
+}
+
+/// Events as they happen, also across restarts of the daemon.
+#[derive(Debug)]
+pub struct ResumingStream {
+    client: Client,
+    request: StreamRequest,
+    backoff: Backoff,
+    state: State,
+    cursor: Option<Cursor>,
+    /// Tries in a row that brought nothing.
+    failures: u32,
+    random: RandomState,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Box<EventStream>),
+    Waiting(Instant),
+    /// The end of the stream was reached, or an error that trying again does not mend.
+    Ended,
+}
+
+impl ResumingStream {
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// When the stream can not be opened at once; only afterwards it is tried again.
+    pub async fn open(client: &Client, request: StreamRequest) -> Result<Self, Error> {
+        Self::with_backoff(client, request, Backoff::default()).await
+    }
+
+    /// Opens a stream that waits as long as this between tries.
+    ///
+    /// # Errors
+    /// As [`ResumingStream::open`].
+    pub async fn with_backoff(
+        client: &Client,
+        request: StreamRequest,
+        backoff: Backoff,
+    ) -> Result<Self, Error> {
+        let stream = client.stream_events(request.clone()).await?;
+        Ok(Self {
+            client: client.clone(),
+            request,
+            backoff,
+            state: State::Open(Box::new(stream)),
+            cursor: None,
+            failures: 0,
+            random: RandomState::new(),
+        })
+    }
+
+    /// The next item; `None` when a request that has an end ([`StreamRequest::until_now`]) came to it.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when a message makes no sense; the stream can be read on after that. Any other error is one that trying again
+    /// does not mend, and ends the stream.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<ResumingItem>, Error> {
+        loop {
+            let result = match &mut self.state {
+                State::Open(stream) => stream.next().await,
+                State::Waiting(until) => {
+                    tokio::time::sleep_until(*until).await;
+                    let request = match &self.cursor {
+                        Some(cursor) => self.request.clone().after(cursor.clone()),
+                        None => self.request.clone(),
+                    };
+                    match self.client.stream_events(request).await {
+                        Ok(stream) => {
+                            self.state = State::Open(Box::new(stream));
+                            continue;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                State::Ended => return Ok(None),
+            };
+            match result {
+                Ok(Some(StreamItem::Batch(batch))) if self.has_seen(&batch) => {}
+                Ok(Some(item)) => {
+                    self.learn(&item);
+                    return Ok(Some(ResumingItem::Item(item)));
+                }
+                Ok(None) if self.request.ends() => self.state = State::Ended,
+                Ok(None) => return Ok(Some(self.interrupted(None))),
+                Err(error @ Error::Malformed(_)) => return Err(error),
+                Err(error) if self.is_transient(&error) => return Ok(Some(self.interrupted(Some(error)))),
+                Err(error) => {
+                    self.state = State::Ended;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Where to go on: behind everything that was read so far. `None` before the first [`StreamItem::Epoch`].
+    pub fn cursor(&self) -> Option<&Cursor> {
+        self.cursor.as_ref()
+    }
+
+    /// Whether a batch lies before the place where the stream is: a daemon may begin with one that was seen.
+    fn has_seen(&self, batch: &Batch) -> bool {
+        self.cursor.as_ref().is_some_and(|cursor| {
+            batch.end_sequence() <= cursor.sequence && batch.sequence() < cursor.sequence
+        })
+    }
+
+    fn learn(&mut self, item: &StreamItem) {
+        if let State::Open(stream) = &self.state
+            && let Some(now) = stream.cursor()
+        {
+            match &mut self.cursor {
+                // A daemon may begin earlier than it was asked to.
+                Some(cursor) if cursor.boot_id == now.boot_id && cursor.epoch == now.epoch => {
+                    cursor.sequence = cursor.sequence.max(now.sequence);
+                }
+                cursor => *cursor = Some(now.clone()),
+            }
+        }
+        // Only what moves the stream is worth an immediate try after the next failure.
+        if let StreamItem::Batch(_) | StreamItem::CaughtUp(_) | StreamItem::Watermark(_) = item {
+            self.failures = 0;
+        }
+    }
+
+    fn interrupted(&mut self, error: Option<Error>) -> ResumingItem {
+        let retry_in = self.backoff.delay(self.failures, self.random.hash_one(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Waiting(Instant::now() + retry_in);
+        ResumingItem::Interrupted(Interruption { error, failures: self.failures, retry_in })
+    }
+
+    /// Whether the same request may be answered at another time.
+    fn is_transient(&self, error: &Error) -> bool {
+        match error {
+            Error::Disconnected(_) | Error::Timeout(_) | Error::Connect { .. } => true,
+            Error::Rpc(error) => match error.code {
+                Code::Unavailable | Code::Cancelled | Code::Aborted | Code::DeadlineExceeded => true,
+                // That is how the daemon ends a stream whose queue is full, if it was asked to: what did not fit is in the history.
+                Code::ResourceExhausted => {
+                    self.request.disconnects_on_overflow() && matches!(self.state, State::Open(_))
+                }
+                _ => false,
+            },
+            Error::Malformed(_) | Error::Incomplete(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn waits_grow_to_a_limit(failures: u32, random: u64) {
+            let backoff = Backoff::default();
+            let (now, next) = (backoff.delay(failures, random), backoff.delay(failures.saturating_add(1), 0));
+            prop_assert!(now <= next && next <= backoff.longest);
+            prop_assert!(failures == 0 || now >= backoff.initial / 2);
+            prop_assert!(failures < 10 || now >= backoff.longest / 2);
+        }
+    }
+}
