@@ -28,7 +28,7 @@ use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor
 use crate::definition::Features;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
-use crate::pipeline::Hub;
+use crate::pipeline::{Binder, Hub};
 use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, TypeServer};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
@@ -138,7 +138,7 @@ impl App {
         let facts = Arc::new(FactsCache::new(paths));
         let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
         let registry = Arc::<Registry>::default();
-        let hub = Arc::<Hub>::default();
+        let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
         let controller = Controller::start(ControllerParts {
             mounted,
             instance: instance.clone(),
@@ -185,10 +185,11 @@ impl App {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
+        let events_registry = Arc::clone(&registry);
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
-        let events = EventServer { hub, control: control.clone(), host, epoch };
+        let events = EventServer { hub, control: control.clone(), registry: events_registry, host, epoch };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))

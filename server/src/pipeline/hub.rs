@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
+use super::binder::Binder;
 use super::queue::QueueCounts;
 use super::selection::{Picked, Selected};
 use super::subscriber::Shared;
@@ -38,8 +39,9 @@ struct Subscribers {
 }
 
 /// All subscribers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Hub {
+    binder: Binder,
     subscribers: Mutex<Subscribers>,
     last_id: AtomicU64,
     /// The most impatient pace of all subscribers.
@@ -55,6 +57,25 @@ pub struct Hub {
 }
 
 impl Hub {
+    /// Without subscribers. Their filters are bound by `binder`.
+    pub fn new(binder: Binder) -> Self {
+        Self {
+            binder,
+            subscribers: Mutex::default(),
+            last_id: AtomicU64::new(0),
+            pace: AtomicU8::new(Pace::Balanced as u8),
+            ordered: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            last_event_ns: AtomicU64::new(0),
+            watermark_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// What filters are bound with.
+    pub const fn binder(&self) -> &Binder {
+        &self.binder
+    }
+
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +151,7 @@ impl Hub {
         self.last_event_ns.fetch_max(draft.last_ns(), Ordering::Relaxed);
         let mut encodings = Encodings::default();
         for subscriber in &subscribers.attached {
-            subscriber.offer(draft, sequence, &mut encodings);
+            subscriber.offer(&self.binder, draft, sequence, &mut encodings);
         }
     }
 

@@ -9,6 +9,7 @@
 //! ```
 
 mod batch;
+mod binder;
 mod collector;
 mod counters;
 mod cpu;
@@ -27,6 +28,7 @@ mod tests;
 mod turn;
 mod view;
 
+pub use binder::Binder;
 pub use batch::{Draft, Group, Loss, LossCause};
 pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use hub::{Hub, SubscriberCounts};

@@ -6,13 +6,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::binder::Binder;
 use super::view::View;
-use super::{Draft, Origin};
-use crate::wire::Projected;
+use super::{Draft, Group, Origin};
+use crate::filter::{BoundFilter, RowOf};
+use crate::wire::{Projected, Task};
 
 /// What a view means for one probe.
 #[derive(Clone, Debug)]
 struct Wanted {
+    filter: BoundFilter,
     projected: Arc<Projected>,
 }
 
@@ -77,19 +80,24 @@ impl Budget {
 
 impl Selector {
     /// Selects from a batch.
-    pub(super) fn select(&mut self, view: &View, draft: &Draft<'_>) -> Selected {
+    pub(super) fn select(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
             let wanted =
-                self.wanted.entry(group.origin.schema_id).or_insert_with(|| Wanted::of(view, &group.origin));
+                self.wanted.entry(group.origin.schema_id).or_insert_with(|| Wanted::of(view, binder, &group.origin));
             let Some(wanted) = wanted else {
                 selected.not_selected += rows;
                 continue;
             };
-            selected.events += rows;
             let projected = Arc::clone(&wanted.projected);
-            selected.groups.push(Picked { group: index, rows: None, projected });
+            let kept = passing(&wanted.filter, draft, group);
+            let passed = kept.as_ref().map_or(rows, |kept| kept.len() as u64);
+            selected.events += passed;
+            selected.filtered += rows - passed;
+            if passed > 0 {
+                selected.groups.push(Picked { group: index, rows: kept, projected });
+            }
         }
         if view.sample_one_in > 1 {
             self.sample(view.sample_one_in, draft, &mut selected);
@@ -146,9 +154,53 @@ impl Selected {
     }
 }
 
+/// The rows that a filter lets through; absent for all.
+fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec<u32>> {
+    let program = match filter {
+        BoundFilter::Always => return None,
+        BoundFilter::Never => return Some(Vec::new()),
+        BoundFilter::Program(program) => program,
+    };
+    let columns = &group.columns;
+    // Tasks come sorted, and most events are of the same one as the event before.
+    let mut last: Option<(i32, Option<&Task>)> = None;
+    let mut kept = Vec::new();
+    for (row, tid) in (0_u32..).zip(&columns.tids) {
+        let task = match last {
+            Some((known, task)) if known == *tid => task,
+            _ => {
+                let found = draft.tasks.binary_search_by_key(tid, |task| task.tid).ok();
+                let task = found.and_then(|index| draft.tasks.get(index));
+                last = Some((*tid, task));
+                task
+            }
+        };
+        let event = RowOf {
+            columns,
+            row: row as usize,
+            cpu: draft.cpu,
+            type_id: group.origin.type_id,
+            tgid: task.map(|task| task.tgid).filter(|tgid| *tgid != 0 || *tid == 0),
+            comm: task.map(|task| &*task.comm),
+        };
+        if program.matches(&event) {
+            kept.push(row);
+        }
+    }
+    (kept.len() != columns.len()).then_some(kept)
+}
+
 impl Wanted {
-    fn of(view: &View, origin: &Origin) -> Option<Self> {
+    fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
         let named = view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&origin.name));
-        named.then(|| Self { projected: Arc::new(view.projection.of(&origin.schema)) })
+        if !named {
+            return None;
+        }
+        let filter = match &view.filter {
+            None => BoundFilter::Always,
+            // What can not be said of a probe does not hold for its events.
+            Some(filter) => binder.bind(filter, origin).unwrap_or(BoundFilter::Never),
+        };
+        Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })
     }
 }

@@ -15,6 +15,8 @@ pub struct Origin {
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
+    /// The event's number in the running kernel (`common_type`).
+    pub type_id: u16,
     /// The fields of its events.
     pub schema: Arc<Schema>,
 }
@@ -35,7 +37,13 @@ impl EventSource {
     /// A source that nothing was read from yet.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
         Self {
-            origin: Arc::new(Origin { schema_id, uid, name, schema: Arc::clone(plan.schema()) }),
+            origin: Arc::new(Origin {
+                schema_id,
+                uid,
+                name,
+                type_id: plan.id(),
+                schema: Arc::clone(plan.schema()),
+            }),
             plan,
             read: Counter::default(),
             read_span: SpanCounter::default(),

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use tokio::sync::Notify;
 
+use super::binder::Binder;
 use super::hub::{Encodings, Hub};
 use super::queue::{Delivery, Item, Queue, QueueCounts};
 use super::selection::{Selected, Selector};
@@ -44,11 +45,17 @@ impl Shared {
     }
 
     /// Puts what the subscriber wants of a batch into its queue. Never waits for it.
-    pub(super) fn offer(&self, draft: &Draft<'_>, sequence: u64, encodings: &mut Encodings) {
+    pub(super) fn offer(
+        &self,
+        binder: &Binder,
+        draft: &Draft<'_>,
+        sequence: u64,
+        encodings: &mut Encodings,
+    ) {
         if lock(&self.queue).closed {
             return;
         }
-        let selected = lock(&self.selector).select(&self.view, draft);
+        let selected = lock(&self.selector).select(&self.view, binder, draft);
         let batch = self.delivery(draft, &selected, sequence, encodings);
         let mut queue = lock(&self.queue);
         queue.counts.read += draft.events();
@@ -73,8 +80,8 @@ impl Shared {
     }
 
     /// Selects from a batch of the history.
-    pub(super) fn replay(&self, draft: &Draft<'_>, sequence: u64) -> Option<Delivery> {
-        let selected = lock(&self.selector).select(&self.view, draft);
+    pub(super) fn replay(&self, binder: &Binder, draft: &Draft<'_>, sequence: u64) -> Option<Delivery> {
+        let selected = lock(&self.selector).select(&self.view, binder, draft);
         self.delivery(draft, &selected, sequence, &mut Encodings::default())
     }
 
@@ -198,7 +205,7 @@ impl Subscription {
 
     /// Selects from a batch of the history as from one of the present. Absent when nothing of it is wanted.
     pub fn replay(&self, draft: &Draft<'_>, sequence: u64) -> Option<Delivery> {
-        let delivery = self.shared.replay(draft, sequence);
+        let delivery = self.shared.replay(self.hub.binder(), draft, sequence);
         lock(&self.shared.queue).counts.replayed += delivery.as_ref().map_or(0, |delivery| delivery.events);
         delivery
     }

@@ -9,7 +9,8 @@ use crate::decode::{Plan, PlanOptions};
 use crate::kernel::ClockMapping;
 use crate::model::{Glob, ProbeName, ProbeUid};
 use crate::tracefs::format::Format;
-use crate::wire::{Projection, read_batch};
+use crate::filter::Filter;
+use crate::wire::{Projection, Task, read_batch};
 
 const FORMAT: &str = "name: a\nID: 7\nformat:\n\
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -45,7 +46,7 @@ fn publish(hub: &Hub, source: &Arc<EventSource>, cpu: u32, rows: u64, first_ns: 
 }
 
 fn hub() -> Arc<Hub> {
-    Arc::default()
+    Arc::new(Hub::new(Binder::new("here".to_owned(), None)))
 }
 
 /// A subscriber that gets what is published from now on.
@@ -272,6 +273,30 @@ fn one_in_ten_is_taken_of_all_batches_together() {
     assert_eq!(tids, vec![0_u32.to_le_bytes().to_vec(); 4]);
     let counts = hub.counts()[0].counts;
     assert!(closes(&counts) && counts.sampled_out == 31 && counts.delivered == 4, "{counts:?}");
+}
+
+#[test]
+fn a_filter_selects_rows_by_fields_tasks_and_names() {
+    let hub = hub();
+    let view = |filter: &str| View { filter: Some(Filter::parse(filter).unwrap()), ..View::default() };
+    let some = attached(&hub, view("pid > 1 && pid < 4 && comm == \"three\""));
+    let all = attached(&hub, view("probe == \"kprobes/a\" || host != \"here\""));
+    let none = attached(&hub, view("no_such_field == 1"));
+    let groups = [group(&source("a", 1), 6, 100)];
+    let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+    let task = |tid, comm: &'static [u8]| Task { tid, comm: comm.into(), tgid: tid };
+    let tasks = [task(1, b"one"), task(2, b"two"), task(3, b"three")];
+    hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &tasks, symbols: &[], clock });
+    let items = taken(&some);
+    let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
+    let message = read_batch(&batch.message).unwrap();
+    assert_eq!(message.groups[0].tids.as_ref(), 3_i32.to_le_bytes());
+    assert_eq!(message.tasks.len(), 1, "only the tasks that occur: {:?}", message.tasks);
+    assert_eq!(summary(&taken(&all)), ["6 of cpu0"]);
+    assert!(taken(&none).is_empty());
+    let filtered: Vec<_> = hub.counts().iter().map(|subscriber| subscriber.counts.filtered).collect();
+    assert_eq!(filtered, [5, 0, 6]);
+    assert!(hub.counts().iter().all(|subscriber| closes(&subscriber.counts)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a subscriber wants to see, and how.
 
+use crate::filter::Filter;
 use crate::model::Glob;
 use crate::wire::Projection;
 
@@ -8,6 +9,8 @@ use crate::wire::Projection;
 pub struct View {
     /// Which probes: those that one of these matches; all when there are none.
     pub probes: Vec<Glob>,
+    /// Which of their events; absent for all. A probe that it can not be used for gives none.
+    pub filter: Option<Filter>,
     /// One in so many of the events that passed everything else; 0 and 1 for all.
     pub sample_one_in: u64,
     /// Which fields of them.

@@ -12,8 +12,9 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, ledger, order, rows, view};
-use crate::control::{ControlError, ControlHandle};
+use super::{convert, filters, ledger, order, rows, view};
+use crate::control::{ControlError, ControlHandle, Registry};
+use crate::filter::KernelFilterFeatures;
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use crate::pipeline::{Delivery, End, Hub, Item, Order, Subscription, WATERMARK_SLACK};
 use crate::wire::{Projection, schema_message};
@@ -25,8 +26,12 @@ pub struct EventServer {
     pub hub: Arc<Hub>,
     /// For the ledger.
     pub control: ControlHandle,
+    /// For filters: which probes there are.
+    pub registry: Arc<Registry>,
     /// This host.
     pub host: HostIdentity,
+    /// What the kernel's own filters know.
+    pub filter_features: KernelFilterFeatures,
     /// This run of the daemon: larger than that of any run before it.
     pub epoch: u64,
 }
@@ -193,7 +198,9 @@ impl EventService for EventServer {
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let request = request.into_inner();
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
+        filters::judge(&self.registry, &self.hub, &view, &text)?;
         let projection = view.projection.clone();
         let subscription = self.hub.subscribe(view);
         let sequence = subscription.attach();
@@ -216,7 +223,9 @@ impl EventService for EventServer {
         request: Request<v1::StreamEventRowsRequest>,
     ) -> Result<Response<Self::StreamEventRowsStream>, Status> {
         let request = request.into_inner();
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let mut view = view::of(request.selection, request.fields, request.delivery)?;
+        filters::judge(&self.registry, &self.hub, &view, &text)?;
         // Rows are made from whole batches, and leave out what is not wanted themselves.
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);
@@ -224,6 +233,16 @@ impl EventService for EventServer {
         let cursor = self.cursor(subscription.attach());
         let stream = RowStream { subscription, projection, cursor, sorter, ready: VecDeque::new() };
         Ok(Response::new(responses!(stream)))
+    }
+
+    async fn check_filter(
+        &self,
+        request: Request<v1::CheckFilterRequest>,
+    ) -> Result<Response<v1::CheckFilterResponse>, Status> {
+        let selection = request.into_inner().selection.unwrap_or_default();
+        let view = view::of(Some(selection), Vec::new(), None)?;
+        let probes = filters::of_probes(&self.registry, &self.hub, &view, self.filter_features);
+        Ok(Response::new(v1::CheckFilterResponse { probes }))
     }
 
     async fn get_ledger(

@@ -6,6 +6,7 @@ mod checks;
 mod code;
 mod convert;
 mod events;
+mod filters;
 mod host;
 mod ledger;
 mod order;

@@ -3,6 +3,8 @@
 use kprobed_proto::v1;
 use tonic::Status;
 
+use super::status::filter_status;
+use crate::filter::Filter;
 use crate::model::Glob;
 use crate::pipeline::{Order, Overflow, Pace, QueueLimits, View};
 use crate::wire::Projection;
@@ -29,9 +31,14 @@ pub(super) fn of(
         v1::OverflowPolicy::DropNewest => Overflow::DropNewest,
         v1::OverflowPolicy::Disconnect => Overflow::Disconnect,
     };
+    let filter = match selection.filter.trim() {
+        "" => None,
+        _ => Some(Filter::parse(&selection.filter).map_err(|error| filter_status(&selection.filter, &error))?),
+    };
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
+        filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
         order,
