@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, describe, disasm, doctor, explain, filter, get, ledger, list, observe,
-    profile, switch, symbols, version,
+    add, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger, list,
+    observe, profile, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Disable(switch::DisableArguments),
     /// Show, set or clear the kernel filter of a probe
     Filter(filter::Arguments),
+    /// Set and remove labels of probes
+    Label(label::Arguments),
     /// Remove probes
     Delete(delete::Arguments),
     /// Follow events

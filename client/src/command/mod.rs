@@ -13,6 +13,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filter;
 pub(crate) mod get;
+pub(crate) mod label;
 pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
@@ -25,7 +26,9 @@ mod connection;
 mod definition;
 mod failure;
 mod glob;
+mod labels;
 mod pieces;
+mod selection;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -63,6 +66,7 @@ async fn dispatch(
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,
         Command::Disable(arguments) => switch::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
+        Command::Label(arguments) => label::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,

@@ -157,6 +157,7 @@ fn help_and_completions() {
       enable       Let probes record
       disable      Stop probes from recording, and keep them
       filter       Show, set or clear the kernel filter of a probe
+      label        Set and remove labels of probes
       delete       Remove probes
       observe      Follow events
       profile      Show how often probes were hit and missed

@@ -6,6 +6,8 @@ mod code;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod labels;
+#[cfg(test)]
 mod library;
 #[cfg(test)]
 mod observe;

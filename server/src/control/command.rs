@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::{ControlError, Ledger};
-use crate::model::{HitProfile, Hits, ProbeName};
+use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName};
 use crate::store::RequestKey;
 
 /// Make a probe.
@@ -18,6 +18,8 @@ pub struct CreateRequest {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// What it is found by.
+    pub labels: Labels,
     /// Makes the request safe to repeat.
     pub request: Option<RequestKey>,
     /// Check only.
@@ -33,6 +35,8 @@ pub struct UpdateRequest {
     pub enabled: Option<bool>,
     /// Replace the filter; empty removes it.
     pub filter: Option<String>,
+    /// Labels to set and to remove.
+    pub labels: LabelChange,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.

@@ -45,6 +45,7 @@ impl Controller {
             kind: definition.kind,
             enabled: request.enabled,
             filter: request.filter,
+            labels: request.labels,
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,
@@ -83,6 +84,7 @@ impl Controller {
                 self.filter_in_kernel(&probe.name, &probe.filter)?;
             }
             let (id, source) = source?;
+            source.set_labels(probe.labels.clone());
             self.sources.insert(id, Arc::clone(&source));
             if probe.enabled {
                 self.parts.instance.set_enabled(&probe.name, true)?;
@@ -166,6 +168,7 @@ fn new_row(probe: &Probe) -> NewProbe {
         kernel_definition: probe.kernel_definition.clone(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
+        labels: probe.labels.clone(),
         time: probe.create_time,
     }
 }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::definition::Diagnostic;
 use crate::kernel::FactsError;
-use crate::model::ProbeName;
+use crate::model::{LabelError, ProbeName};
 use crate::store::StoreError;
 use crate::tracefs::{DefineError, KernelMessage, TracefsError};
 use crate::validate::Refusal;
@@ -111,6 +111,14 @@ pub enum ControlError {
         field: &'static str,
         /// What is wrong.
         message: String,
+    },
+    /// Labels that a probe can not have.
+    #[error("{error}")]
+    Labels {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        error: LabelError,
     },
     /// The kernel describes an event in a way that is not understood.
     #[error("the kernel describes `{name}` in a way that is not understood: {reason}")]

@@ -122,6 +122,7 @@ fn switch(
     if parts.instance.filter(&row.name)? != row.filter {
         parts.instance.set_filter(&row.name, &row.filter)?;
     }
+    source.set_labels(row.labels.clone());
     sources.insert(id, Arc::clone(&source));
     if let Err(error) = parts.instance.set_enabled(&row.name, row.enabled) {
         sources.remove(row.uid);
@@ -141,6 +142,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         kind: definition.map_or(crate::definition::ProbeKind::Entry, |definition| definition.kind),
         enabled: row.enabled,
         filter: row.filter,
+        labels: row.labels,
         state,
         revision: row.revision,
         create_time: row.create_time,

@@ -1,10 +1,10 @@
 //! What the readers know of the probes: which event id belongs to whom, and how it is decoded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::counters::{Counter, ProbeCounts};
 use crate::decode::{Plan, PlanTable, Schema};
-use crate::model::{ProbeName, ProbeUid};
+use crate::model::{Labels, ProbeName, ProbeUid};
 
 /// A probe as the source of events.
 #[derive(Debug)]
@@ -19,12 +19,24 @@ pub struct EventSource {
     pub plan: Plan,
     pub(super) read: Counter,
     pub(super) undecodable: Counter,
+    labels: RwLock<Arc<Labels>>,
 }
 
 impl EventSource {
-    /// A source that nothing was read from yet.
+    /// A source that nothing was read from yet, without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
-        Self { schema_id, uid, name, plan, read: Counter::default(), undecodable: Counter::default() }
+        let (read, undecodable) = <(Counter, Counter)>::default();
+        Self { schema_id, uid, name, plan, read, undecodable, labels: RwLock::default() }
+    }
+
+    /// The probe's labels as of now. Another `Arc` than before means that they were set since.
+    pub fn labels(&self) -> Arc<Labels> {
+        Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the labels. For the control thread, which does so before the event is enabled, and whenever a client changes them.
+    pub fn set_labels(&self, labels: Labels) {
+        *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
     }
 
     /// The fields of its events.

@@ -7,6 +7,7 @@ mod code;
 mod convert;
 mod events;
 mod host;
+mod labels;
 mod probes;
 mod rows;
 mod spec;

@@ -17,6 +17,7 @@ use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::ControlError;
 use crate::definition::{self, Diagnostic};
+use crate::model::LabelError;
 use crate::tracefs::KernelMessage;
 use crate::validate::Refusal;
 use crate::validate::typed::DescribeError;
@@ -97,6 +98,32 @@ fn any(name: &str, message: &impl prost::Message) -> Any {
 pub(super) fn invalid(field: &'static str, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
+
+/// Labels or a selector that can not be read.
+pub(super) fn unlabelled(field: &'static str, error: &LabelError) -> Status {
+    label_parts(field, error).status(&error.to_string())
+}
+
+fn label_parts(field: &'static str, error: &LabelError) -> Parts {
+    let field = match &error.key {
+        // The way to an entry of a map.
+        Some(key) => Cow::Owned(format!("{field}[{key:?}]")),
+        None => field.into(),
+    };
+    let diagnostic = v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: BAD_LABEL.to_owned(),
+        message: error.to_string(),
+        hint: error.problem.hint().to_owned(),
+        span_start: convert::length(error.span.start),
+        span_end: convert::length(error.span.end),
+        field: String::new(),
+    };
+    let parts = Parts::new(Code::InvalidArgument, BAD_LABEL).field(field);
+    if error.text.is_empty() { parts } else { parts.diagnostics(&error.text, vec![diagnostic]) }
+}
+
+const BAD_LABEL: &str = "BAD_LABEL";
 
 /// A function, or a path from it, that can not be described.
 pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> Status {
@@ -222,6 +249,7 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::NotInKernel { name, .. } => {
             Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
         }
+        ControlError::Labels { field, error } => label_parts(field, error),
         ControlError::BadArgument { field, .. } => {
             Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(*field)
         }
