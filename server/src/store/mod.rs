@@ -3,10 +3,12 @@
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`), not statement runners. Never
 //! knows what the kernel has.
 
+mod attachments;
 mod probes;
 mod requests;
 mod samples;
 
+pub use attachments::StoredAttachment;
 pub use probes::{NewProbe, Phase, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use samples::{SamplePage, SampleQuery};
