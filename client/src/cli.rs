@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger, list,
+    add, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger, list,
     observe, profile, switch, symbols, version,
 };
 
@@ -122,6 +122,12 @@ pub(crate) enum Command {
     Delete(delete::Arguments),
     /// Follow events
     Observe(observe::Arguments),
+    /// Record an event of the host: a tracepoint, or what another tool has defined
+    Attach(attach::AttachArguments),
+    /// Stop recording events of the host
+    Detach(attach::DetachArguments),
+    /// List the events of the host that are recorded
+    Attached(attach::AttachedArguments),
     /// Show how often probes were hit and missed
     Profile(profile::Arguments),
     /// Show where every event went

@@ -32,6 +32,7 @@ mod connect;
 mod definition;
 mod error;
 pub mod event;
+mod sources;
 mod streams;
 mod target;
 

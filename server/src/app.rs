@@ -13,6 +13,7 @@ use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::event_service_server::EventServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use nix::unistd::Group;
 use thiserror::Error;
@@ -29,7 +30,7 @@ use crate::definition::Features;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::Hub;
-use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, TypeServer};
+use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
@@ -136,7 +137,13 @@ impl App {
             tracefs: tracefs.root().to_owned(),
         };
         let facts = Arc::new(FactsCache::new(paths));
-        let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
+        let checker = Checker::new(features, Arc::clone(&facts));
+        let checker = Arc::new(if tracefs.has_kprobe_events() {
+            checker
+        } else {
+            tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
+            checker.without_kprobe_events()
+        });
         let registry = Arc::<Registry>::default();
         let hub = Arc::<Hub>::default();
         let controller = Controller::start(ControllerParts {
@@ -190,6 +197,7 @@ impl App {
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))
+            .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
             .add_service(health_service)

@@ -4,6 +4,7 @@
 //! for `output`.
 
 pub(crate) mod add;
+pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
@@ -69,6 +70,9 @@ async fn dispatch(
         Command::Label(arguments) => label::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Attach(arguments) => attach::attach(global, arguments, output).await,
+        Command::Detach(arguments) => attach::detach(global, arguments, output).await,
+        Command::Attached(arguments) => attach::attached(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,

@@ -45,7 +45,8 @@ impl Group {
         common("tids", &group.tids, 4)?;
         common("flags", &group.flags, 1)?;
         common("preempt_counts", &group.preempt_counts, 1)?;
-        common("ips", &group.ips, 8)?;
+        // Tracepoints have no address.
+        common("ips", &group.ips, if group.ips.is_empty() { 0 } else { 8 })?;
         common("return_ips", &group.return_ips, if schema.is_return() { 8 } else { 0 })?;
         if group.columns.len() != schema.fields().len() {
             return Err(MalformedError::ColumnCount {

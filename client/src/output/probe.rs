@@ -38,10 +38,10 @@ struct ProbeView<'a> {
     spec: Option<Spec>,
 }
 
-/// A field of a probe's events, for programs.
+/// A field of events, for programs.
 #[derive(Serialize)]
-struct FieldView {
-    name: String,
+pub(super) struct FieldView {
+    pub(super) name: String,
     r#type: String,
     fault_detected: bool,
 }
@@ -91,7 +91,7 @@ impl<'a> ProbeView<'a> {
 }
 
 /// The library knows how types are written. A schema that it does not understand is shown without types.
-fn fields(schema: &EventSchema) -> Vec<FieldView> {
+pub(super) fn fields(schema: &EventSchema) -> Vec<FieldView> {
     let view = |field: &EventField, r#type: String| FieldView {
         name: field.name.clone(),
         r#type,

@@ -160,6 +160,9 @@ fn help_and_completions() {
       label        Set and remove labels of probes
       delete       Remove probes
       observe      Follow events
+      attach       Record an event of the host: a tracepoint, or what another tool has defined
+      detach       Stop recording events of the host
+      attached     List the events of the host that are recorded
       profile      Show how often probes were hit and missed
       ledger       Show where every event went
       doctor       Examine the host, and say what is missing

@@ -2,6 +2,7 @@
 
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
+mod attached;
 mod code;
 #[cfg(test)]
 mod fake;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
-use super::{ControlError, Ledger};
+use super::{AttachedEvent, ControlError, Ledger};
 use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName};
 use crate::store::RequestKey;
 
@@ -58,6 +58,15 @@ pub struct RemoveRequest {
     pub validate_only: bool,
 }
 
+/// Record an event of the host.
+#[derive(Clone, Debug)]
+pub struct AttachRequest {
+    /// The event.
+    pub name: ProbeName,
+    /// Kernel filter; empty for none.
+    pub filter: String,
+}
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
@@ -66,6 +75,9 @@ pub(super) enum Command {
     Remove(RemoveRequest, Reply<(ProbeName, Option<HitProfile>)>),
     HitProfiles(Reply<Vec<HitProfile>>),
     Ledger(Reply<Ledger>),
+    Attach(AttachRequest, Reply<AttachedEvent>),
+    Detach(ProbeName, Reply<AttachedEvent>),
+    Attached(Reply<Vec<AttachedEvent>>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -126,6 +138,30 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn ledger(&self) -> Result<Ledger, ControlError> {
         self.ask(Command::Ledger).await
+    }
+
+    /// Records an event of the host from now on.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn attach(&self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
+        self.ask(|reply| Command::Attach(request, reply)).await
+    }
+
+    /// Stops recording an event of the host. Answers what it was last.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn detach(&self, name: ProbeName) -> Result<AttachedEvent, ControlError> {
+        self.ask(|reply| Command::Detach(name, reply)).await
+    }
+
+    /// All attached events, by name.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn attached(&self) -> Result<Vec<AttachedEvent>, ControlError> {
+        self.ask(Command::Attached).await
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -1,6 +1,6 @@
 //! The control thread: its state, its loop, and the steps that several requests share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE};
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
@@ -69,6 +70,8 @@ pub struct Controller {
     pub(super) readers: Readers,
     /// Sources by probe, for the ledger.
     pub(super) live: HashMap<ProbeUid, Live>,
+    /// Events of the host that clients want recorded.
+    pub(super) attached: BTreeMap<ProbeName, Attachment>,
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
 }
@@ -95,6 +98,8 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         parts.instance.set_recording(false).map_err(ControlError::from)?;
         let live = super::reconcile::reconcile(&parts, &sources).await?;
+        // After the probes: an event that one of them has taken the name of has to wait.
+        let attached = super::attach::bring_back(&parts, &sources).await?;
         let context = ReaderContext {
             tracefs: parts.mounted.tracefs.clone(),
             instance: parts.instance.clone(),
@@ -105,7 +110,7 @@ impl Controller {
         };
         let readers = Readers::start(&context)?;
         readers.drain();
-        let mut controller = Self { parts, sources, readers, live, sampled: HashMap::new() };
+        let mut controller = Self { parts, sources, readers, live, attached, sampled: HashMap::new() };
         controller.begin_ledger()?;
         controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
@@ -141,6 +146,9 @@ impl Controller {
                 Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
                 Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
                 Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
+                Some(Command::Attach(request, reply)) => answer(reply, self.attach(request).await),
+                Some(Command::Detach(name, reply)) => answer(reply, self.detach(&name).await),
+                Some(Command::Attached(reply)) => answer(reply, Ok(self.attached_events())),
                 Some(Command::Stop(done)) => {
                     self.shut_down().await;
                     if done.send(()).is_err() {
@@ -156,15 +164,17 @@ impl Controller {
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
         self.sample().await;
-        let Self { parts, readers, .. } = self;
+        let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
             OnExit::Restore => {
-                for probe in parts.registry.all() {
-                    if in_kernel(&probe.state)
-                        && let Err(error) = parts.instance.set_enabled(&probe.name, false)
-                    {
-                        tracing::warn!(probe = %probe.name, %error, "can not disable on the way out");
+                let probes = parts.registry.all();
+                let probes = probes.iter().filter(|probe| in_kernel(&probe.state)).map(|probe| &probe.name);
+                let attached =
+                    attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
+                for event in probes.chain(attached) {
+                    if let Err(error) = parts.instance.set_enabled(event, false) {
+                        tracing::warn!(%event, %error, "can not disable on the way out");
                     }
                 }
                 readers.stop();
@@ -253,24 +263,23 @@ pub(super) fn in_kernel(state: &ProbeState) -> bool {
     matches!(state, ProbeState::Armed | ProbeState::Disabled | ProbeState::Waiting)
 }
 
-/// Reads how the kernel describes an event that was just defined, and makes a source of it.
+/// Reads how the kernel describes an event, and makes a source of it.
 pub(super) fn event_source(
     tracefs: &Tracefs,
     uid: ProbeUid,
     name: &ProbeName,
-    definition: &ProbeDefinition,
+    options: &PlanOptions,
 ) -> Result<(u16, Arc<EventSource>), ControlError> {
     let text = tracefs.format_text(name.group(), name.event())?;
     let bad = |reason: String| ControlError::Format { name: name.clone(), reason };
     let format = Format::parse(&text).map_err(|error| bad(error.to_string()))?;
-    let options = PlanOptions { infallible: infallible_fields(definition) };
-    let plan = Plan::compile(&format, &options).map_err(|error| bad(error.to_string()))?;
+    let plan = Plan::compile(&format, options).map_err(|error| bad(error.to_string()))?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
 
-/// Fields whose value can not fault: registers, the stack pointer, immediates, and kernel variables.
-fn infallible_fields(definition: &ProbeDefinition) -> std::collections::HashSet<String> {
+/// What the format of a probe does not say: which fields can not fault, since they are registers, the stack pointer, immediates, and kernel variables.
+pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
     let infallible = |kind: &FetchKind| {
         matches!(
             kind,
@@ -283,10 +292,11 @@ fn infallible_fields(definition: &ProbeDefinition) -> std::collections::HashSet<
                 | FetchKind::Memory(MemoryAddress::Symbol { .. })
         ) || matches!(kind, FetchKind::Btf { members, .. } if members.is_empty())
     };
-    definition
+    let infallible = definition
         .args
         .iter()
         .filter(|argument| infallible(&argument.fetch.kind))
         .filter_map(|argument| Some(argument.name.as_ref()?.text.clone()))
-        .collect()
+        .collect();
+    PlanOptions { infallible }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::checker::{CheckOutcome, KernelLine};
 use super::command::CreateRequest;
-use super::controller::{Controller, Live, event_source};
+use super::controller::{Controller, Live, event_source, plan_options};
 use super::ledger::LedgerBase;
 use super::{ControlError, doctor};
 use super::{Probe, ProbeState};
@@ -208,7 +208,7 @@ pub(super) fn define(
     {
         return Ok(Err(ControlError::Unregistered { name: probe.name.clone() }));
     }
-    Ok(event_source(tracefs, probe.uid, &probe.name, definition))
+    Ok(event_source(tracefs, probe.uid, &probe.name, &plan_options(definition)))
 }
 
 /// Probes of that kind that are registered in the function of the report. Absent when that can not be known: no debugfs.

@@ -104,6 +104,41 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+    /// The kernel was built without kprobe events.
+    #[error(
+        "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"
+    )]
+    NoKprobeEvents,
+    /// The host has no event of that name.
+    #[error("the host has no event `{name}`: `available_events` in tracefs lists all that it has")]
+    NoSuchEvent {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event has no switch.
+    #[error("`{name}` can not be recorded by itself: it describes what a tracer writes")]
+    NoSwitch {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is one of this daemon's probes.
+    #[error("`{name}` is a probe of this daemon: its events are streamed without being attached")]
+    OwnProbe {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is attached and recorded.
+    #[error("`{name}` is attached already: detach it first to give it another filter")]
+    Attached {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is not attached.
+    #[error("no event `{name}` is attached")]
+    NotAttached {
+        /// The event.
+        name: ProbeName,
+    },
     /// An argument of the request makes no sense.
     #[error("{message}")]
     BadArgument {

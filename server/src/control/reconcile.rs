@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::controller::{ControllerParts, Live, event_source};
+use super::controller::{ControllerParts, Live, event_source, plan_options};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
 use super::{CheckOutcome, ControlError};
@@ -81,7 +81,9 @@ async fn bring_back(
     let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
     let described = match listed {
-        Some(listed) if is_ours(row, listed) => event_source(tracefs, row.uid, &row.name, &definition),
+        Some(listed) if is_ours(row, listed) => {
+            event_source(tracefs, row.uid, &row.name, &plan_options(&definition))
+        }
         Some(_) => return Err(ControlError::ExistsForeign { name: row.name.clone() }),
         None => {
             // The definition is rendered anew: another kernel may know other arguments.

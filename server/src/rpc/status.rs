@@ -250,6 +250,20 @@ fn parts_of(error: &ControlError) -> Parts {
             Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
         }
         ControlError::Labels { field, error } => label_parts(field, error),
+        ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),
+        ControlError::NoSuchEvent { name } => Parts::new(Code::NotFound, "NO_SUCH_EVENT").with("event", name),
+        ControlError::NoSwitch { name } => {
+            Parts::new(Code::FailedPrecondition, "EVENT_HAS_NO_SWITCH").with("event", name)
+        }
+        ControlError::OwnProbe { name } => {
+            Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
+        }
+        ControlError::Attached { name } => {
+            Parts::new(Code::AlreadyExists, "EVENT_ATTACHED").with("event", name)
+        }
+        ControlError::NotAttached { name } => {
+            Parts::new(Code::NotFound, "EVENT_NOT_ATTACHED").with("event", name)
+        }
         ControlError::BadArgument { field, .. } => {
             Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(*field)
         }

@@ -9,19 +9,19 @@ use sqlx::sqlite::SqliteRow;
 use super::{RequestKey, Store, StoreError, from_ns, labels, requests, to_ns};
 use crate::model::{Labels, ProbeName, ProbeUid};
 
-/// How far a probe's row has come.
+/// How far the row of a probe or an attached event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Written before the kernel was touched; no client was told.
     Pending,
     /// Acknowledged.
     Settled,
-    /// Its deletion has begun.
+    /// Taking it out has begun.
     Removing,
 }
 
 impl Phase {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "pending" => Self::Pending,
             "settled" => Self::Settled,

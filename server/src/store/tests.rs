@@ -172,3 +172,38 @@ async fn samples_are_paged_and_selected() {
     let left = store.samples(&SampleQuery { limit: 10, ..SampleQuery::default() }).await.unwrap();
     assert_eq!(left.samples, all[8..]);
 }
+
+#[tokio::test]
+async fn an_attached_event_lives_through_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let name = ProbeName::new("raw_syscalls", "sys_enter").unwrap();
+    let gone =
+        store.begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now()).await.unwrap();
+    let uid = store.begin_attach(&name, "id == 1", from_ns(7)).await.unwrap();
+    assert!(uid.0 < 0 && uid != gone, "never the uid of a probe: {uid}");
+    assert!(store.begin_attach(&name, "", SystemTime::now()).await.is_err(), "the name is taken");
+    store.settle_attach(uid, "id == 2").await.unwrap();
+    store.begin_detach(gone).await.unwrap();
+    store.close().await;
+
+    let store = Store::open(directory.path()).await.unwrap();
+    let stored = store.attachments().await.unwrap();
+    let phases: Vec<_> = stored.iter().map(|row| (row.name.to_string(), row.phase)).collect();
+    assert_eq!(
+        phases,
+        [("irq/gone".to_owned(), Phase::Removing), ("raw_syscalls/sys_enter".to_owned(), Phase::Settled)]
+    );
+    let kept = StoredAttachment {
+        uid,
+        name: name.clone(),
+        filter: "id == 2".to_owned(),
+        phase: Phase::Settled,
+        create_time: from_ns(7),
+    };
+    assert_eq!(stored[1], kept);
+    store.forget_attachment(uid).await.unwrap();
+    store.forget_attachment(gone).await.unwrap();
+    assert_eq!(store.attachments().await.unwrap(), []);
+    assert!(store.begin_attach(&name, "", SystemTime::now()).await.unwrap() < uid, "ids are not used again");
+}

@@ -123,7 +123,7 @@ impl Instance {
         control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
     }
 
-    fn event(&self, name: &ProbeName) -> PathBuf {
+    pub(super) fn event(&self, name: &ProbeName) -> PathBuf {
         self.root.join("events").join(name.group()).join(name.event())
     }
 
@@ -252,7 +252,7 @@ impl Tracefs {
 }
 
 /// Reads what a filter file shows after a refusal: the text, a caret line, and `parse_error: TEXT`.
-fn from_filter_file(text: &str) -> Option<KernelMessage> {
+pub(super) fn from_filter_file(text: &str) -> Option<KernelMessage> {
     let [command, caret, message] = text.lines().collect::<Vec<_>>().try_into().ok()?;
     let reason = message.strip_prefix("parse_error: ")?;
     let rebuilt =

@@ -5,6 +5,7 @@
 
 pub mod format;
 
+mod attached;
 mod control_file;
 mod error_log;
 mod instance;
@@ -70,6 +71,11 @@ impl Tracefs {
     /// [`TracefsError`]. On a kernel that is locked down (confidentiality) the directory is empty.
     pub fn readme(&self) -> Result<String, TracefsError> {
         control_file::read(&self.root.join("README"))
+    }
+
+    /// Whether this kernel has kprobe events at all (CONFIG_KPROBE_EVENTS).
+    pub fn has_kprobe_events(&self) -> bool {
+        self.kprobe_events().exists()
     }
 
     /// Whether an event directory of that name exists, whoever made it.

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Ending;
 use super::answers;
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Clone, Copy)]
