@@ -79,10 +79,10 @@ impl Controller {
         let tracefs = self.tracefs().clone();
         let source = define(&tracefs, probe, definition, report)?;
         let steps = || {
-            if !probe.filter.is_empty() {
-                self.filter_in_kernel(&probe.name, &probe.filter)?;
-            }
             let (id, source) = source?;
+            if !probe.filter.is_empty() {
+                self.filter_in_kernel(&probe.name, &probe.filter, source.schema())?;
+            }
             self.sources.insert(id, Arc::clone(&source));
             if probe.enabled {
                 self.parts.instance.set_enabled(&probe.name, true)?;
