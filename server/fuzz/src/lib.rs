@@ -9,6 +9,7 @@ pub mod btf;
 pub mod definition;
 pub mod error_log;
 pub mod file;
+pub mod filter;
 pub mod format;
 pub mod kallsyms;
 pub mod kprobe_events;
@@ -29,6 +30,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("definition", definition::check),
     ("error_log", error_log::check),
     ("file", file::check),
+    ("filter", filter::check),
     ("format", format::check),
     ("kallsyms", kallsyms::check),
     ("kprobe_events", kprobe_events::check),

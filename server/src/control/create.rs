@@ -80,10 +80,10 @@ impl Controller {
         let tracefs = self.tracefs().clone();
         let source = define(&tracefs, probe, definition, report)?;
         let steps = || {
-            if !probe.filter.is_empty() {
-                self.filter_in_kernel(&probe.name, &probe.filter)?;
-            }
             let (id, source) = source?;
+            if !probe.filter.is_empty() {
+                self.filter_in_kernel(&probe.name, &probe.filter, source.schema())?;
+            }
             source.set_labels(probe.labels.clone());
             self.sources.insert(id, Arc::clone(&source));
             if probe.enabled {

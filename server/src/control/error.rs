@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::definition::Diagnostic;
+use crate::filter::FilterError;
 use crate::kernel::FactsError;
 use crate::model::{LabelError, ProbeName};
 use crate::store::StoreError;
@@ -34,7 +35,11 @@ pub enum ControlError {
     #[error(transparent)]
     Kernel(Box<DefineError>),
     /// The kernel refused the filter. The filter before it is still in force.
-    #[error("the kernel refused the filter: {}", message.as_ref().map_or_else(|| error.to_string(), |m| m.text.clone()))]
+    #[error("the kernel refused the filter: {}", match (found, message) {
+        (Some(found), _) => found.message.clone(),
+        (None, Some(message)) => message.text.clone(),
+        (None, None) => error.to_string(),
+    })]
     Filter {
         /// The filter.
         filter: String,
@@ -42,6 +47,8 @@ pub enum ControlError {
         error: TracefsError,
         /// What it wrote to its log, if anything.
         message: Option<KernelMessage>,
+        /// What we have against it: the kernel is often silent, and never says what to do instead.
+        found: Option<Box<FilterError>>,
     },
     /// There is a probe of that name.
     #[error("there is a probe `{name}` already")]

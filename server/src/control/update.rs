@@ -8,6 +8,8 @@ use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
 use super::create::settled_state;
 use super::{Probe, ProbeState};
+use crate::decode::Schema;
+use crate::filter::{Filter, FilterError, Functions};
 use crate::model::ProbeName;
 use crate::store::Wanted;
 
@@ -74,7 +76,7 @@ impl Controller {
             self.require_firing(&report)?;
         }
         if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
-            self.judge_filter(&probe.name, filter)?;
+            self.judge_filter(&probe.name, filter, probe.schema.as_deref())?;
         }
         Ok(settled_state(enabled, &report))
     }
@@ -97,18 +99,34 @@ impl Controller {
         Ok(())
     }
 
-    /// Has the kernel judge a filter where it does no harm.
-    fn judge_filter(&self, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
-        self.tracefs().try_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
-            filter: filter.to_owned(),
-            error,
-            message,
+    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is wrong too, so that there is a place and
+    /// advice where the kernel has none.
+    fn judge_filter(
+        &self,
+        name: &ProbeName,
+        filter: &str,
+        schema: Option<&Schema>,
+    ) -> Result<(), ControlError> {
+        self.tracefs().try_filter(name, filter).map_err(|(error, message)| {
+            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
+            ControlError::Filter { filter: filter.to_owned(), error, message, found }
         })
     }
 
+    fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
+        let facts = self.parts.facts.current().ok();
+        let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
+        Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
+    }
+
     /// Judges a filter and sets it.
-    pub(super) fn filter_in_kernel(&self, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
-        self.judge_filter(name, filter)?;
+    pub(super) fn filter_in_kernel(
+        &self,
+        name: &ProbeName,
+        filter: &str,
+        schema: &Schema,
+    ) -> Result<(), ControlError> {
+        self.judge_filter(name, filter, Some(schema))?;
         Ok(self.parts.instance.set_filter(name, filter)?)
     }
 }

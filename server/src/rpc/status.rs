@@ -17,6 +17,7 @@ use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::ControlError;
 use crate::definition::{self, Diagnostic};
+use crate::filter::FilterError;
 use crate::model::LabelError;
 use crate::tracefs::KernelMessage;
 use crate::validate::Refusal;
@@ -214,14 +215,20 @@ fn parts_of(error: &ControlError) -> Parts {
                 None => parts,
             }
         }
-        ControlError::Filter { filter, error, message } => {
+        ControlError::Filter { filter, error, message, found } => {
             let parts =
                 Parts::new(Code::InvalidArgument, "BAD_FILTER").field("filter").with("errno", &error.errno());
-            match message {
-                Some(message) => {
+            match (found, message) {
+                (Some(found), message) => {
+                    // The kernel counts from the first character that is not a blank.
+                    let same_text = message.as_ref().filter(|message| message.command == *filter);
+                    let kernel = same_text.map(|message| kernel_diagnostic(message, "BAD_FILTER"));
+                    parts.diagnostics(filter, iter::once(filter_diagnostic(found)).chain(kernel).collect())
+                }
+                (None, Some(message)) => {
                     parts.diagnostics(&message.command, vec![kernel_diagnostic(message, "BAD_FILTER")])
                 }
-                None => parts.with("filter", filter),
+                (None, None) => parts.with("filter", filter),
             }
         }
         ControlError::Exists { name } => Parts::new(Code::AlreadyExists, "PROBE_EXISTS").with("probe", name),
@@ -297,6 +304,19 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         hint: code.map_or("", definition::Code::hint).to_owned(),
         span_start: convert::length(message.position),
         span_end: convert::length(message.position + word),
+        field: String::new(),
+    }
+}
+
+/// What is wrong with a filter, over its text.
+pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
+    v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: error.code.name().to_owned(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
+        span_start: convert::length(error.span.start),
+        span_end: convert::length(error.span.end),
         field: String::new(),
     }
 }
