@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger, list,
-    observe, profile, switch, symbols, version,
+    add, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger,
+    list, observe, profile, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\

@@ -1,4 +1,5 @@
 //! Filters of subscriptions.
+#![expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 
 use std::ops::Range;
 

@@ -162,6 +162,7 @@ fn record(
         filter: filter.to_owned(),
         error,
         message,
+        found: None,
     })?;
     sources.insert(id, Arc::clone(&source));
     if let Err(error) = parts.instance.set_enabled(name, true) {
