@@ -10,6 +10,7 @@ pub mod definition;
 pub mod error_log;
 pub mod file;
 pub mod format;
+pub mod hist;
 pub mod kallsyms;
 pub mod kprobe_events;
 pub mod prototype;
@@ -30,6 +31,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("error_log", error_log::check),
     ("file", file::check),
     ("format", format::check),
+    ("hist", hist::check),
     ("kallsyms", kallsyms::check),
     ("kprobe_events", kprobe_events::check),
     ("prototype", prototype::check),
