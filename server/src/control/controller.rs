@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::aggregation::{Aggregations, remove_leftovers};
 use super::command::{Command, ControlHandle, KernelHits, QUEUE};
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
@@ -71,6 +72,7 @@ pub struct Controller {
     pub(super) live: HashMap<ProbeUid, Live>,
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
+    pub(super) aggregations: Aggregations,
 }
 
 /// What is known of a probe that the kernel has.
@@ -94,6 +96,8 @@ impl Controller {
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
         parts.instance.set_recording(false).map_err(ControlError::from)?;
+        // Before any probe is removed: those that were counted could not be.
+        remove_leftovers(&parts.mounted.tracefs, parts.instance.name())?;
         let live = super::reconcile::reconcile(&parts, &sources).await?;
         let context = ReaderContext {
             tracefs: parts.mounted.tracefs.clone(),
@@ -105,7 +109,14 @@ impl Controller {
         };
         let readers = Readers::start(&context)?;
         readers.drain();
-        let mut controller = Self { parts, sources, readers, live, sampled: HashMap::new() };
+        let mut controller = Self {
+            parts,
+            sources,
+            readers,
+            live,
+            sampled: HashMap::new(),
+            aggregations: Aggregations::default(),
+        };
         controller.begin_ledger()?;
         controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
@@ -126,6 +137,7 @@ impl Controller {
     pub async fn run(mut self, mut queue: CommandQueue) {
         let mut next_sample = Instant::now() + self.parts.sample_interval;
         loop {
+            let expiry = self.aggregations.next_expiry();
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
@@ -134,11 +146,16 @@ impl Controller {
                     next_sample = Instant::now() + self.parts.sample_interval;
                     continue;
                 }
+                () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
+                    self.expire_aggregations();
+                    continue;
+                }
             };
             match command {
                 Some(Command::Create(request, reply)) => answer(reply, self.create(request).await),
                 Some(Command::Update(request, reply)) => answer(reply, self.update(request).await),
                 Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
+                Some(Command::Aggregation(command)) => self.aggregate(command),
                 Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
                 Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
                 Some(Command::Stop(done)) => {
@@ -156,6 +173,7 @@ impl Controller {
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
         self.sample().await;
+        self.delete_aggregations();
         let Self { parts, readers, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
@@ -242,7 +260,7 @@ pub enum StartError {
     Readers(#[from] ReadersError),
 }
 
-fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
+pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
     if reply.send(outcome).is_err() {
         tracing::debug!("the caller has gone before its answer");
     }
