@@ -12,7 +12,7 @@ use crate::tracefs::{Instance, Tracefs};
 pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
     // Kernels without synthetic events have no latencies.
     let synthetic: Vec<_> =
-        tracefs.list_synthetic().unwrap_or_default().into_iter().filter_map(ours).collect();
+        tracefs.list_synthetic().unwrap_or_default().iter().filter_map(|listed| ours(listed)).collect();
     if let Some(instance) = Instance::find(tracefs, &instance_name(own)) {
         let probes = tracefs.list_kprobes()?.into_iter().filter_map(|listed| listed.name);
         let events = synthetic.iter().filter_map(|event| ProbeName::new("synthetic", event).ok());
@@ -43,7 +43,7 @@ fn remove_triggers(instance: &Instance, events: &[ProbeName]) -> bool {
 }
 
 /// The name of a synthetic event that we made.
-fn ours(listed: String) -> Option<String> {
+fn ours(listed: &str) -> Option<String> {
     let (name, fields) = listed.split_once(' ')?;
     let number = name.strip_prefix(SYNTHETIC_PREFIX)?;
     let made = number.parse::<u64>().is_ok() && fields == format!("u64 {LATENCY_FIELD}");
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn others_events_are_not_ours() {
-        assert_eq!(ours("kprobed_latency_7 u64 latency_ns".to_owned()), Some("kprobed_latency_7".to_owned()));
+        assert_eq!(ours("kprobed_latency_7 u64 latency_ns"), Some("kprobed_latency_7".to_owned()));
         for other in [
             "kprobed_latency_ u64 latency_ns",
             "kprobed_latency_7 u64 lat",
@@ -64,7 +64,7 @@ mod tests {
             "wakeup_latency u64 latency_ns",
             "x",
         ] {
-            assert_eq!(ours(other.to_owned()), None, "{other}");
+            assert_eq!(ours(other), None, "{other}");
         }
     }
 }
