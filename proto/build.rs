@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
+    "kprobed/v1/aggregation.proto",
+    "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",

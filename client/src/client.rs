@@ -299,7 +299,7 @@ impl Client {
     }
 
     /// Sends a request that is answered by a stream: only its beginning has a deadline.
-    async fn begin<Q, A>(
+    pub(crate) async fn begin<Q, A>(
         &self,
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,

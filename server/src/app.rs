@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::event_service_server::EventServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -30,7 +31,9 @@ use crate::definition::Features;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::Hub;
-use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer};
+use crate::rpc::{
+    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer,
+};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
@@ -195,6 +198,7 @@ impl App {
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
         let events = EventServer { hub, control: control.clone(), host };
         let services = Routes::new(ProbeServiceServer::new(probes))
+            .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))

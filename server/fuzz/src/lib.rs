@@ -11,6 +11,7 @@ pub mod error_log;
 pub mod file;
 pub mod filter;
 pub mod format;
+pub mod hist;
 pub mod kallsyms;
 pub mod kprobe_events;
 pub mod prototype;
@@ -32,6 +33,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("file", file::check),
     ("filter", filter::check),
     ("format", format::check),
+    ("hist", hist::check),
     ("kallsyms", kallsyms::check),
     ("kprobe_events", kprobe_events::check),
     ("prototype", prototype::check),

@@ -73,6 +73,7 @@ pub(super) enum Command {
     Create(CreateRequest, Reply<Arc<Probe>>),
     Update(UpdateRequest, Reply<Arc<Probe>>),
     Remove(RemoveRequest, Reply<(ProbeName, Option<HitProfile>)>),
+    Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Ledger(Reply<Ledger>),
     Attach(AttachRequest, Reply<AttachedEvent>),
@@ -91,7 +92,7 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_closed| ControlError::Stopping)?;
         answer.await.unwrap_or(Err(ControlError::Stopping))

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE};
 use super::ledger::LedgerBase;
@@ -74,6 +75,7 @@ pub struct Controller {
     pub(super) attached: BTreeMap<ProbeName, Attachment>,
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
+    pub(super) aggregations: Aggregations,
 }
 
 /// What is known of a probe that the kernel has.
@@ -97,6 +99,8 @@ impl Controller {
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
         parts.instance.set_recording(false).map_err(ControlError::from)?;
+        // Before any probe is removed: those that were counted could not be.
+        remove_leftovers(&parts.mounted.tracefs, parts.instance.name())?;
         let live = super::reconcile::reconcile(&parts, &sources).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
@@ -110,7 +114,15 @@ impl Controller {
         };
         let readers = Readers::start(&context)?;
         readers.drain();
-        let mut controller = Self { parts, sources, readers, live, attached, sampled: HashMap::new() };
+        let mut controller = Self {
+            parts,
+            sources,
+            readers,
+            live,
+            attached,
+            sampled: HashMap::new(),
+            aggregations: Aggregations::default(),
+        };
         controller.begin_ledger()?;
         controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
@@ -131,6 +143,7 @@ impl Controller {
     pub async fn run(mut self, mut queue: CommandQueue) {
         let mut next_sample = Instant::now() + self.parts.sample_interval;
         loop {
+            let expiry = self.aggregations.next_expiry();
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
@@ -139,11 +152,16 @@ impl Controller {
                     next_sample = Instant::now() + self.parts.sample_interval;
                     continue;
                 }
+                () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
+                    self.expire_aggregations();
+                    continue;
+                }
             };
             match command {
                 Some(Command::Create(request, reply)) => answer(reply, self.create(request).await),
                 Some(Command::Update(request, reply)) => answer(reply, self.update(request).await),
                 Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
+                Some(Command::Aggregation(command)) => self.aggregate(command),
                 Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
                 Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
                 Some(Command::Attach(request, reply)) => answer(reply, self.attach(request).await),
@@ -164,6 +182,7 @@ impl Controller {
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
         self.sample().await;
+        self.delete_aggregations();
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
@@ -252,7 +271,7 @@ pub enum StartError {
     Readers(#[from] ReadersError),
 }
 
-fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
+pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
     if reply.send(outcome).is_err() {
         tracing::debug!("the caller has gone before its answer");
     }

@@ -170,6 +170,9 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+    /// Aggregations.
+    #[error(transparent)]
+    Aggregation(#[from] super::AggregationError),
     /// Facts of the kernel are not known.
     #[error(transparent)]
     Facts(#[from] FactsError),

@@ -2,6 +2,8 @@
 //!
 //! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
 
+mod aggregation_messages;
+mod aggregations;
 mod checks;
 mod code;
 mod convert;
@@ -16,6 +18,7 @@ pub mod status;
 mod types;
 mod verdict;
 
+pub use aggregations::AggregationServer;
 pub use code::CodeServer;
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};

@@ -3,6 +3,8 @@
 //! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
 //! `kprobed.v1.Diagnostics`.
 
+mod aggregation;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter;
@@ -275,6 +277,7 @@ fn parts_of(error: &ControlError) -> Parts {
             Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(*field)
         }
         ControlError::Format { name, .. } => Parts::new(Code::Internal, "BAD_FORMAT").with("probe", name),
+        ControlError::Aggregation(error) => aggregation::parts_of(error),
         ControlError::Facts(_) => Parts::new(Code::FailedPrecondition, "KERNEL_FACTS_HIDDEN"),
         ControlError::Tracefs(error) => Parts::new(Code::Internal, "TRACEFS").with("errno", &error.errno()),
         ControlError::Store(crate::store::StoreError::RequestReused(_)) => {

@@ -60,6 +60,11 @@ impl Instance {
         &self.root
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.root.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+    }
+
     /// The clock in force, which `trace_clock` shows in brackets.
     ///
     /// # Errors
@@ -121,6 +126,12 @@ impl Instance {
         control_file::write(&self.root.join("options/event-fork"), "1")?;
         let list: Vec<_> = tids.iter().map(i32::to_string).collect();
         control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
+    }
+
+    /// The instance of that name, if there is one, as it is.
+    pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
+        let root = tracefs.root().join("instances").join(name);
+        root.is_dir().then_some(Self { root })
     }
 
     pub(super) fn event(&self, name: &ProbeName) -> PathBuf {

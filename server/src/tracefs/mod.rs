@@ -4,6 +4,7 @@
 //! definitions, and never decides what should be in it: that is [`crate::control`].
 
 pub mod format;
+pub mod hist;
 
 mod attached;
 mod control_file;
@@ -14,6 +15,7 @@ mod mount;
 mod profile;
 mod registered;
 mod stats;
+mod synthetic;
 
 pub use error_log::KernelMessage;
 pub use instance::{Instance, InstanceOptions};

@@ -5,6 +5,7 @@
 //! the other, because what they measure is the machine.
 
 mod accounting;
+mod aggregation;
 mod api;
 mod arming;
 mod boot;
@@ -51,6 +52,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
+    ("aggregation", aggregation::TESTS),
 ];
 
 fn main() -> ExitCode {
