@@ -7,6 +7,7 @@
 mod accounting;
 mod api;
 mod arming;
+mod attached;
 mod boot;
 mod daemon;
 mod definitions;
@@ -48,6 +49,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("attached", attached::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
