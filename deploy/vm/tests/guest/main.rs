@@ -8,6 +8,7 @@ mod accounting;
 mod aggregation;
 mod api;
 mod arming;
+mod attached;
 mod boot;
 mod daemon;
 mod definitions;
@@ -49,6 +50,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("attached", attached::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
