@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 12] = [
+    "kprobed/v1/aggregation.proto",
+    "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
@@ -11,6 +13,7 @@ const FILES: [&str; 9] = [
     "kprobed/v1/host_service.proto",
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
+    "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
     "kprobed/v1/type_service.proto",
 ];

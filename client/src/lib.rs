@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aggregation;
 mod builder;
 mod checks;
 mod client;
@@ -32,9 +33,11 @@ mod connect;
 mod definition;
 mod error;
 pub mod event;
+mod sources;
 mod streams;
 mod target;
 
+pub use aggregation::AggregationStream;
 pub use builder::{FetchArg, ProbeBuilder};
 pub use checks::CheckStream;
 pub use client::Client;

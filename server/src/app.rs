@@ -10,9 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::encoded::event_service_server::EventServiceServer;
+use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use nix::unistd::Group;
 use thiserror::Error;
@@ -29,7 +31,9 @@ use crate::definition::Features;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
-use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, TypeServer};
+use crate::rpc::{
+    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer,
+};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
@@ -136,7 +140,13 @@ impl App {
             tracefs: tracefs.root().to_owned(),
         };
         let facts = Arc::new(FactsCache::new(paths));
-        let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
+        let checker = Checker::new(features, Arc::clone(&facts));
+        let checker = Arc::new(if tracefs.has_kprobe_events() {
+            checker
+        } else {
+            tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
+            checker.without_kprobe_events()
+        });
         let registry = Arc::<Registry>::default();
         let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
         let controller = Controller::start(ControllerParts {
@@ -191,8 +201,10 @@ impl App {
         let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
         let events = EventServer { hub, control: control.clone(), registry: events_registry, host, epoch };
         let services = Routes::new(ProbeServiceServer::new(probes))
+            .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))
+            .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
             .add_service(health_service)

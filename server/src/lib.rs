@@ -14,14 +14,15 @@
 //!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
-//! `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
+//! Imports point one way: `app` → `rpc` → `control`, `pipeline`, `filter` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`,
+//! `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
 
 pub mod app;
 pub mod config;
 pub mod control;
 pub mod decode;
 pub mod definition;
+pub mod filter;
 pub mod insn;
 pub mod kernel;
 pub mod model;

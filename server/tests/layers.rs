@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["definition", "insn", "kernel", "ring"],
     &["tracefs", "validate", "store"],
     &["decode"],
-    &["wire"],
+    &["wire", "filter"],
     &["pipeline"],
     &["control"],
     &["rpc", "config", "shutdown", "telemetry"],

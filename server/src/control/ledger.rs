@@ -76,7 +76,7 @@ impl Controller {
         Ok(())
     }
 
-    /// When several probes record at a time, none of them can tell its own losses any more.
+    /// When several probes or attached events record at a time, none of them can tell its own losses any more.
     pub(super) fn note_sharing(&mut self) {
         let enabled: Vec<_> = self
             .parts
@@ -86,7 +86,7 @@ impl Controller {
             .filter(|probe| probe.enabled && in_kernel(&probe.state))
             .map(|probe| probe.uid)
             .collect();
-        if enabled.len() > 1 {
+        if enabled.len() + self.recording_attached() > 1 {
             for uid in enabled {
                 if let Some(live) = self.live.get_mut(&uid) {
                     live.base.shared = true;

@@ -24,6 +24,7 @@ impl Controller {
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
+        self.require_uncounted(&probe.name)?;
         let profile = self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid);
         if request.validate_only {
             return Ok((probe.name.clone(), profile));
@@ -69,9 +70,8 @@ impl Controller {
                 return Err(removal_error(error, &probe.name));
             }
         }
-        if let Some(live) = self.live.remove(&probe.uid) {
-            self.sources.remove(live.source.origin.schema_id);
-        }
+        self.sources.remove(probe.uid);
+        self.live.remove(&probe.uid);
         self.sampled.remove(&probe.uid);
         Ok(())
     }

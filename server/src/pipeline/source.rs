@@ -1,17 +1,17 @@
 //! What the readers know of the probes: which event id belongs to whom, and how it is decoded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::counters::{Counter, ProbeCounts, SpanCounter};
 use crate::decode::{Plan, PlanTable, Schema};
-use crate::model::{ProbeName, ProbeUid};
+use crate::model::{Labels, ProbeName, ProbeUid};
 
 /// Whose events they are and what their columns mean: what a subscriber selects by.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Origin {
     /// Identifies the schema within streams: given out once in the life of the daemon.
     pub schema_id: u32,
-    /// The probe's incarnation; 0 for an event that is not a probe of ours.
+    /// The probe's incarnation, or what stands for it where an event of the host is attached.
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
@@ -19,6 +19,20 @@ pub struct Origin {
     pub type_id: u16,
     /// The fields of its events.
     pub schema: Arc<Schema>,
+    labels: RwLock<Arc<Labels>>,
+}
+
+impl Origin {
+    /// The probe's labels as of now.
+    pub fn labels(&self) -> Arc<Labels> {
+        Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the labels. For the control thread, which does so before the event is enabled, and whenever a client changes them; the hub then
+    /// has to look at all selections again.
+    pub fn set_labels(&self, labels: Labels) {
+        *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
+    }
 }
 
 /// A probe as the source of events.
@@ -34,7 +48,7 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// A source that nothing was read from yet.
+    /// A source that nothing was read from yet, without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
         Self {
             origin: Arc::new(Origin {
@@ -43,12 +57,18 @@ impl EventSource {
                 name,
                 type_id: plan.id(),
                 schema: Arc::clone(plan.schema()),
+                labels: RwLock::default(),
             }),
             plan,
             read: Counter::default(),
             read_span: SpanCounter::default(),
             undecodable: Counter::default(),
         }
+    }
+
+    /// The fields of its events.
+    pub fn schema(&self) -> &Schema {
+        &self.origin.schema
     }
 
     /// What was read so far.
@@ -78,10 +98,10 @@ impl SourceTable {
         });
     }
 
-    /// Forgets the source with that schema. Has to happen after the buffers were drained, and before the id can be given to another event.
-    pub fn remove(&self, schema_id: u32) {
+    /// Forgets the source with that uid. Has to happen after the buffers were drained, and before the id can be given to another event.
+    pub fn remove(&self, uid: ProbeUid) {
         self.change(|sources| {
-            let of_it = |source: &Arc<EventSource>| source.origin.schema_id == schema_id;
+            let of_it = |source: &Arc<EventSource>| source.origin.uid == uid;
             let ids: Vec<_> =
                 sources.iter_mut().filter(|(_, source)| of_it(source)).map(|(id, _)| id).collect();
             for id in ids {

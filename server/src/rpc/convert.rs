@@ -122,6 +122,7 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         kind: kind.into(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
+        labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state.into(),
         state_reason,
         create_time: Some(timestamp(probe.create_time)),

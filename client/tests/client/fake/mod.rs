@@ -4,6 +4,7 @@
 
 mod answers;
 mod services;
+mod sources;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,6 +15,7 @@ use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
+use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -55,6 +57,7 @@ impl Fake {
                 .add_service(CodeServiceServer::new(services))
                 .add_service(EventServiceServer::new(services))
                 .add_service(HostServiceServer::new(services))
+                .add_service(SourceServiceServer::new(services))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
