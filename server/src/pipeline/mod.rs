@@ -28,8 +28,8 @@ mod tests;
 mod turn;
 mod view;
 
-pub use binder::Binder;
 pub use batch::{Draft, Group, Loss, LossCause};
+pub use binder::Binder;
 pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use hub::{Hub, SubscriberCounts};
 pub use names::{AddressNames, TaskNames};

@@ -84,8 +84,10 @@ impl Selector {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
-            let wanted =
-                self.wanted.entry(group.origin.schema_id).or_insert_with(|| Wanted::of(view, binder, &group.origin));
+            let wanted = self
+                .wanted
+                .entry(group.origin.schema_id)
+                .or_insert_with(|| Wanted::of(view, binder, &group.origin));
             let Some(wanted) = wanted else {
                 selected.not_selected += rows;
                 continue;
@@ -193,7 +195,9 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
 impl Wanted {
     fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
         let named = view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&origin.name));
-        if !named {
+        let labels = origin.labels();
+        let labelled = view.labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()));
+        if !named || !labelled {
             return None;
         }
         let filter = match &view.filter {

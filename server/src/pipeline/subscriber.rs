@@ -45,13 +45,7 @@ impl Shared {
     }
 
     /// Puts what the subscriber wants of a batch into its queue. Never waits for it.
-    pub(super) fn offer(
-        &self,
-        binder: &Binder,
-        draft: &Draft<'_>,
-        sequence: u64,
-        encodings: &mut Encodings,
-    ) {
+    pub(super) fn offer(&self, binder: &Binder, draft: &Draft<'_>, sequence: u64, encodings: &mut Encodings) {
         if lock(&self.queue).closed {
             return;
         }

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::{Plan, PlanOptions};
+use crate::filter::Filter;
 use crate::kernel::ClockMapping;
 use crate::model::{Glob, ProbeName, ProbeUid};
 use crate::tracefs::format::Format;
-use crate::filter::Filter;
 use crate::wire::{Projection, Task, read_batch};
 
 const FORMAT: &str = "name: a\nID: 7\nformat:\n\

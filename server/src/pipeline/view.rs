@@ -9,6 +9,8 @@ use crate::wire::Projection;
 pub struct View {
     /// Which probes: those that one of these matches; all when there are none.
     pub probes: Vec<Glob>,
+    /// Labels that they have to have, all of them, with these values.
+    pub labels: Vec<(String, String)>,
     /// Which of their events; absent for all. A probe that it can not be used for gives none.
     pub filter: Option<Filter>,
     /// One in so many of the events that passed everything else; 0 and 1 for all.

@@ -60,7 +60,8 @@ fn bound(
     filter: &Filter,
 ) -> Vec<(String, Result<BoundFilter, FilterError>)> {
     let selected = |probe: &Probe| {
-        view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&probe.name))
+        let labelled = view.labels.iter().all(|(key, value)| probe.labels.get(key) == Some(value.as_str()));
+        labelled && (view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&probe.name)))
     };
     registry
         .all()

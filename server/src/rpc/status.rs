@@ -311,6 +311,14 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
     }
 }
 
+/// A subscription filter that can not be used.
+pub(super) fn filter_status(filter: &str, error: &FilterError) -> Status {
+    Parts::new(Code::InvalidArgument, "BAD_FILTER")
+        .field("selection.filter")
+        .diagnostics(filter, vec![filter_diagnostic(error)])
+        .status(&error.to_string())
+}
+
 /// What is wrong with a filter, over its text.
 pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
     v1::Diagnostic {

@@ -33,11 +33,14 @@ pub(super) fn of(
     };
     let filter = match selection.filter.trim() {
         "" => None,
-        _ => Some(Filter::parse(&selection.filter).map_err(|error| filter_status(&selection.filter, &error))?),
+        _ => {
+            Some(Filter::parse(&selection.filter).map_err(|error| filter_status(&selection.filter, &error))?)
+        }
     };
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
+        labels: selection.labels.into_iter().collect(),
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
