@@ -34,7 +34,7 @@ pub(super) fn push_hex(buffer: &mut Vec<u8>, value: u64) {
     let mut digits = *b"0x0000000000000000";
     let length = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
     for (place, digit) in digits.iter_mut().skip(2).zip((0..length).rev()) {
-        *place = hex_digit((value >> (4 * digit)) as u8 & 0xf);
+        *place = hex_digit((value >> (4 * digit) & 0xf) as u8);
     }
     buffer.extend_from_slice(digits.get(..2 + length).unwrap_or_default());
 }

@@ -124,14 +124,12 @@ fn push_or_null<T>(buffer: &mut Vec<u8>, value: Option<T>, push: impl FnOnce(&mu
 
 #[inline]
 fn push_symbol(buffer: &mut Vec<u8>, address: Address<'_>) {
-    match address.text {
-        Some(text) => push_string(buffer, text),
-        None => {
-            buffer.push(b'"');
-            push_address(buffer, address);
-            buffer.push(b'"');
-        }
+    if let Some(text) = address.text {
+        return push_string(buffer, text);
     }
+    buffer.push(b'"');
+    push_address(buffer, address);
+    buffer.push(b'"');
 }
 
 fn push_context(buffer: &mut Vec<u8>, context: Context) {

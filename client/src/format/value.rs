@@ -88,7 +88,7 @@ mod tests {
             Value::Unsigned { value: bits, base: Base::Hex },
             Value::Signed { value: bits as i64, base: Base::Decimal },
             Value::Signed { value: bits as i64, base: Base::Hex },
-            Value::Char(bits as u8),
+            Value::Char(bits.to_le_bytes()[0]),
             address(None),
             address(Some("vfs_read+0x0/0x10 [m]")),
             Value::Bytes(bytes),

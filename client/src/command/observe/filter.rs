@@ -11,16 +11,16 @@ pub(super) fn combined(own: &str, tids: &[i32], comms: &[String], cpus: &[u32]) 
         parts.push(own.to_owned());
     }
     let comms = comms.iter().map(|comm| of_comm(comm)).collect::<Result<Vec<_>, _>>()?;
-    parts.extend(any_of(tids.iter().map(|tid| format!("pid == {tid}")).collect()));
-    parts.extend(any_of(comms));
-    parts.extend(any_of(cpus.iter().map(|cpu| format!("cpu == {cpu}")).collect()));
+    let tids: Vec<_> = tids.iter().map(|tid| format!("pid == {tid}")).collect();
+    let cpus: Vec<_> = cpus.iter().map(|cpu| format!("cpu == {cpu}")).collect();
+    parts.extend([tids, comms, cpus].iter().filter_map(|conditions| any_of(conditions)));
     Ok(match parts.as_slice() {
         [part] => part.clone(),
         parts => parts.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" && "),
     })
 }
 
-fn any_of(conditions: Vec<String>) -> Option<String> {
+fn any_of(conditions: &[String]) -> Option<String> {
     (!conditions.is_empty()).then(|| conditions.join(" || "))
 }
 

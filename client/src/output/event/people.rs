@@ -87,8 +87,5 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
 
 /// Why a connection was lost.
 pub(super) fn why(interruption: &Interruption) -> String {
-    interruption
-        .error
-        .as_ref()
-        .map_or_else(|| "the daemon ended the stream".to_owned(), ToString::to_string)
+    interruption.error.as_ref().map_or_else(|| "the daemon ended the stream".to_owned(), ToString::to_string)
 }

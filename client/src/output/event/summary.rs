@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     /// Events that were shown behind later ones, although the order of time was asked for.
     pub(crate) late: u64,
     /// Times the connection was lost.
-    pub(super) reconnects: u64,
+    pub(crate) reconnects: u64,
     lost: BTreeMap<LossCause, Lost>,
 }
 

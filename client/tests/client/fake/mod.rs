@@ -2,14 +2,19 @@
 //!
 //! It proves nothing about the real daemon: only what the command makes of what it is told.
 
-mod answers;
+pub(crate) mod answers;
+mod history;
 mod services;
+
+pub(crate) use history::History;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
+use kprobed_client::api::StreamEventsRequest;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
@@ -38,6 +43,7 @@ pub(crate) enum Ending {
 pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
+    asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
 }
 
 impl Fake {
@@ -48,13 +54,14 @@ impl Fake {
         let socket = directory.path().join("kprobed.sock");
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let services = Services { ending, asked: Arc::clone(&asked) };
         std::thread::spawn(move || {
-            let services = Services { ending };
             let server = tonic::transport::Server::builder()
-                .add_service(ProbeServiceServer::new(services))
-                .add_service(CodeServiceServer::new(services))
-                .add_service(EventServiceServer::new(services))
-                .add_service(HostServiceServer::new(services))
+                .add_service(ProbeServiceServer::new(services.clone()))
+                .add_service(CodeServiceServer::new(services.clone()))
+                .add_service(EventServiceServer::new(services.clone()))
+                .add_service(HostServiceServer::new(services.clone()))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -62,7 +69,12 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket }
+        Self { directory, socket, asked }
+    }
+
+    /// The last stream that was asked for.
+    pub(crate) fn asked(&self) -> StreamEventsRequest {
+        self.asked.lock().unwrap().last().cloned().unwrap()
     }
 
     pub(crate) fn directory(&self) -> &Path {
