@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 12] = [
+    "kprobed/v1/aggregation.proto",
+    "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
@@ -11,6 +13,7 @@ const FILES: [&str; 9] = [
     "kprobed/v1/host_service.proto",
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
+    "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
     "kprobed/v1/type_service.proto",
 ];
@@ -20,10 +23,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["."])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    let events = only_service(&descriptors, "kprobed/v1/event_service.proto");
+    let encoded = out.join("encoded");
+    std::fs::create_dir_all(&encoded)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(encoded)
+        .extern_path(".kprobed.v1.StreamEventsResponse", "crate::encoded::StreamEventsResponse")
+        .extern_path(".kprobed.v1", "crate::v1")
+        .compile_fds(events)?;
     tonic_prost_build::configure()
         // Columns are handed from the decoder to the connection without a copy.
         .bytes(".kprobed.v1.Column")
         .bytes(".kprobed.v1.EventGroup")
         .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// The same files with the services of one of them only.
+fn only_service(descriptors: &prost_types::FileDescriptorSet, name: &str) -> prost_types::FileDescriptorSet {
+    let mut descriptors = descriptors.clone();
+    for file in descriptors.file.iter_mut().filter(|file| file.name() != name) {
+        file.service.clear();
+    }
+    descriptors
 }

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kprobed_client::Target;
 
 use crate::command::{
-    add, check, completions, delete, describe, disasm, doctor, explain, filter, get, ledger, list, observe,
-    profile, switch, symbols, version,
+    add, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger,
+    list, observe, profile, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -117,10 +117,18 @@ pub(crate) enum Command {
     Disable(switch::DisableArguments),
     /// Show, set or clear the kernel filter of a probe
     Filter(filter::Arguments),
+    /// Set and remove labels of probes
+    Label(label::Arguments),
     /// Remove probes
     Delete(delete::Arguments),
     /// Follow events
     Observe(observe::Arguments),
+    /// Record an event of the host: a tracepoint, or what another tool has defined
+    Attach(attach::AttachArguments),
+    /// Stop recording events of the host
+    Detach(attach::DetachArguments),
+    /// List the events of the host that are recorded
+    Attached(attach::AttachedArguments),
     /// Show how often probes were hit and missed
     Profile(profile::Arguments),
     /// Show where every event went

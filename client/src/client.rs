@@ -2,6 +2,7 @@
 //!
 //! Owns the deadline of requests and the walk through pages. It keeps no state but the channel: clones are cheap and share it.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio_stream::{Stream, StreamExt as _};
@@ -66,8 +67,14 @@ impl Client {
 
     /// Lists all probes whose names match a glob, page by page. An empty glob matches all.
     pub async fn list_probes(&self, name_glob: &str) -> Result<Vec<Probe>, Error> {
-        let mut request =
-            ListProbesRequest { name_glob: name_glob.to_owned(), page_size: 1000, ..Default::default() };
+        let request = ListProbesRequest { name_glob: name_glob.to_owned(), ..Default::default() };
+        self.select_probes(request).await
+    }
+
+    /// Lists all probes that a request selects, by name and by labels, page by page. Page size and token of the request are not used.
+    pub async fn select_probes(&self, mut request: ListProbesRequest) -> Result<Vec<Probe>, Error> {
+        request.page_size = 1000;
+        request.page_token.clear();
         let mut probes = Vec::new();
         loop {
             let page = self.list_probes_page(request.clone()).await?;
@@ -84,7 +91,7 @@ impl Client {
         self.call(request, async |request| self.probes().list_probes(request).await).await
     }
 
-    /// Enables, disables or filters a probe.
+    /// Enables, disables, filters or labels a probe.
     pub async fn update_probe(&self, request: UpdateProbeRequest) -> Result<Probe, Error> {
         let response = self.call(request, async |request| self.probes().update_probe(request).await).await?;
         response.probe.ok_or(Error::Incomplete("probe"))
@@ -105,6 +112,22 @@ impl Client {
         let request = UpdateProbeRequest {
             name: name.to_owned(),
             filter: Some(filter.to_owned()),
+            ..Default::default()
+        };
+        self.update_probe(request).await
+    }
+
+    /// Sets some labels and removes others.
+    pub async fn change_labels(
+        &self,
+        name: &str,
+        set: HashMap<String, String>,
+        remove: Vec<String>,
+    ) -> Result<Probe, Error> {
+        let request = UpdateProbeRequest {
+            name: name.to_owned(),
+            set_labels: set,
+            remove_labels: remove,
             ..Default::default()
         };
         self.update_probe(request).await
@@ -160,7 +183,15 @@ impl Client {
 
     /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
     pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
-        let request = GetHitProfilesRequest { name_glob: name_glob.to_owned() };
+        let request = GetHitProfilesRequest { name_glob: name_glob.to_owned(), ..Default::default() };
+        self.select_hit_profiles(request).await
+    }
+
+    /// Reads the current hit counts of all probes that a request selects, by name and by labels.
+    pub async fn select_hit_profiles(
+        &self,
+        request: GetHitProfilesRequest,
+    ) -> Result<Vec<HitProfile>, Error> {
         let response =
             self.call(request, async |request| self.probes().get_hit_profiles(request).await).await?;
         Ok(response.profiles)
@@ -280,7 +311,7 @@ impl Client {
     }
 
     /// Sends a request that is answered by a stream: only its beginning has a deadline.
-    async fn begin<Q, A>(
+    pub(crate) async fn begin<Q, A>(
         &self,
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,

@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aggregation;
 mod builder;
 mod checks;
 mod client;
@@ -34,9 +35,11 @@ mod definition;
 mod error;
 pub mod event;
 pub mod format;
+mod sources;
 mod streams;
 mod target;
 
+pub use aggregation::AggregationStream;
 pub use builder::{FetchArg, ProbeBuilder};
 pub use checks::CheckStream;
 pub use client::Client;

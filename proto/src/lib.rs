@@ -1,7 +1,9 @@
 //! The `kprobed.v1` gRPC API: messages, clients and servers generated from `proto/kprobed/v1/*.proto`.
 //!
-//! Owns the wire format and nothing else: no conversion, no validation, no logic. The server and the client library both
+//! Owns the wire format and nothing else: no validation, no logic. The server and the client library both
 //! depend on it and never on each other.
+
+pub mod encoded;
 
 /// Version 1 of the API.
 #[allow(

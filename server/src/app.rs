@@ -9,10 +9,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::encoded::event_service_server::EventServiceServer;
+use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
-use kprobed_proto::v1::event_service_server::EventServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use nix::unistd::Group;
 use thiserror::Error;
@@ -28,8 +30,10 @@ use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor
 use crate::definition::Features;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
-use crate::pipeline::Hub;
-use crate::rpc::{CodeServer, EventServer, HostInfo, HostServer, ProbeServer, TypeServer};
+use crate::pipeline::{Binder, Hub};
+use crate::rpc::{
+    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer,
+};
 use crate::shutdown::Tasks;
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
@@ -136,9 +140,15 @@ impl App {
             tracefs: tracefs.root().to_owned(),
         };
         let facts = Arc::new(FactsCache::new(paths));
-        let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
+        let checker = Checker::new(features, Arc::clone(&facts));
+        let checker = Arc::new(if tracefs.has_kprobe_events() {
+            checker
+        } else {
+            tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
+            checker.without_kprobe_events()
+        });
         let registry = Arc::<Registry>::default();
-        let hub = Arc::<Hub>::default();
+        let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
         let controller = Controller::start(ControllerParts {
             mounted,
             instance: instance.clone(),
@@ -185,11 +195,16 @@ impl App {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
+        let events_registry = Arc::clone(&registry);
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
-        let events = EventServer { hub, control: control.clone(), host };
+        let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
+        let events = EventServer { hub, control: control.clone(), registry: events_registry, host, epoch };
         let services = Routes::new(ProbeServiceServer::new(probes))
+            .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
             .add_service(EventServiceServer::new(events))
+            .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
             .add_service(health_service)

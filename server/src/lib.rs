@@ -10,17 +10,19 @@
 //! Events, from a raw page to a client:
 //!
 //! ```text
-//! tracefs instance -> ring (pages, records) -> decode (columns) -> pipeline (batches, fan-out, queues) -> rpc
+//! tracefs instance -> ring (pages, records) -> decode (columns)
+//!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
-//! `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
+//! Imports point one way: `app` → `rpc` → `control`, `pipeline`, `filter` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`,
+//! `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
 
 pub mod app;
 pub mod config;
 pub mod control;
 pub mod decode;
 pub mod definition;
+pub mod filter;
 pub mod insn;
 pub mod kernel;
 pub mod model;
@@ -32,3 +34,4 @@ pub mod store;
 pub mod telemetry;
 pub mod tracefs;
 pub mod validate;
+pub mod wire;

@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["definition", "insn", "kernel", "ring"],
     &["tracefs", "validate", "store"],
     &["decode"],
+    &["wire", "filter"],
     &["pipeline"],
     &["control"],
     &["rpc", "config", "shutdown", "telemetry"],

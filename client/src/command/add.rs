@@ -8,6 +8,7 @@ use kprobed_client::{Client, Definition};
 
 use super::connection::connect;
 use super::definition::{definition, definitions, specs};
+use super::labels::{labels, pair};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -27,6 +28,7 @@ Examples:
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
+  kprobectl add p:fork kernel_clone -l team=storage -l tier=2
   kprobectl add -f probes.txt
   kprobectl add --spec probe.yaml
   echo 'p:fork kernel_clone' | kprobectl add -
@@ -54,6 +56,9 @@ pub(crate) struct Arguments {
     /// Record only events that pass this kernel filter
     #[arg(long, conflicts_with = "delete")]
     filter: Option<String>,
+    /// Label what is defined, to find it by; may be given more than once
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
+    labels: Vec<(String, String)>,
     /// Check everything and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -79,9 +84,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         None => definition(&arguments.definition).await?,
     };
     let deletes = line.trim_start().starts_with('-');
-    if deletes && (arguments.filter.is_some() || arguments.disabled) {
+    if deletes && (arguments.filter.is_some() || arguments.disabled || !arguments.labels.is_empty()) {
         return Err(Failure::usage(
-            "a line that deletes takes no `--filter` and no `--disabled`".to_owned(),
+            "a line that deletes takes no `--filter`, no `--disabled` and no labels".to_owned(),
             None,
         ));
     }
@@ -118,6 +123,7 @@ async fn define(
     let request = CreateProbeRequest {
         enabled: !arguments.disabled,
         filter: arguments.filter.clone().unwrap_or_default(),
+        labels: labels(&arguments.labels)?,
         validate_only: arguments.dry_run,
         ..definition.into().into()
     };

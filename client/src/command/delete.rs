@@ -4,7 +4,9 @@ use clap::Args;
 use kprobed_client::api::DeleteProbeRequest;
 
 use super::connection::connect;
-use super::{Exit, Failure, glob};
+use super::labels::selector;
+use super::selection::choose;
+use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
 
@@ -12,18 +14,22 @@ const AFTER_HELP: &str = "\
 Examples:
   kprobectl delete kprobes/open
   kprobectl delete open opened
-  kprobectl delete --all 'test/*'";
+  kprobectl delete --all 'test/*'
+  kprobectl delete -l team=storage";
 
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT where only one probe has it
-    #[arg(required_unless_present = "all", value_name = "NAME")]
+    #[arg(required_unless_present_any = ["all", "selector"], value_name = "NAME")]
     names: Vec<String>,
     /// Remove all probes whose names match (`*`, `?`)
     #[arg(long, value_name = "GLOB", conflicts_with = "names")]
     all: Option<String>,
+    /// Remove all probes whose labels fit, as for `list`
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
+    selector: Option<String>,
     /// Check everything and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -32,25 +38,17 @@ pub(crate) struct Arguments {
 /// Goes through all names, whatever happens to one of them. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let mut requests: Vec<DeleteProbeRequest> =
-        arguments.names.into_iter().map(|name| DeleteProbeRequest { name, ..Default::default() }).collect();
-    if let Some(pattern) = arguments.all {
-        // The etag makes sure that what is deleted is what was listed.
-        let probes = client.list_probes(&glob::of_names(&pattern)).await?;
-        if probes.is_empty() {
-            return Err(Failure::NoMatch(pattern));
-        }
-        requests.extend(probes.into_iter().map(|probe| DeleteProbeRequest {
-            name: probe.name,
-            etag: probe.etag,
-            ..Default::default()
-        }));
-    }
+    let chosen = choose(&client, arguments.names, arguments.all, arguments.selector).await?;
     let mut exit = Exit::Success;
-    let mut deleted = Vec::with_capacity(requests.len());
-    for mut request in requests {
-        request.validate_only = arguments.dry_run;
-        let name = request.name.clone();
+    let mut deleted = Vec::with_capacity(chosen.len());
+    for one in chosen {
+        let name = one.name.clone();
+        let request = DeleteProbeRequest {
+            name: one.name,
+            etag: one.etag,
+            validate_only: arguments.dry_run,
+            ..Default::default()
+        };
         match client.delete_probe(request).await {
             // The profile has the whole name, where only the event was asked for.
             Ok(Some(profile)) => deleted.push((profile.probe.clone(), Some(profile))),

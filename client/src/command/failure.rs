@@ -51,6 +51,14 @@ pub(crate) enum Failure {
     /// Nothing to do it to.
     #[error("no probe matches `{0}`")]
     NoMatch(String),
+    /// A label that is there with another value.
+    #[error("`{probe}` has the label `{label}`")]
+    Labelled {
+        /// The probe.
+        probe: String,
+        /// Key and value.
+        label: String,
+    },
     /// No function of that name.
     #[error("no function matches `{pattern}`")]
     NoFunction {
@@ -136,6 +144,7 @@ impl Failure {
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
             | Self::NoMatch(_)
+            | Self::Labelled { .. }
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. }
             | Self::File { .. }
@@ -150,6 +159,7 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
+            Self::Labelled { .. } => vec!["`--overwrite` gives it another value".to_owned()],
             Self::NoFunction { suggestions, .. } => {
                 suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
             }

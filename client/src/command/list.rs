@@ -1,6 +1,7 @@
 //! `kprobectl list`: probes by name.
 
 use clap::Args;
+use kprobed_client::api::ListProbesRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
@@ -11,6 +12,8 @@ const AFTER_HELP: &str = "\
 Examples:
   kprobectl list
   kprobectl list 'kprobes/*' -o wide
+  kprobectl list -l 'team=storage,tier!=2,!reviewed'
+  kprobectl list -l 'team in (storage,net)'
   kprobectl list -o json";
 
 /// Arguments of `list`.
@@ -19,11 +22,19 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
+    /// Only probes whose labels fit: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with commas between
+    #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
+    selector: String,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let probes = client.list_probes(&glob::of_names(arguments.glob.as_deref().unwrap_or_default())).await?;
+    let request = ListProbesRequest {
+        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        label_selector: arguments.selector,
+        ..Default::default()
+    };
+    let probes = client.select_probes(request).await?;
     output.probes(&probes)?;
     Ok(Exit::Success)
 }

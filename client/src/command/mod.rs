@@ -4,6 +4,7 @@
 //! for `output`.
 
 pub(crate) mod add;
+pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
@@ -13,6 +14,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filter;
 pub(crate) mod get;
+pub(crate) mod label;
 pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
@@ -25,7 +27,9 @@ mod connection;
 mod definition;
 mod failure;
 mod glob;
+mod labels;
 mod pieces;
+mod selection;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -63,8 +67,12 @@ async fn dispatch(
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,
         Command::Disable(arguments) => switch::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
+        Command::Label(arguments) => label::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Attach(arguments) => attach::attach(global, arguments, output).await,
+        Command::Detach(arguments) => attach::detach(global, arguments, output).await,
+        Command::Attached(arguments) => attach::attached(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,

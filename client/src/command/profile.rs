@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use kprobed_client::api::ListHitProfileSamplesRequest;
+use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
@@ -13,6 +13,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kprobectl profile
   kprobectl profile 'kprobes/*' -o json
+  kprobectl profile -l team=storage
   kprobectl profile kprobes/open --history --since 10m
   kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z";
 
@@ -22,6 +23,12 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
+    /// Only probes whose labels fit, as for `list`; not for the past, which has no labels
+    #[arg(
+        short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true,
+        conflicts_with_all = ["history", "since", "until"]
+    )]
+    selector: String,
     /// Show the samples of the past
     #[arg(long)]
     history: bool,
@@ -37,7 +44,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let client = connect(global).await?;
     let pattern = glob::of_names(&arguments.glob.unwrap_or_default());
     if !arguments.history && arguments.since.is_none() && arguments.until.is_none() {
-        output.profiles(&client.hit_profiles(&pattern).await?)?;
+        let request = GetHitProfilesRequest { name_glob: pattern, label_selector: arguments.selector };
+        output.profiles(&client.select_hit_profiles(request).await?)?;
         return Ok(Exit::Success);
     }
     // The API selects samples by one exact name only.

@@ -1,8 +1,11 @@
 //! `kprobectl enable` and `kprobectl disable`.
 
 use clap::Args;
+use kprobed_client::api::UpdateProbeRequest;
 
 use super::connection::connect;
+use super::labels::selector;
+use super::selection::choose;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -10,29 +13,39 @@ use crate::output::Output;
 const ENABLE_HELP: &str = "\
 Examples:
   kprobectl enable kprobes/open
-  kprobectl enable open opened";
+  kprobectl enable open opened
+  kprobectl enable -l team=storage";
 
 const DISABLE_HELP: &str = "\
 Examples:
   kprobectl disable kprobes/open
-  kprobectl disable open opened";
+  kprobectl disable open opened
+  kprobectl disable -l team=storage";
 
 /// Arguments of `enable`.
 #[derive(Debug, Args)]
 #[command(after_help = ENABLE_HELP)]
 pub(crate) struct EnableArguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it
-    #[arg(required = true, value_name = "NAME")]
-    names: Vec<String>,
+    #[command(flatten)]
+    probes: Probes,
 }
 
 /// Arguments of `disable`.
 #[derive(Debug, Args)]
 #[command(after_help = DISABLE_HELP)]
 pub(crate) struct DisableArguments {
+    #[command(flatten)]
+    probes: Probes,
+}
+
+#[derive(Debug, Args)]
+struct Probes {
     /// GROUP/EVENT, or EVENT where only one probe has it
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required_unless_present = "selector", value_name = "NAME")]
     names: Vec<String>,
+    /// Instead of names: all probes whose labels fit, as for `list`
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
+    selector: Option<String>,
 }
 
 pub(crate) async fn enable(
@@ -40,7 +53,7 @@ pub(crate) async fn enable(
     arguments: EnableArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    switch(global, &arguments.names, true, output).await
+    switch(global, arguments.probes, true, output).await
 }
 
 pub(crate) async fn disable(
@@ -48,21 +61,28 @@ pub(crate) async fn disable(
     arguments: DisableArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    switch(global, &arguments.names, false, output).await
+    switch(global, arguments.probes, false, output).await
 }
 
 /// Goes through all names, whatever happens to one of them. The worst exit code wins.
 async fn switch(
     global: &Global,
-    names: &[String],
+    probes: Probes,
     enabled: bool,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    let chosen = choose(&client, probes.names, None, probes.selector).await?;
     let mut exit = Exit::Success;
-    let mut probes = Vec::with_capacity(names.len());
-    for name in names {
-        match client.set_enabled(name, enabled).await {
+    let mut probes = Vec::with_capacity(chosen.len());
+    for one in chosen {
+        let request = UpdateProbeRequest {
+            name: one.name,
+            etag: one.etag,
+            enabled: Some(enabled),
+            ..Default::default()
+        };
+        match client.update_probe(request).await {
             Ok(probe) => probes.push(probe),
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }

@@ -3,6 +3,7 @@
 //! Owns stdout and stderr, the forms of output and the names in them: the structures here that are serialised are a promise to
 //! scripts, whatever happens to the API. Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
 
+mod attached;
 mod check;
 mod code;
 mod data;

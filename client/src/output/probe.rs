@@ -1,5 +1,6 @@
 //! Probes.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use kprobed_client::api::{EventField, EventSchema, HitProfile, Probe, ProbeKind, ProbeState};
@@ -25,6 +26,7 @@ struct ProbeView<'a> {
     enabled: bool,
     location: &'a str,
     filter: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
     definition: &'a str,
     kernel_definition: &'a str,
     fields: Option<Vec<FieldView>>,
@@ -36,10 +38,10 @@ struct ProbeView<'a> {
     spec: Option<Spec>,
 }
 
-/// A field of a probe's events, for programs.
+/// A field of events, for programs.
 #[derive(Serialize)]
-struct FieldView {
-    name: String,
+pub(super) struct FieldView {
+    pub(super) name: String,
     r#type: String,
     fault_detected: bool,
 }
@@ -75,6 +77,7 @@ impl<'a> ProbeView<'a> {
             enabled: probe.enabled,
             location: &probe.location,
             filter: &probe.filter,
+            labels: labels(probe),
             definition: &probe.definition,
             kernel_definition: &probe.kernel_definition,
             fields: probe.schema.as_ref().map(fields),
@@ -88,7 +91,7 @@ impl<'a> ProbeView<'a> {
 }
 
 /// The library knows how types are written. A schema that it does not understand is shown without types.
-fn fields(schema: &EventSchema) -> Vec<FieldView> {
+pub(super) fn fields(schema: &EventSchema) -> Vec<FieldView> {
     let view = |field: &EventField, r#type: String| FieldView {
         name: field.name.clone(),
         r#type,
@@ -103,6 +106,15 @@ fn fields(schema: &EventSchema) -> Vec<FieldView> {
             .collect(),
         Err(_) => schema.fields.iter().map(|field| view(field, "unknown".to_owned())).collect(),
     }
+}
+
+/// In the order of keys.
+fn labels(probe: &Probe) -> BTreeMap<&str, &str> {
+    probe.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+fn labels_text(probe: &Probe) -> String {
+    labels(probe).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
 fn kind(probe: &Probe) -> &'static str {
@@ -156,6 +168,16 @@ impl Output {
         Ok(())
     }
 
+    /// Prints probes whose labels were changed, with all that they have now.
+    pub(crate) fn probes_labelled(&mut self, probes: &[Probe]) -> io::Result<()> {
+        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        probes
+            .iter()
+            .try_for_each(|probe| self.line(format!("{} {}", probe.name, labels_text(probe)).trim_end()))
+    }
+
     fn note_state(&mut self, probe: &Probe) {
         if !probe.state_reason.is_empty() {
             self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_reason));
@@ -170,7 +192,7 @@ impl Output {
         let wide = self.is_wide();
         let mut headings = vec!["NAME", "KIND", "STATE", "LOCATION", "FILTER"];
         if wide {
-            headings.extend(["UID", "CREATED", "REASON", "DEFINITION"]);
+            headings.extend(["LABELS", "UID", "CREATED", "REASON", "DEFINITION"]);
         }
         let mut table = Table::new(&headings);
         for probe in probes {
@@ -182,6 +204,7 @@ impl Output {
                 Cell::text(&probe.filter),
             ];
             if wide {
+                cells.push(Cell::text(labels_text(probe)));
                 cells.push(Cell::number(probe.uid.unsigned_abs()));
                 cells.push(Cell::text(rfc3339(probe.create_time.as_ref()).unwrap_or_default()));
                 cells.push(Cell::text(&probe.state_reason));
@@ -209,6 +232,7 @@ impl Output {
                 ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
                 ("location", probe.location.clone()),
                 ("filter", probe.filter.clone()),
+                ("labels", labels_text(probe)),
                 ("definition", probe.definition.clone()),
                 ("kernel definition", probe.kernel_definition.clone()),
                 ("created", view.create_time.clone().unwrap_or_default()),

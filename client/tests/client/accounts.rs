@@ -239,8 +239,12 @@ fn help_and_completions() {
       enable       Let probes record
       disable      Stop probes from recording, and keep them
       filter       Show, set or clear the kernel filter of a probe
+      label        Set and remove labels of probes
       delete       Remove probes
       observe      Follow events
+      attach       Record an event of the host: a tracepoint, or what another tool has defined
+      detach       Stop recording events of the host
+      attached     List the events of the host that are recorded
       profile      Show how often probes were hit and missed
       ledger       Show where every event went
       doctor       Examine the host, and say what is missing

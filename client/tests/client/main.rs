@@ -2,9 +2,12 @@
 
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
+mod attached;
 mod code;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod labels;
 #[cfg(test)]
 mod library;
 #[cfg(test)]

@@ -352,9 +352,9 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE    LOCATION            FILTER       UID  CREATED               REASON                        DEFINITION
-    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -              1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    NAME             KIND    STATE    LOCATION            FILTER       LABELS               UID  CREATED               REASON                        DEFINITION
+    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "open"]), @"
@@ -368,6 +368,7 @@ fn list_and_get() {
     enabled            yes
     location           do_sys_openat2+0x0
     filter             dfd == -100
+    labels             team=storage,tier=2
     definition         p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     kernel definition  p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
     created            2026-01-31T12:00:00Z
@@ -390,6 +391,7 @@ fn list_and_get() {
     enabled: true
     location: do_sys_openat2+0x0
     filter: ''
+    labels: {}
     definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     kernel_definition: p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
     fields: null

@@ -9,7 +9,9 @@ pub mod btf;
 pub mod definition;
 pub mod error_log;
 pub mod file;
+pub mod filter;
 pub mod format;
+pub mod hist;
 pub mod kallsyms;
 pub mod kprobe_events;
 pub mod prototype;
@@ -29,7 +31,9 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("definition", definition::check),
     ("error_log", error_log::check),
     ("file", file::check),
+    ("filter", filter::check),
     ("format", format::check),
+    ("hist", hist::check),
     ("kallsyms", kallsyms::check),
     ("kprobe_events", kprobe_events::check),
     ("prototype", prototype::check),

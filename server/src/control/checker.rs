@@ -16,6 +16,7 @@ use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, type
 pub struct Checker {
     features: Features,
     facts: Arc<FactsCache>,
+    kprobe_events: bool,
 }
 
 /// What a check found out about a well-formed definition.
@@ -74,7 +75,13 @@ const DEFAULT_GROUP: &str = "kprobes";
 impl Checker {
     /// A checker for the running kernel.
     pub fn new(features: Features, facts: Arc<FactsCache>) -> Self {
-        Self { features, facts }
+        Self { features, facts, kprobe_events: true }
+    }
+
+    /// The same for a kernel that has no kprobe events, and so would take no probe.
+    #[must_use]
+    pub fn without_kprobe_events(self) -> Self {
+        Self { kprobe_events: false, ..self }
     }
 
     /// What the kernel's probe language knows.
@@ -138,7 +145,8 @@ impl Checker {
     /// Judges a definition.
     ///
     /// # Errors
-    /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much.
+    /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much,
+    /// [`ControlError::NoKprobeEvents`] when it can not have probes.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
         self.check_with(text, &mut self.recent_facts())
     }
@@ -148,6 +156,9 @@ impl Checker {
     /// # Errors
     /// As [`Checker::check`].
     pub fn check_with(&self, text: &str, facts: &mut RecentFacts<'_>) -> Result<CheckOutcome, ControlError> {
+        if !self.kprobe_events {
+            return Err(ControlError::NoKprobeEvents);
+        }
         let reading = self.read(text);
         let (dialect, kept) = (reading.dialect, reading.pinned(text));
         let written = match (as_probe(reading, text), dialect) {
@@ -329,5 +340,12 @@ mod tests {
         assert_eq!(definition.warnings.len(), 1);
         assert!(checker().explain("-:x").is_err());
         assert_eq!(checker().parse_file("f(int a)\n\np f\n").len(), 2);
+    }
+
+    #[test]
+    fn a_kernel_without_kprobe_events_takes_no_probe() {
+        let checker = checker().without_kprobe_events();
+        assert!(matches!(checker.check("p:x f"), Err(ControlError::NoKprobeEvents)));
+        assert!(checker.explain("p:x f").is_ok(), "what it means can still be said");
     }
 }

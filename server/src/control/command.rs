@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
-use super::{ControlError, Ledger};
-use crate::model::{HitProfile, Hits, ProbeName};
+use super::{AttachedEvent, ControlError, Ledger};
+use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName};
 use crate::store::RequestKey;
 
 /// Make a probe.
@@ -18,6 +18,8 @@ pub struct CreateRequest {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// What it is found by.
+    pub labels: Labels,
     /// Makes the request safe to repeat.
     pub request: Option<RequestKey>,
     /// Check only.
@@ -33,6 +35,8 @@ pub struct UpdateRequest {
     pub enabled: Option<bool>,
     /// Replace the filter; empty removes it.
     pub filter: Option<String>,
+    /// Labels to set and to remove.
+    pub labels: LabelChange,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.
@@ -54,14 +58,27 @@ pub struct RemoveRequest {
     pub validate_only: bool,
 }
 
+/// Record an event of the host.
+#[derive(Clone, Debug)]
+pub struct AttachRequest {
+    /// The event.
+    pub name: ProbeName,
+    /// Kernel filter; empty for none.
+    pub filter: String,
+}
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
     Create(CreateRequest, Reply<Arc<Probe>>),
     Update(UpdateRequest, Reply<Arc<Probe>>),
     Remove(RemoveRequest, Reply<(ProbeName, Option<HitProfile>)>),
+    Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Ledger(Reply<Ledger>),
+    Attach(AttachRequest, Reply<AttachedEvent>),
+    Detach(ProbeName, Reply<AttachedEvent>),
+    Attached(Reply<Vec<AttachedEvent>>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -75,7 +92,7 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_closed| ControlError::Stopping)?;
         answer.await.unwrap_or(Err(ControlError::Stopping))
@@ -122,6 +139,30 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn ledger(&self) -> Result<Ledger, ControlError> {
         self.ask(Command::Ledger).await
+    }
+
+    /// Records an event of the host from now on.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn attach(&self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
+        self.ask(|reply| Command::Attach(request, reply)).await
+    }
+
+    /// Stops recording an event of the host. Answers what it was last.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn detach(&self, name: ProbeName) -> Result<AttachedEvent, ControlError> {
+        self.ask(|reply| Command::Detach(name, reply)).await
+    }
+
+    /// All attached events, by name.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn attached(&self) -> Result<Vec<AttachedEvent>, ControlError> {
+        self.ask(Command::Attached).await
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -1,6 +1,6 @@
 //! The control thread: its state, its loop, and the steps that several requests share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::aggregation::{Aggregations, remove_leftovers};
+use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE};
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
@@ -69,8 +71,11 @@ pub struct Controller {
     pub(super) readers: Readers,
     /// Sources by probe, for the ledger.
     pub(super) live: HashMap<ProbeUid, Live>,
+    /// Events of the host that clients want recorded.
+    pub(super) attached: BTreeMap<ProbeName, Attachment>,
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
+    pub(super) aggregations: Aggregations,
 }
 
 /// What is known of a probe that the kernel has.
@@ -94,7 +99,11 @@ impl Controller {
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
         parts.instance.set_recording(false).map_err(ControlError::from)?;
+        // Before any probe is removed: those that were counted could not be.
+        remove_leftovers(&parts.mounted.tracefs, parts.instance.name())?;
         let live = super::reconcile::reconcile(&parts, &sources).await?;
+        // After the probes: an event that one of them has taken the name of has to wait.
+        let attached = super::attach::bring_back(&parts, &sources).await?;
         let context = ReaderContext {
             tracefs: parts.mounted.tracefs.clone(),
             instance: parts.instance.clone(),
@@ -105,7 +114,15 @@ impl Controller {
         };
         let readers = Readers::start(&context)?;
         readers.drain();
-        let mut controller = Self { parts, sources, readers, live, sampled: HashMap::new() };
+        let mut controller = Self {
+            parts,
+            sources,
+            readers,
+            live,
+            attached,
+            sampled: HashMap::new(),
+            aggregations: Aggregations::default(),
+        };
         controller.begin_ledger()?;
         controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
@@ -126,6 +143,7 @@ impl Controller {
     pub async fn run(mut self, mut queue: CommandQueue) {
         let mut next_sample = Instant::now() + self.parts.sample_interval;
         loop {
+            let expiry = self.aggregations.next_expiry();
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
@@ -134,13 +152,21 @@ impl Controller {
                     next_sample = Instant::now() + self.parts.sample_interval;
                     continue;
                 }
+                () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
+                    self.expire_aggregations();
+                    continue;
+                }
             };
             match command {
                 Some(Command::Create(request, reply)) => answer(reply, self.create(request).await),
                 Some(Command::Update(request, reply)) => answer(reply, self.update(request).await),
                 Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
+                Some(Command::Aggregation(command)) => self.aggregate(command),
                 Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
                 Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
+                Some(Command::Attach(request, reply)) => answer(reply, self.attach(request).await),
+                Some(Command::Detach(name, reply)) => answer(reply, self.detach(&name).await),
+                Some(Command::Attached(reply)) => answer(reply, Ok(self.attached_events())),
                 Some(Command::Stop(done)) => {
                     self.shut_down().await;
                     if done.send(()).is_err() {
@@ -156,15 +182,18 @@ impl Controller {
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
         self.sample().await;
-        let Self { parts, readers, .. } = self;
+        self.delete_aggregations();
+        let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
             OnExit::Restore => {
-                for probe in parts.registry.all() {
-                    if in_kernel(&probe.state)
-                        && let Err(error) = parts.instance.set_enabled(&probe.name, false)
-                    {
-                        tracing::warn!(probe = %probe.name, %error, "can not disable on the way out");
+                let probes = parts.registry.all();
+                let probes = probes.iter().filter(|probe| in_kernel(&probe.state)).map(|probe| &probe.name);
+                let attached =
+                    attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
+                for event in probes.chain(attached) {
+                    if let Err(error) = parts.instance.set_enabled(event, false) {
+                        tracing::warn!(%event, %error, "can not disable on the way out");
                     }
                 }
                 readers.stop();
@@ -242,7 +271,7 @@ pub enum StartError {
     Readers(#[from] ReadersError),
 }
 
-fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
+pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
     if reply.send(outcome).is_err() {
         tracing::debug!("the caller has gone before its answer");
     }
@@ -253,24 +282,23 @@ pub(super) fn in_kernel(state: &ProbeState) -> bool {
     matches!(state, ProbeState::Armed | ProbeState::Disabled | ProbeState::Waiting)
 }
 
-/// Reads how the kernel describes an event that was just defined, and makes a source of it.
+/// Reads how the kernel describes an event, and makes a source of it.
 pub(super) fn event_source(
     tracefs: &Tracefs,
     uid: ProbeUid,
     name: &ProbeName,
-    definition: &ProbeDefinition,
+    options: &PlanOptions,
 ) -> Result<(u16, Arc<EventSource>), ControlError> {
     let text = tracefs.format_text(name.group(), name.event())?;
     let bad = |reason: String| ControlError::Format { name: name.clone(), reason };
     let format = Format::parse(&text).map_err(|error| bad(error.to_string()))?;
-    let options = PlanOptions { infallible: infallible_fields(definition) };
-    let plan = Plan::compile(&format, &options).map_err(|error| bad(error.to_string()))?;
+    let plan = Plan::compile(&format, options).map_err(|error| bad(error.to_string()))?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
 
-/// Fields whose value can not fault: registers, the stack pointer, immediates, and kernel variables.
-fn infallible_fields(definition: &ProbeDefinition) -> std::collections::HashSet<String> {
+/// What the format of a probe does not say: which fields can not fault, since they are registers, the stack pointer, immediates, and kernel variables.
+pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
     let infallible = |kind: &FetchKind| {
         matches!(
             kind,
@@ -283,10 +311,11 @@ fn infallible_fields(definition: &ProbeDefinition) -> std::collections::HashSet<
                 | FetchKind::Memory(MemoryAddress::Symbol { .. })
         ) || matches!(kind, FetchKind::Btf { members, .. } if members.is_empty())
     };
-    definition
+    let infallible = definition
         .args
         .iter()
         .filter(|argument| infallible(&argument.fetch.kind))
         .filter_map(|argument| Some(argument.name.as_ref()?.text.clone()))
-        .collect()
+        .collect();
+    PlanOptions { infallible }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::checker::{CheckOutcome, KernelLine};
 use super::command::CreateRequest;
-use super::controller::{Controller, Live, event_source};
+use super::controller::{Controller, Live, event_source, plan_options};
 use super::ledger::LedgerBase;
 use super::{ControlError, doctor};
 use super::{Probe, ProbeState};
@@ -45,6 +45,7 @@ impl Controller {
             kind: definition.kind,
             enabled: request.enabled,
             filter: request.filter,
+            labels: request.labels,
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,
@@ -79,10 +80,11 @@ impl Controller {
         let tracefs = self.tracefs().clone();
         let source = define(&tracefs, probe, definition, report)?;
         let steps = || {
-            if !probe.filter.is_empty() {
-                self.filter_in_kernel(&probe.name, &probe.filter)?;
-            }
             let (id, source) = source?;
+            if !probe.filter.is_empty() {
+                self.filter_in_kernel(&probe.name, &probe.filter, source.schema())?;
+            }
+            source.origin.set_labels(probe.labels.clone());
             self.sources.insert(id, Arc::clone(&source));
             if probe.enabled {
                 self.parts.instance.set_enabled(&probe.name, true)?;
@@ -98,7 +100,7 @@ impl Controller {
             }
         };
         let base = LedgerBase::new(self.buffers_lost());
-        probe.schema = Some(Arc::new(source.schema().clone()));
+        probe.schema = Some(Arc::clone(&source.origin.schema));
         self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, base });
         probe.state = settled_state(probe.enabled, report);
         Ok(())
@@ -166,6 +168,7 @@ fn new_row(probe: &Probe) -> NewProbe {
         kernel_definition: probe.kernel_definition.clone(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
+        labels: probe.labels.clone(),
         time: probe.create_time,
     }
 }
@@ -205,7 +208,7 @@ pub(super) fn define(
     {
         return Ok(Err(ControlError::Unregistered { name: probe.name.clone() }));
     }
-    Ok(event_source(tracefs, probe.uid, &probe.name, definition))
+    Ok(event_source(tracefs, probe.uid, &probe.name, &plan_options(definition)))
 }
 
 /// Probes of that kind that are registered in the function of the report. Absent when that can not be known: no debugfs.

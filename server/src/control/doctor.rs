@@ -53,20 +53,27 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Runs all checks.
+    /// Runs all checks. Those about probes only where there can be probes.
     pub fn checks(&self) -> Vec<HostCheck> {
-        vec![
-            self.tracefs_check(),
-            self.recording_check(),
-            self.ftrace_check(),
-            self.kprobes_check(),
-            self.facts_check(),
-            self.lockdown_check(),
-        ]
+        let mut checks = vec![self.tracefs_check(), self.recording_check()];
+        if self.tracefs.has_kprobe_events() {
+            checks.extend([self.ftrace_check(), self.kprobes_check(), self.facts_check()]);
+        }
+        checks.push(self.lockdown_check());
+        checks
     }
 
     fn tracefs_check(&self) -> HostCheck {
         let root = self.tracefs.root().display();
+        if !self.tracefs.has_kprobe_events() {
+            return warning(
+                "tracefs",
+                format!(
+                    "mounted on {root}, without kprobe events: there can be no probes, only attached events"
+                ),
+                "boot a kernel with CONFIG_KPROBE_EVENTS",
+            );
+        }
         match self.tracefs.list_kprobes() {
             Ok(_) => ok("tracefs", format!("mounted on {root}, with kprobe events")),
             Err(error) => failed(

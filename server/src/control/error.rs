@@ -3,8 +3,9 @@
 use thiserror::Error;
 
 use crate::definition::Diagnostic;
+use crate::filter::FilterError;
 use crate::kernel::FactsError;
-use crate::model::ProbeName;
+use crate::model::{LabelError, ProbeName};
 use crate::store::StoreError;
 use crate::tracefs::{DefineError, KernelMessage, TracefsError};
 use crate::validate::Refusal;
@@ -34,7 +35,11 @@ pub enum ControlError {
     #[error(transparent)]
     Kernel(Box<DefineError>),
     /// The kernel refused the filter. The filter before it is still in force.
-    #[error("the kernel refused the filter: {}", message.as_ref().map_or_else(|| error.to_string(), |m| m.text.clone()))]
+    #[error("the kernel refused the filter: {}", match (found, message) {
+        (Some(found), _) => found.message.clone(),
+        (None, Some(message)) => message.text.clone(),
+        (None, None) => error.to_string(),
+    })]
     Filter {
         /// The filter.
         filter: String,
@@ -42,6 +47,8 @@ pub enum ControlError {
         error: TracefsError,
         /// What it wrote to its log, if anything.
         message: Option<KernelMessage>,
+        /// What we have against it: the kernel is often silent, and never says what to do instead.
+        found: Option<Box<FilterError>>,
     },
     /// There is a probe of that name.
     #[error("there is a probe `{name}` already")]
@@ -104,6 +111,41 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+    /// The kernel was built without kprobe events.
+    #[error(
+        "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"
+    )]
+    NoKprobeEvents,
+    /// The host has no event of that name.
+    #[error("the host has no event `{name}`: `available_events` in tracefs lists all that it has")]
+    NoSuchEvent {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event has no switch.
+    #[error("`{name}` can not be recorded by itself: it describes what a tracer writes")]
+    NoSwitch {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is one of this daemon's probes.
+    #[error("`{name}` is a probe of this daemon: its events are streamed without being attached")]
+    OwnProbe {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is attached and recorded.
+    #[error("`{name}` is attached already: detach it first to give it another filter")]
+    Attached {
+        /// The event.
+        name: ProbeName,
+    },
+    /// The event is not attached.
+    #[error("no event `{name}` is attached")]
+    NotAttached {
+        /// The event.
+        name: ProbeName,
+    },
     /// An argument of the request makes no sense.
     #[error("{message}")]
     BadArgument {
@@ -111,6 +153,14 @@ pub enum ControlError {
         field: &'static str,
         /// What is wrong.
         message: String,
+    },
+    /// Labels that a probe can not have.
+    #[error("{error}")]
+    Labels {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        error: LabelError,
     },
     /// The kernel describes an event in a way that is not understood.
     #[error("the kernel describes `{name}` in a way that is not understood: {reason}")]
@@ -120,6 +170,9 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+    /// Aggregations.
+    #[error(transparent)]
+    Aggregation(#[from] super::AggregationError),
     /// Facts of the kernel are not known.
     #[error(transparent)]
     Facts(#[from] FactsError),

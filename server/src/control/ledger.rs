@@ -50,6 +50,8 @@ pub struct Ledger {
     pub buffers: Vec<BufferCounts>,
     /// By age.
     pub subscribers: Vec<SubscriberCounts>,
+    /// Size of each buffer.
+    pub buffer_bytes: u64,
     /// No probe was hit while the terms were read.
     pub settled: bool,
 }
@@ -57,7 +59,7 @@ pub struct Ledger {
 impl Controller {
     /// What all buffers together have lost so far.
     pub(super) fn buffers_lost(&self) -> u64 {
-        self.readers.counts().iter().map(|buffer| buffer.overrun + buffer.refused).sum()
+        self.readers.counts().iter().map(|buffer| buffer.overrun + buffer.refused + buffer.wiped).sum()
     }
 
     /// From here on everything is counted: what was recorded for an earlier run of the daemon has been read, and nothing new was let in.
@@ -74,7 +76,7 @@ impl Controller {
         Ok(())
     }
 
-    /// When several probes record at a time, none of them can tell its own losses any more.
+    /// When several probes or attached events record at a time, none of them can tell its own losses any more.
     pub(super) fn note_sharing(&mut self) {
         let enabled: Vec<_> = self
             .parts
@@ -84,7 +86,7 @@ impl Controller {
             .filter(|probe| probe.enabled && in_kernel(&probe.state))
             .map(|probe| probe.uid)
             .collect();
-        if enabled.len() > 1 {
+        if enabled.len() + self.recording_attached() > 1 {
             for uid in enabled {
                 if let Some(live) = self.live.get_mut(&uid) {
                     live.base.shared = true;
@@ -115,6 +117,7 @@ impl Controller {
                 };
                 let counts = ProbeCounts {
                     read: counts.read.saturating_sub(base.counts.read),
+                    read_span: counts.read_span,
                     undecodable: counts.undecodable.saturating_sub(base.counts.undecodable),
                 };
                 Some(ProbeLedger {
@@ -130,6 +133,7 @@ impl Controller {
             })
             .collect();
         let settled = probes.iter().all(|probe| before.get(&probe.name) == after.get(&probe.name));
-        Ok(Ledger { probes, buffers, subscribers: self.parts.hub.counts(), settled })
+        let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
+        Ok(Ledger { probes, buffers, subscribers: self.parts.hub.counts(), buffer_bytes, settled })
     }
 }

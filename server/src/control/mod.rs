@@ -3,6 +3,9 @@
 //! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
 //! database does not know of, it never removes from the kernel.
 
+mod aggregation;
+mod attach;
+mod attached;
 mod checker;
 mod command;
 mod controller;
@@ -17,8 +20,13 @@ mod remove;
 mod sample;
 mod update;
 
+pub use aggregation::{
+    Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,
+    Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
+};
+pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{CheckOutcome, Checker, Preview};
-pub use command::{ControlHandle, CreateRequest, RemoveRequest, UpdateRequest};
+pub use command::{AttachRequest, ControlHandle, CreateRequest, RemoveRequest, UpdateRequest};
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
-use crate::model::{ProbeName, ProbeUid};
+use crate::model::{Labels, ProbeName, ProbeUid};
 
 /// Where a probe stands between what was asked and what the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct Probe {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// What it is found by.
+    pub labels: Labels,
     /// What the kernel has.
     pub state: ProbeState,
     /// Counts the changes that clients made, from 1.

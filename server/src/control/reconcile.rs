@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::controller::{ControllerParts, Live, event_source};
+use super::controller::{ControllerParts, Live, event_source, plan_options};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
 use super::{CheckOutcome, ControlError};
@@ -81,7 +81,9 @@ async fn bring_back(
     let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
     let described = match listed {
-        Some(listed) if is_ours(row, listed) => event_source(tracefs, row.uid, &row.name, &definition),
+        Some(listed) if is_ours(row, listed) => {
+            event_source(tracefs, row.uid, &row.name, &plan_options(&definition))
+        }
         Some(_) => return Err(ControlError::ExistsForeign { name: row.name.clone() }),
         None => {
             // The definition is rendered anew: another kernel may know other arguments.
@@ -103,7 +105,7 @@ async fn bring_back(
         }
     };
     probe.state = settled_state(row.enabled, &report);
-    probe.schema = Some(Arc::new(source.schema().clone()));
+    probe.schema = Some(Arc::clone(&source.origin.schema));
     probe.warnings.clone_from(&definition.warnings);
     probe.location.clone_from(&report.location);
     tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
@@ -122,6 +124,7 @@ fn switch(
     if parts.instance.filter(&row.name)? != row.filter {
         parts.instance.set_filter(&row.name, &row.filter)?;
     }
+    source.origin.set_labels(row.labels.clone());
     sources.insert(id, Arc::clone(&source));
     if let Err(error) = parts.instance.set_enabled(&row.name, row.enabled) {
         sources.remove(row.uid);
@@ -141,6 +144,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         kind: definition.map_or(crate::definition::ProbeKind::Entry, |definition| definition.kind),
         enabled: row.enabled,
         filter: row.filter,
+        labels: row.labels,
         state,
         revision: row.revision,
         create_time: row.create_time,

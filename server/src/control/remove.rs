@@ -24,6 +24,7 @@ impl Controller {
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
+        self.require_uncounted(&probe.name)?;
         let profile = self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid);
         if request.validate_only {
             return Ok((probe.name.clone(), profile));

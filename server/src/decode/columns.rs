@@ -45,6 +45,38 @@ pub struct Column {
     pub faults: Vec<u8>,
 }
 
+/// What [`Columns::from_parts`] makes columns of: see there and at the fields of [`Columns`].
+#[derive(Clone, Debug, Default)]
+pub struct ColumnsParts {
+    /// Times.
+    pub timestamps_ns: Vec<u64>,
+    /// Thread ids; none when they are not known.
+    pub tids: Vec<i32>,
+    /// Flags; none when they are not known.
+    pub flags: Vec<u8>,
+    /// Preempt counts; none when they are not known.
+    pub preempt_counts: Vec<u8>,
+    /// Addresses.
+    pub ips: Vec<u64>,
+    /// Return addresses.
+    pub return_ips: Vec<u64>,
+    /// The fields of the schema.
+    pub fields: Vec<ColumnParts>,
+}
+
+/// What a [`Column`] is made of.
+#[derive(Clone, Debug, Default)]
+pub struct ColumnParts {
+    /// See [`Column::values`].
+    pub values: Vec<u8>,
+    /// See [`Column::offsets`].
+    pub offsets: Vec<u8>,
+    /// See [`Column::bytes`].
+    pub bytes: Vec<u8>,
+    /// See [`Column::faults`].
+    pub faults: Vec<u8>,
+}
+
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -90,6 +122,11 @@ impl Columns {
         &self.schema
     }
 
+    /// Whether they were made for that schema, and not only for an equal one.
+    pub(super) fn is_of(&self, schema: &Arc<Schema>) -> bool {
+        Arc::ptr_eq(&self.schema, schema)
+    }
+
     /// Number of rows.
     pub const fn len(&self) -> usize {
         self.timestamps_ns.len()
@@ -98,6 +135,44 @@ impl Columns {
     /// Whether there are no rows.
     pub const fn is_empty(&self) -> bool {
         self.timestamps_ns.is_empty()
+    }
+
+    /// Columns that were sent or stored, read again. Absent when they do not fit the schema: [`Columns`] keeps its invariants.
+    pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
+        let rows = parts.timestamps_ns.len();
+        let whole = |length: usize| length == rows || length == 0;
+        let lengths = [parts.tids.len(), parts.flags.len(), parts.preempt_counts.len()];
+        if !lengths.into_iter().all(whole) || !whole(parts.ips.len()) || !whole(parts.return_ips.len()) {
+            return None;
+        }
+        if parts.fields.len() != schema.fields.len() {
+            return None;
+        }
+        let mut columns = Self::new(schema);
+        for (column, part) in columns.fields.iter_mut().zip(parts.fields) {
+            let values = rows.checked_mul(column.values_per_row)?;
+            column.values = part.values;
+            column.bytes = part.bytes;
+            column.faults = part.faults;
+            if column.kind == FieldKind::String {
+                column.offsets = part.offsets;
+                if !column.offsets_are_sound(values) {
+                    return None;
+                }
+            } else if column.values.len() != values.checked_mul(column.kind.value_bytes())? {
+                return None;
+            }
+            if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
+                return None;
+            }
+        }
+        columns.timestamps_ns = parts.timestamps_ns;
+        columns.tids = parts.tids;
+        columns.flags = parts.flags;
+        columns.preempt_counts = parts.preempt_counts;
+        columns.ips = parts.ips;
+        columns.return_ips = parts.return_ips;
+        Some(columns)
     }
 
     /// Removes all rows and keeps the memory.
@@ -118,6 +193,14 @@ impl Columns {
     pub fn take(&mut self) -> Self {
         let empty = Self::new(Arc::clone(&self.schema));
         std::mem::replace(self, empty)
+    }
+
+    /// Bytes of all values, roughly what a message with them takes.
+    pub fn bytes(&self) -> usize {
+        let fields = self.fields.iter().map(|column| {
+            column.values.len().saturating_add(column.offsets.len()).saturating_add(column.bytes.len())
+        });
+        self.len().saturating_mul(32).saturating_add(fields.sum())
     }
 
     /// Takes back what was appended to fields after the last whole row.
@@ -151,12 +234,19 @@ impl Column {
             }
             FieldKind::Char => Value::Char(*self.values.get(index)?),
             FieldKind::Symbol => Value::Symbol(self.number(index)?),
-            FieldKind::String => {
-                let (start, end) = (self.offset(index)?, self.offset(index.checked_add(1)?)?);
-                Value::Bytes(self.bytes.get(start..end)?)
-            }
+            FieldKind::String => Value::Bytes(self.text(index)?),
         };
         Some(if self.is_fault(index) { Value::Fault } else { value })
+    }
+
+    /// Whether there is one offset more than values, none lies before the one before it, and the last one is within the bytes.
+    fn offsets_are_sound(&self, values: usize) -> bool {
+        let (offsets, rest) = self.offsets.as_chunks::<4>();
+        let mut offsets = offsets.iter().map(|offset| u32::from_le_bytes(*offset));
+        rest.is_empty()
+            && values.checked_add(1) == Some(offsets.len())
+            && offsets.clone().is_sorted()
+            && offsets.next_back().is_some_and(|end| end as usize <= self.bytes.len())
     }
 
     fn number(&self, index: usize) -> Option<u64> {
@@ -170,7 +260,14 @@ impl Column {
         usize::try_from(u32::from_le_bytes(*offset)).ok()
     }
 
-    fn is_fault(&self, index: usize) -> bool {
+    /// A string by its place among all values of all rows. Absent for scalars and beyond the end.
+    pub fn text(&self, index: usize) -> Option<&[u8]> {
+        let (start, end) = (self.offset(index)?, self.offset(index.checked_add(1)?)?);
+        self.bytes.get(start..end)
+    }
+
+    /// Whether a value could not be read, by its place among all values of all rows.
+    pub fn is_fault(&self, index: usize) -> bool {
         self.faults.get(index / 8).is_some_and(|byte| byte & bit(index) != 0)
     }
 

@@ -13,6 +13,7 @@ mod columns;
 mod companion;
 mod context;
 mod dynamic;
+mod gather;
 mod plan;
 mod row;
 mod schema;
@@ -20,7 +21,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use columns::{Column, Columns, Value};
+pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
 pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
 pub use context::Context;
 pub use plan::{Plan, PlanError, PlanOptions};

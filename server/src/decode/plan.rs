@@ -33,6 +33,8 @@ pub struct Plan {
     pub(super) steps: Vec<Step>,
     /// Size of what all records of this event have, in bytes.
     pub(super) fixed_bytes: usize,
+    /// All steps are copies without guards.
+    pub(super) is_fixed: bool,
 }
 
 /// Where the fields begin that are not in the schema, in bytes.
@@ -167,7 +169,9 @@ impl Plan {
         }
         let is_return = head.return_ip.is_some();
         let schema = Arc::new(Schema { fields, is_return });
-        Ok(Self { id: format.id, schema, head, steps, fixed_bytes: fixed_bytes(format)? })
+        let is_fixed =
+            steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
+        Ok(Self { id: format.id, schema, head, steps, fixed_bytes: fixed_bytes(format)?, is_fixed })
     }
 
     /// `common_type` of the records that it decodes.
@@ -176,7 +180,7 @@ impl Plan {
     }
 
     /// What it decodes them to.
-    pub fn schema(&self) -> &Schema {
+    pub const fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 

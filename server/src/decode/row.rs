@@ -4,8 +4,6 @@
 //! text, the bytes come from the kernel's memory, and neither has to fit the other.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::sync::Arc;
-
 use super::columns::{Column, Columns};
 use super::dynamic;
 use super::plan::{Action, Plan, Step};
@@ -63,7 +61,7 @@ impl Plan {
     /// Appends one event: the payload of a record, recorded at `timestamp_ns`. After an error the columns are as
     /// before.
     pub fn decode(&self, record: &[u8], timestamp_ns: u64, columns: &mut Columns) -> Result<(), DecodeError> {
-        if !Arc::ptr_eq(columns.schema(), &self.schema) {
+        if !columns.is_of(&self.schema) {
             return Err(DecodeError::ForeignColumns);
         }
         if record.len() < self.fixed_bytes {

@@ -43,7 +43,7 @@ pub mod guard;
 mod legacy;
 mod line;
 mod names;
-mod number;
+pub(crate) mod number;
 mod old_form;
 mod parse;
 mod program;

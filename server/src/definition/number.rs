@@ -27,12 +27,12 @@ fn digits(text: &str) -> Option<u64> {
 }
 
 /// `kstrtoul(text, 0)`.
-pub(super) fn unsigned(text: &str) -> Option<u64> {
+pub(crate) fn unsigned(text: &str) -> Option<u64> {
     digits(text.strip_prefix('+').unwrap_or(text))
 }
 
 /// `kstrtol(text, 0)`.
-pub(super) fn signed(text: &str) -> Option<i64> {
+pub(crate) fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(rest) => 0i64.checked_sub_unsigned(digits(rest)?),
         None => i64::try_from(unsigned(text)?).ok(),

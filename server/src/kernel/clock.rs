@@ -14,6 +14,8 @@ pub struct ClockMapping {
     pub wall_offset_ns: i64,
     /// How far apart the readings can be, in nanoseconds.
     pub error_bound_ns: u64,
+    /// When they were taken, on the trace clock, in nanoseconds.
+    pub sampled_at_ns: u64,
 }
 
 impl ClockMapping {
@@ -23,7 +25,12 @@ impl ClockMapping {
         let wall = now_ns(ClockId::CLOCK_REALTIME);
         let after = now_ns(ClockId::CLOCK_BOOTTIME);
         let width = after.saturating_sub(before);
-        Self { wall_offset_ns: wall - (before + width / 2), error_bound_ns: width.unsigned_abs().div_ceil(2) }
+        let middle = before + width / 2;
+        Self {
+            wall_offset_ns: wall - middle,
+            error_bound_ns: width.unsigned_abs().div_ceil(2),
+            sampled_at_ns: middle.unsigned_abs(),
+        }
     }
 
     /// The wall-clock time of a time stamp.
@@ -31,6 +38,11 @@ impl ClockMapping {
         let wall_ns = i128::from(timestamp_ns) + i128::from(self.wall_offset_ns);
         SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(wall_ns).unwrap_or_default())
     }
+}
+
+/// The trace clock now, in nanoseconds.
+pub fn trace_clock_ns() -> u64 {
+    now_ns(ClockId::CLOCK_BOOTTIME).unsigned_abs()
 }
 
 /// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so that reading them can not fail.

@@ -21,7 +21,7 @@ mod text;
 pub use armed::ArmedProbes;
 pub use behaviour::Behaviour;
 pub use blacklist::Blacklist;
-pub use clock::{ClockMapping, TRACE_CLOCK};
+pub use clock::{ClockMapping, TRACE_CLOCK, trace_clock_ns};
 pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
 use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;

@@ -1,11 +1,13 @@
-//! The vocabulary of the domain: names, identities, counts.
+//! The vocabulary of the domain: names, labels, identities, counts.
 //!
 //! Owns plain data. Never does I/O, knows no protobuf and no SQL, so that every other module can depend on it.
 
+mod label;
 mod name;
 mod profile;
 mod uid;
 
+pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
 pub use name::{Glob, NameError, ProbeName};
 pub use profile::{HitProfile, Hits};
 pub use uid::ProbeUid;

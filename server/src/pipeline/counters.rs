@@ -18,6 +18,58 @@ impl Counter {
     }
 }
 
+/// When something was counted for the first and for the last time: trace clock, nanoseconds; 0 for never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First.
+    pub first_ns: u64,
+    /// Last.
+    pub last_ns: u64,
+}
+
+impl Span {
+    /// Grows to cover a time. 0 is no time.
+    pub(super) fn note(&mut self, time_ns: u64) {
+        if time_ns == 0 {
+            return;
+        }
+        if self.first_ns == 0 || time_ns < self.first_ns {
+            self.first_ns = time_ns;
+        }
+        self.last_ns = self.last_ns.max(time_ns);
+    }
+}
+
+/// A [`Span`] that several threads may grow and others read.
+#[derive(Debug)]
+pub(super) struct SpanCounter {
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+impl Default for SpanCounter {
+    fn default() -> Self {
+        Self { first_ns: AtomicU64::new(u64::MAX), last_ns: AtomicU64::new(0) }
+    }
+}
+
+impl SpanCounter {
+    /// Grows to cover a time. 0 is no time.
+    pub(super) fn note(&self, time_ns: u64) {
+        if time_ns != 0 {
+            self.first_ns.fetch_min(time_ns, Ordering::Relaxed);
+            self.last_ns.fetch_max(time_ns, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn get(&self) -> Span {
+        match self.last_ns.load(Ordering::Relaxed) {
+            0 => Span::default(),
+            last_ns => Span { first_ns: self.first_ns.load(Ordering::Relaxed), last_ns },
+        }
+    }
+}
+
 /// Where the events of one CPU's buffer went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferCounts {
@@ -25,10 +77,16 @@ pub struct BufferCounts {
     pub cpu: u32,
     /// Events decoded.
     pub read: u64,
+    /// When those happened.
+    pub read_span: Span,
     /// Events overwritten in the buffer before they were read.
     pub overrun: u64,
+    /// The first events behind those gaps.
+    pub overrun_span: Span,
     /// Events that the buffer refused: too many nested writers, or full. Known as of the last drain.
     pub refused: u64,
+    /// Events that were in the buffer when it was emptied.
+    pub wiped: u64,
     /// Events that could not be decoded, or are not ours.
     pub undecodable: u64,
     /// Pages that held events.
@@ -40,6 +98,8 @@ pub struct BufferCounts {
 pub struct ProbeCounts {
     /// Events decoded.
     pub read: u64,
+    /// When those happened.
+    pub read_span: Span,
     /// Events that could not be decoded.
     pub undecodable: u64,
 }
@@ -48,8 +108,11 @@ pub struct ProbeCounts {
 #[derive(Debug, Default)]
 pub(super) struct BufferCounters {
     pub(super) read: Counter,
+    pub(super) read_span: SpanCounter,
     pub(super) overrun: Counter,
+    pub(super) overrun_span: SpanCounter,
     pub(super) refused: Counter,
+    pub(super) wiped: Counter,
     pub(super) undecodable: Counter,
     pub(super) pages: Counter,
 }
@@ -59,8 +122,11 @@ impl BufferCounters {
         BufferCounts {
             cpu,
             read: self.read.get(),
+            read_span: self.read_span.get(),
             overrun: self.overrun.get(),
+            overrun_span: self.overrun_span.get(),
             refused: self.refused.get(),
+            wiped: self.wiped.get(),
             undecodable: self.undecodable.get(),
             pages: self.pages.get(),
         }

@@ -1,105 +1,278 @@
-//! The fan-out from readers to subscribers.
+//! The fan-out from readers to subscribers, and the numbering of the log.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::subscriber::Shared;
-use super::{Batch, Loss, Subscription};
-use crate::model::Glob;
+use bytes::Bytes;
 
-/// Where the events of one subscriber went: read = delivered + queued + dropped + `not_selected`.
+use super::binder::Binder;
+use super::queue::QueueCounts;
+use super::selection::{Picked, Selected};
+use super::subscriber::Shared;
+use super::view::{Order, Overflow, Pace, View};
+use super::{Draft, Loss, Subscription};
+use crate::wire::{self, Envelope, GroupRows, Projection, Rows, Task};
+
+/// Where the events of one subscriber went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriberCounts {
     /// The subscriber.
     pub id: u64,
     /// Since when.
     pub start: SystemTime,
-    /// Events read since then.
-    pub read: u64,
-    /// Events handed to its connection.
-    pub delivered: u64,
-    /// Events in its queue.
-    pub queued: u64,
-    /// Events that its queue dropped.
-    pub dropped: u64,
-    /// Events of probes that it did not ask for.
-    pub not_selected: u64,
+    /// What happens when its queue is full.
+    pub overflow: Overflow,
+    /// The terms.
+    pub counts: QueueCounts,
 }
 
 #[derive(Debug, Default)]
 struct Subscribers {
-    list: Vec<Weak<Shared>>,
+    /// Known for the ledger.
+    list: Vec<Arc<Shared>>,
+    /// Those that get what is published.
+    attached: Vec<Arc<Shared>>,
+    /// Place of the next event in the log.
+    sequence: u64,
     closed: bool,
 }
 
-/// All subscribers. The subscription holds the strong reference, so that one that is dropped is gone.
-#[derive(Debug, Default)]
+/// All subscribers.
+#[derive(Debug)]
 pub struct Hub {
+    binder: Binder,
     subscribers: Mutex<Subscribers>,
     last_id: AtomicU64,
+    /// The most impatient pace of all subscribers.
+    pace: AtomicU8,
+    /// Whether anybody wants watermarks.
+    ordered: AtomicBool,
+    /// Whether anybody wants anything.
+    wanted: AtomicBool,
+    /// The latest time stamp that was published.
+    last_event_ns: AtomicU64,
+    /// The last watermark that was told.
+    watermark_ns: AtomicU64,
 }
 
 impl Hub {
+    /// Without subscribers. Their filters are bound by `binder`.
+    pub fn new(binder: Binder) -> Self {
+        Self {
+            binder,
+            subscribers: Mutex::default(),
+            last_id: AtomicU64::new(0),
+            pace: AtomicU8::new(Pace::Balanced as u8),
+            ordered: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            last_event_ns: AtomicU64::new(0),
+            watermark_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// What filters are bound with.
+    pub const fn binder(&self) -> &Binder {
+        &self.binder
+    }
+
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to the events of all probes whose name matches one of the globs, or of all when there are none. `capacity_events` bounds
-    /// the queue.
-    pub fn subscribe(&self, probes: Vec<Glob>, capacity_events: u64) -> Subscription {
+    /// Makes a subscriber. It gets nothing before it is attached.
+    pub fn subscribe(self: &Arc<Self>, view: View) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let shared = Arc::new(Shared::new(id, probes, capacity_events));
+        let shared = Arc::new(Shared::new(id, view));
         let mut subscribers = self.subscribers();
         if subscribers.closed {
             shared.close();
         }
-        subscribers.list.push(Arc::downgrade(&shared));
-        Subscription { shared }
+        subscribers.list.push(Arc::clone(&shared));
+        Subscription { shared, hub: Arc::clone(self) }
     }
 
-    /// Hands a batch to everybody. Costs a reference count and a queue push for each subscriber.
-    pub fn publish(&self, batch: Batch) {
-        let batch = Arc::new(batch);
-        self.each(|subscriber| subscriber.offer(&batch));
+    pub(super) fn attach(&self, shared: &Arc<Shared>) -> u64 {
+        let mut subscribers = self.subscribers();
+        subscribers.attached.push(Arc::clone(shared));
+        self.note_wishes(&subscribers);
+        subscribers.sequence
+    }
+
+    pub(super) fn detach(&self, id: u64) {
+        let mut subscribers = self.subscribers();
+        subscribers.list.retain(|subscriber| subscriber.id != id);
+        subscribers.attached.retain(|subscriber| subscriber.id != id);
+        self.note_wishes(&subscribers);
+    }
+
+    fn note_wishes(&self, subscribers: &Subscribers) {
+        let views = || subscribers.attached.iter().map(|subscriber| &subscriber.view);
+        let pace = views().map(|view| view.pace).max().unwrap_or(Pace::Balanced);
+        self.pace.store(pace as u8, Ordering::Relaxed);
+        self.ordered.store(views().any(|view| view.order == Order::Time), Ordering::Relaxed);
+        self.wanted.store(!subscribers.attached.is_empty(), Ordering::Relaxed);
+    }
+
+    /// How impatient the most impatient subscriber is.
+    pub fn pace(&self) -> Pace {
+        match self.pace.load(Ordering::Relaxed) {
+            pace if pace == Pace::Latency as u8 => Pace::Latency,
+            pace if pace == Pace::Throughput as u8 => Pace::Throughput,
+            _ => Pace::Balanced,
+        }
+    }
+
+    /// Whether any subscriber wants the order of time.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.ordered.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is anybody to publish to.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The latest time stamp that was published, in nanoseconds of the trace clock.
+    pub(super) fn last_event_ns(&self) -> u64 {
+        self.last_event_ns.load(Ordering::Relaxed)
+    }
+
+    /// Place of the next event in the log of this run of the daemon.
+    pub fn sequence(&self) -> u64 {
+        self.subscribers().sequence
+    }
+
+    /// Hands a batch to everybody, and gives it its place in the log: that is why nobody else publishes meanwhile.
+    pub fn publish(&self, draft: &Draft<'_>) {
+        let mut subscribers = self.subscribers();
+        let sequence = subscribers.sequence;
+        subscribers.sequence += draft.events();
+        self.last_event_ns.fetch_max(draft.last_ns(), Ordering::Relaxed);
+        let mut encodings = Encodings::default();
+        for subscriber in &subscribers.attached {
+            subscriber.offer(&self.binder, draft, sequence, &mut encodings);
+        }
+    }
+
+    /// Counts events in the log that nobody wanted.
+    pub(super) fn pass_over(&self, events: u64) {
+        self.subscribers().sequence += events;
     }
 
     /// Tells everybody of a loss.
     pub fn publish_loss(&self, loss: Loss) {
-        self.each(|subscriber| subscriber.offer_loss(loss));
+        for subscriber in &self.subscribers().attached {
+            subscriber.offer_loss(loss);
+        }
+    }
+
+    /// Tells everybody who wants the order of time that everything before was published.
+    pub(super) fn publish_watermark(&self, watermark_ns: u64) {
+        if self.watermark_ns.fetch_max(watermark_ns, Ordering::Relaxed) < watermark_ns {
+            for subscriber in &self.subscribers().attached {
+                subscriber.offer_watermark(watermark_ns);
+            }
+        }
+    }
+
+    /// Has all subscribers look at every probe again: something that they select by has changed.
+    pub fn selections_changed(&self) {
+        for subscriber in &self.subscribers().list {
+            subscriber.forget_selection();
+        }
     }
 
     /// Ends all subscriptions once they have delivered what is queued, and all future ones at once.
     pub fn close(&self) {
-        self.subscribers().closed = true;
-        self.each(Shared::close);
+        let mut subscribers = self.subscribers();
+        subscribers.closed = true;
+        for subscriber in &subscribers.list {
+            subscriber.close();
+        }
     }
 
     /// Where the events of every subscriber went.
     pub fn counts(&self) -> Vec<SubscriberCounts> {
-        let mut all = Vec::new();
-        self.each(|subscriber| {
-            let counts = subscriber.counts();
-            all.push(SubscriberCounts {
-                id: subscriber.id,
-                start: subscriber.start,
-                read: counts.read,
-                delivered: counts.delivered,
-                queued: counts.queued,
-                dropped: counts.dropped,
-                not_selected: counts.not_selected,
-            });
-        });
-        all
+        let counts = |subscriber: &Arc<Shared>| SubscriberCounts {
+            id: subscriber.id,
+            start: subscriber.start,
+            overflow: subscriber.view.limits.overflow,
+            counts: subscriber.counts(),
+        };
+        self.subscribers().list.iter().map(counts).collect()
     }
+}
 
-    fn each(&self, mut visit: impl FnMut(&Shared)) {
-        self.subscribers().list.retain(|subscriber| match subscriber.upgrade() {
-            Some(subscriber) => {
-                visit(&subscriber);
-                true
-            }
-            None => false,
-        });
+/// Messages of one batch: everybody who wants the same columns gets the same bytes.
+#[derive(Debug, Default)]
+pub(super) struct Encodings {
+    done: Vec<(Vec<usize>, Projection, Bytes)>,
+}
+
+impl Encodings {
+    /// The message with what was selected.
+    pub(super) fn message(
+        &mut self,
+        draft: &Draft<'_>,
+        selected: &Selected,
+        sequence: u64,
+        projection: &Projection,
+    ) -> Bytes {
+        if !selected.is_whole() {
+            return encode(draft, selected, sequence);
+        }
+        let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
+            other == projection && groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
+        };
+        if let Some((_, _, bytes)) = self.done.iter().find(same) {
+            return bytes.clone();
+        }
+        let bytes = encode(draft, selected, sequence);
+        let groups = selected.groups.iter().map(|picked| picked.group).collect();
+        self.done.push((groups, projection.clone(), bytes.clone()));
+        bytes
     }
+}
+
+fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64) -> Bytes {
+    let groups: Vec<_> = selected
+        .groups
+        .iter()
+        .filter_map(|picked| {
+            let group = draft.groups.get(picked.group)?;
+            Some(GroupRows {
+                schema_id: group.origin.schema_id,
+                columns: &group.columns,
+                rows: picked.rows.as_deref().map_or(Rows::All, Rows::Some),
+                projected: &picked.projected,
+            })
+        })
+        .collect();
+    let named = selected.groups.iter().any(|picked| picked.projected.comm);
+    let tasks = if selected.is_whole() { None } else { Some(tasks_of(draft, &selected.groups)) };
+    let envelope = Envelope {
+        cpu: draft.cpu,
+        sequence,
+        log_events: u32::try_from(draft.events()).unwrap_or(u32::MAX),
+        clock: draft.clock,
+        tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
+        symbols: draft.symbols,
+    };
+    wire::encode(&envelope, &groups)
+}
+
+/// The tasks of the selected rows only: a subscriber that wants one event in a thousand does not want the names of all tasks.
+fn tasks_of(draft: &Draft<'_>, picked: &[Picked]) -> Vec<Task> {
+    let occurs = |tid: i32| {
+        picked.iter().any(|picked| {
+            let Some(group) = draft.groups.get(picked.group) else { return false };
+            let tids = &group.columns.tids;
+            match &picked.rows {
+                None => tids.contains(&tid),
+                Some(rows) => rows.iter().any(|row| tids.get(*row as usize) == Some(&tid)),
+            }
+        })
+    };
+    draft.tasks.iter().filter(|task| occurs(task.tid)).cloned().collect()
 }

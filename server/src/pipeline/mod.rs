@@ -1,28 +1,41 @@
 //! Events from the kernel's ring buffers to subscribers.
 //!
-//! Owns the reader threads, the batches they make, the queues of the subscribers and the counters of the ledger. Never waits for a
-//! subscriber: a reader that is behind leaves events in the kernel's buffer, which counts what it then loses, and a queue that is full
-//! drops its oldest batch and counts that.
+//! Owns the reader threads, the batches they make, the numbering of the log, what each subscriber selects, their queues, and the counters of
+//! the ledger. Never waits for a subscriber: a reader that is behind leaves events in the kernel's buffer, which counts what it then loses,
+//! and a queue that is full does what its subscriber chose, and counts that.
 //!
 //! ```text
-//! trace_pipe_raw --read--> page --records--> decode --columns--> batch --> hub --> queue of each subscriber
+//! trace_pipe_raw --read--> page --records--> decode --columns--> draft --> hub --message--> queue of each subscriber
 //! ```
 
 mod batch;
+mod binder;
+mod collector;
 mod counters;
+mod cpu;
 mod hub;
 mod names;
+mod pace;
+mod queue;
 mod reader;
+mod readers;
+mod seen;
+mod selection;
 mod source;
 mod subscriber;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod view;
 
-pub use batch::{Batch, Group, Loss, LossCause};
-pub use counters::{BufferCounts, ProbeCounts};
+pub use batch::{Draft, Group, Loss, LossCause};
+pub use binder::Binder;
+pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use hub::{Hub, SubscriberCounts};
 pub use names::{AddressNames, TaskNames};
-pub use reader::{ReaderContext, Readers, ReadersError};
-pub use source::{EventSource, SourceTable};
-pub use subscriber::{Item, Subscription};
+pub use queue::{Delivery, Item, QueueCounts};
+pub use reader::WATERMARK_SLACK;
+pub use readers::{ReaderContext, Readers, ReadersError};
+pub use source::{EventSource, Origin, SourceTable};
+pub use subscriber::{End, Subscription};
+pub use view::{Order, Overflow, Pace, QueueLimits, View};

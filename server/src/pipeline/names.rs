@@ -3,12 +3,13 @@
 //! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::kernel::{FactsCache, KernelFacts};
 use crate::tracefs::{Instance, Tracefs};
+use crate::wire::Task;
 
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
@@ -17,10 +18,14 @@ const MAX_NAMES: usize = 16_384;
 /// first `exec`; long enough that a busy reader does not ask for each of its batches.
 const FRESH: Duration = Duration::from_millis(5);
 
+/// How long it is taken for granted which process a thread belongs to. It never changes, but thread ids are given out again.
+const FRESH_PROCESS: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct TaskName {
-    name: Arc<[u8]>,
+    task: Task,
     at: Instant,
+    process_at: Instant,
 }
 
 /// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`, which remembers the names that tasks
@@ -39,26 +44,34 @@ impl TaskNames {
         Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
     }
 
-    /// The name of a task, if anybody knows it.
-    pub fn name(&mut self, tid: i32) -> Option<Arc<[u8]>> {
+    /// What is known of a task, if anything is.
+    pub fn task(&mut self, tid: i32) -> Option<Task> {
         if tid == 0 {
-            return Some(Arc::from(&b"<idle>"[..]));
+            return Some(Task { tid, comm: Arc::from(&b"<idle>"[..]), tgid: 0 });
         }
         if let Some(known) = self.names.get(&tid).filter(|known| known.at.elapsed() < FRESH) {
-            return Some(Arc::clone(&known.name));
+            return Some(known.task.clone());
         }
-        match std::fs::read(self.procfs.join(tid.to_string()).join("comm")) {
-            Ok(comm) => self.learn(tid, comm.strip_suffix(b"\n").unwrap_or(&comm)),
+        let directory = self.procfs.join(tid.to_string());
+        match std::fs::read(directory.join("comm")) {
+            Ok(comm) => {
+                let known = self.names.get(&tid);
+                let fresh = known.filter(|known| known.process_at.elapsed() < FRESH_PROCESS);
+                let process = fresh.map(|known| (known.task.tgid, known.process_at));
+                let process = process.unwrap_or_else(|| (process_of(&directory), Instant::now()));
+                self.learn(tid, comm.strip_suffix(b"\n").unwrap_or(&comm), process);
+            }
             Err(_) => self.read_saved(),
         }
-        self.names.get(&tid).map(|known| Arc::clone(&known.name))
+        self.names.get(&tid).map(|known| known.task.clone())
     }
 
-    fn learn(&mut self, tid: i32, name: &[u8]) {
+    fn learn(&mut self, tid: i32, comm: &[u8], (tgid, process_at): (i32, Instant)) {
         if self.names.len() > MAX_NAMES {
             self.names.clear();
         }
-        self.names.insert(tid, TaskName { name: name.into(), at: Instant::now() });
+        let task = Task { tid, comm: comm.into(), tgid };
+        self.names.insert(tid, TaskName { task, at: Instant::now(), process_at });
     }
 
     /// Learns the names of tasks that have gone, unless that was done a moment ago.
@@ -68,10 +81,18 @@ impl TaskNames {
         }
         let text = Instance::saved_cmdlines(&self.tracefs).unwrap_or_default();
         for (tid, name) in saved(&text) {
-            self.learn(tid, name.as_bytes());
+            let process = self.names.get(&tid).map(|known| (known.task.tgid, known.process_at));
+            self.learn(tid, name.as_bytes(), process.unwrap_or_else(|| (0, Instant::now())));
         }
         self.saved_read = Some(Instant::now());
     }
+}
+
+/// The process that a thread belongs to (fs/proc/array.c:proc_pid_status); 0 when it has gone.
+fn process_of(directory: &Path) -> i32 {
+    let status = std::fs::read(directory.join("status")).unwrap_or_default();
+    let tgid = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:\t"));
+    tgid.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// Lines of `TID COMM`; a comm may hold blanks.

@@ -1,40 +1,83 @@
 //! What the readers know of the probes: which event id belongs to whom, and how it is decoded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::counters::{Counter, ProbeCounts};
+use super::counters::{Counter, ProbeCounts, SpanCounter};
 use crate::decode::{Plan, PlanTable, Schema};
-use crate::model::{ProbeName, ProbeUid};
+use crate::model::{Labels, ProbeName, ProbeUid};
+
+/// Whose events they are and what their columns mean: what a subscriber selects by.
+#[derive(Debug)]
+pub struct Origin {
+    /// Identifies the schema within streams: given out once in the life of the daemon.
+    pub schema_id: u32,
+    /// The probe's incarnation, or what stands for it where an event of the host is attached.
+    pub uid: ProbeUid,
+    /// Its event.
+    pub name: ProbeName,
+    /// The event's number in the running kernel (`common_type`).
+    pub type_id: u16,
+    /// The fields of its events.
+    pub schema: Arc<Schema>,
+    labels: RwLock<Arc<Labels>>,
+}
+
+impl Origin {
+    /// The probe's labels as of now.
+    pub fn labels(&self) -> Arc<Labels> {
+        Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the labels. For the control thread, which does so before the event is enabled, and whenever a client changes them; the hub then
+    /// has to look at all selections again.
+    pub fn set_labels(&self, labels: Labels) {
+        *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
+    }
+}
 
 /// A probe as the source of events.
 #[derive(Debug)]
 pub struct EventSource {
-    /// Identifies the schema within streams: given out once in the life of the daemon.
-    pub schema_id: u32,
-    /// The probe's incarnation.
-    pub uid: ProbeUid,
-    /// Its event.
-    pub name: ProbeName,
-    /// How its events are decoded.
+    /// Whose events.
+    pub origin: Arc<Origin>,
+    /// How they are decoded.
     pub plan: Plan,
     pub(super) read: Counter,
+    pub(super) read_span: SpanCounter,
     pub(super) undecodable: Counter,
 }
 
 impl EventSource {
-    /// A source that nothing was read from yet.
+    /// A source that nothing was read from yet, without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
-        Self { schema_id, uid, name, plan, read: Counter::default(), undecodable: Counter::default() }
+        Self {
+            origin: Arc::new(Origin {
+                schema_id,
+                uid,
+                name,
+                type_id: plan.id(),
+                schema: Arc::clone(plan.schema()),
+                labels: RwLock::default(),
+            }),
+            plan,
+            read: Counter::default(),
+            read_span: SpanCounter::default(),
+            undecodable: Counter::default(),
+        }
     }
 
     /// The fields of its events.
     pub fn schema(&self) -> &Schema {
-        self.plan.schema()
+        &self.origin.schema
     }
 
     /// What was read so far.
     pub fn counts(&self) -> ProbeCounts {
-        ProbeCounts { read: self.read.get(), undecodable: self.undecodable.get() }
+        ProbeCounts {
+            read: self.read.get(),
+            read_span: self.read_span.get(),
+            undecodable: self.undecodable.get(),
+        }
     }
 }
 
@@ -58,8 +101,9 @@ impl SourceTable {
     /// Forgets the source with that uid. Has to happen after the buffers were drained, and before the id can be given to another event.
     pub fn remove(&self, uid: ProbeUid) {
         self.change(|sources| {
+            let of_it = |source: &Arc<EventSource>| source.origin.uid == uid;
             let ids: Vec<_> =
-                sources.iter_mut().filter(|(_, source)| source.uid == uid).map(|(id, _)| id).collect();
+                sources.iter_mut().filter(|(_, source)| of_it(source)).map(|(id, _)| id).collect();
             for id in ids {
                 sources.remove(id);
             }

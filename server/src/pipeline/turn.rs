@@ -1,29 +1,17 @@
 //! One reader's work on the pages of one CPU: from bytes to published batches.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
+use super::collector::{Collector, Pending};
 use super::counters::BufferCounters;
+use super::seen::Distinct;
 use super::source::Sources;
-use super::{AddressNames, Batch, EventSource, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{Columns, FieldKind, Value};
+use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
+use crate::decode::{FieldKind, Value};
 use crate::kernel::ClockMapping;
-use crate::ring::{Lost, Page, PageLayout};
-
-/// Events after which a batch is closed: large enough to make the cost of a message small, small enough to stay in the cache.
-const BATCH_EVENTS: usize = 4096;
+use crate::ring::{Lost, Page, PageLayout, Record};
+use crate::wire::Symbol;
 
 /// How much was lost, given the number on the page, if it has one.
 pub(super) type CountLost<'a> = &'a mut dyn FnMut(Option<u64>) -> Option<u64>;
-
-/// What is collected for the next batch of one CPU.
-#[derive(Debug, Default)]
-pub(super) struct Collector {
-    groups: Vec<(Arc<EventSource>, Columns)>,
-    events: usize,
-    /// Records that could not be decoded since the last event that could.
-    undecodable: u64,
-}
 
 /// What a turn works with.
 pub(super) struct Turn<'a> {
@@ -37,27 +25,36 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Takes one page. Returns how many bytes of events it had; 0 when it makes no sense.
+    /// Takes one page. Returns how many bytes of events it had; absent when it makes no sense.
     pub(super) fn page(
         &mut self,
         bytes: &[u8],
         collector: &mut Collector,
         count_lost: CountLost<'_>,
-    ) -> usize {
+    ) -> Option<usize> {
         let page = match Page::parse(bytes, self.layout) {
             Ok(page) => page,
             Err(error) => {
                 tracing::warn!(cpu = self.cpu, %error, "a page makes no sense");
                 collector.undecodable += 1;
                 self.counters.undecodable.add(1);
-                return 0;
+                return None;
             }
         };
         self.counters.pages.add(1);
         self.overrun(page.lost(), page.timestamp_ns(), collector, count_lost);
+        let mut pending = Pending::default();
+        let mut guess = 0;
         for record in page.records() {
             match record {
-                Ok(record) => self.record(record.timestamp_ns, record.payload, collector),
+                Ok(record) => {
+                    if collector.is_far(record.timestamp_ns) {
+                        pending.decode_into(collector);
+                        self.flush(collector);
+                        collector.is_far(record.timestamp_ns);
+                    }
+                    self.record(record, collector, &mut pending, &mut guess);
+                }
                 Err(error) => {
                     tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
                     collector.undecodable += 1;
@@ -65,7 +62,11 @@ impl Turn<'_> {
                 }
             }
         }
-        page.data_bytes()
+        pending.decode_into(collector);
+        if collector.is_full() {
+            self.flush(collector);
+        }
+        Some(page.data_bytes())
     }
 
     /// The kernel lost events before this page.
@@ -76,31 +77,41 @@ impl Turn<'_> {
             Lost::Unknown => count_lost(None),
         };
         self.counters.overrun.add(count.unwrap_or(0));
+        self.counters.overrun_span.note(before_ns);
         self.flush(collector);
-        self.hub.publish_loss(Loss { cause: LossCause::Overrun, cpu: self.cpu, count, before_ns });
+        self.hub.publish_loss(Loss::on(self.cpu, LossCause::Overrun, count, before_ns));
     }
 
-    fn record(&mut self, timestamp_ns: u64, payload: &[u8], collector: &mut Collector) {
-        let Some(source) = self.sources.lookup(payload) else {
+    fn record<'p>(
+        &mut self,
+        record: Record<'p>,
+        collector: &mut Collector,
+        pending: &mut Pending<'p>,
+        guess: &mut usize,
+    ) {
+        let Some(source) = self.sources.lookup(record.payload) else {
             // Not ours: somebody has switched another event on in our instance.
             self.counters.undecodable.add(1);
             collector.undecodable += 1;
             return;
         };
         if collector.undecodable > 0 {
-            self.tell_undecodable(collector, timestamp_ns);
+            self.tell_undecodable(collector, pending, record.timestamp_ns);
         }
-        match source.plan.decode(payload, timestamp_ns, collector.columns_of(source)) {
-            Ok(()) => {
+        *guess = collector.group_of(source, *guess);
+        let decoded = if source.plan.is_fixed() {
+            source.plan.admit(record.payload).map(|()| pending.push(*guess, record))
+        } else {
+            let Some(group) = collector.groups.get_mut(*guess) else { return };
+            source.plan.decode(record.payload, record.timestamp_ns, &mut group.columns).map(|()| {
                 source.read.add(1);
-                self.counters.read.add(1);
-                collector.events += 1;
-                if collector.events >= BATCH_EVENTS {
-                    self.flush(collector);
-                }
-            }
+                source.read_span.note(record.timestamp_ns);
+            })
+        };
+        match decoded {
+            Ok(()) => collector.events += 1,
             Err(error) => {
-                tracing::warn!(probe = %source.name, %error, "an event makes no sense");
+                tracing::warn!(probe = %source.origin.name, %error, "an event makes no sense");
                 source.undecodable.add(1);
                 self.counters.undecodable.add(1);
                 collector.undecodable += 1;
@@ -108,10 +119,11 @@ impl Turn<'_> {
         }
     }
 
-    fn tell_undecodable(&mut self, collector: &mut Collector, before_ns: u64) {
+    fn tell_undecodable(&mut self, collector: &mut Collector, pending: &mut Pending<'_>, before_ns: u64) {
         let count = Some(std::mem::take(&mut collector.undecodable));
+        pending.decode_into(collector);
         self.flush(collector);
-        self.hub.publish_loss(Loss { cause: LossCause::Undecodable, cpu: self.cpu, count, before_ns });
+        self.hub.publish_loss(Loss::on(self.cpu, LossCause::Undecodable, count, before_ns));
     }
 
     /// Publishes what was collected.
@@ -119,41 +131,43 @@ impl Turn<'_> {
         if collector.events == 0 {
             return;
         }
-        collector.events = 0;
-        let groups: Vec<_> = std::mem::take(&mut collector.groups)
-            .into_iter()
-            .filter(|(_, columns)| !columns.is_empty())
-            .map(|(source, columns)| Group { source, columns })
-            .collect();
+        self.counters.read.add(collector.events as u64);
+        for times in collector.groups.iter().map(|group| &group.columns.timestamps_ns) {
+            self.counters.read_span.note(times.first().copied().unwrap_or_default());
+            self.counters.read_span.note(times.last().copied().unwrap_or_default());
+        }
+        if !self.hub.is_wanted() {
+            self.hub.pass_over(collector.events as u64);
+            collector.clear();
+            return;
+        }
         self.addresses.refresh();
-        let tids: BTreeSet<i32> =
-            groups.iter().flat_map(|group| group.columns.tids.iter().copied()).collect();
-        let tasks = tids.into_iter().filter_map(|tid| Some((tid, self.tasks.name(tid)?))).collect();
-        let addresses: BTreeSet<u64> = groups.iter().flat_map(addresses).collect();
-        let symbols = addresses.into_iter().filter_map(|a| Some((a, self.addresses.name(a)?))).collect();
-        self.hub.publish(Batch { cpu: self.cpu, groups, tasks, symbols, clock: ClockMapping::sample() });
-    }
-}
-
-impl Collector {
-    fn columns_of(&mut self, source: &Arc<EventSource>) -> &mut Columns {
-        // A CPU's events come from few probes at a time: looking along a short list beats hashing.
-        let known = self.groups.iter().position(|(known, _)| Arc::ptr_eq(known, source));
-        let index = known.unwrap_or_else(|| {
-            self.groups.push((Arc::clone(source), source.plan.columns()));
-            self.groups.len() - 1
-        });
-        &mut self.groups[index].1
+        collector.drop_empty();
+        let groups = &collector.groups;
+        let mut tids = Distinct::new();
+        for tid in groups.iter().flat_map(|group| &group.columns.tids) {
+            tids.add(*tid, tid.unsigned_abs() as usize);
+        }
+        let tasks: Vec<_> = tids.into_values().into_iter().filter_map(|tid| self.tasks.task(tid)).collect();
+        let mut addresses = Distinct::new();
+        for group in groups {
+            each_address(group, |address| addresses.add(address, (address >> 4) as usize));
+        }
+        let addresses = addresses.into_values().into_iter();
+        let symbols: Vec<_> = addresses
+            .filter_map(|address| Some(Symbol { address, text: self.addresses.name(address)? }))
+            .collect();
+        let clock = ClockMapping::sample();
+        self.hub.publish(&Draft { cpu: self.cpu, groups, tasks: &tasks, symbols: &symbols, clock });
+        collector.clear();
     }
 }
 
 /// All kernel addresses in a group that are shown as symbols.
-fn addresses(group: &Group) -> Vec<u64> {
+fn each_address(group: &Group, mut found: impl FnMut(u64)) {
     let columns = &group.columns;
-    let mut found = columns.ips.clone();
-    found.dedup();
-    found.extend_from_slice(&columns.return_ips);
-    for (index, field) in group.source.schema().fields.iter().enumerate() {
+    columns.ips.iter().chain(&columns.return_ips).for_each(|address| found(*address));
+    for (index, field) in group.origin.schema.fields.iter().enumerate() {
         if field.kind != FieldKind::Symbol {
             continue;
         }
@@ -162,10 +176,9 @@ fn addresses(group: &Group) -> Vec<u64> {
         for row in 0..columns.len() {
             for element in 0..elements {
                 if let Some(Value::Symbol(address)) = column.value(row, element) {
-                    found.push(address);
+                    found(address);
                 }
             }
         }
     }
-    found
 }

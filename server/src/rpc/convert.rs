@@ -2,19 +2,18 @@
 
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use crate::control::{Probe, ProbeState};
-use crate::decode::{Base, Column, Columns, FieldKind, Schema};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, Severity};
-use crate::kernel::{ClockMapping, TRACE_CLOCK};
-use crate::model::{HitProfile, ProbeName, ProbeUid};
-use crate::pipeline::{Batch, EventSource, Loss, LossCause};
+use crate::kernel::ClockMapping;
+use crate::model::HitProfile;
+use crate::pipeline::{Loss, LossCause, Span};
 use crate::validate::Arming;
+use crate::wire::schema_message;
 
 /// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
 pub(super) fn length(value: usize) -> u32 {
@@ -123,12 +122,13 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         kind: kind.into(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
+        labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state.into(),
         state_reason,
         create_time: Some(timestamp(probe.create_time)),
         update_time: Some(timestamp(probe.update_time)),
         etag: probe.etag(),
-        schema: probe.schema.as_ref().map(|fields| schema(0, &probe.name, probe.uid, fields)),
+        schema: probe.schema.as_ref().map(|fields| schema_message(0, &probe.name, probe.uid, fields, None)),
         warnings: probe.warnings.iter().map(diagnostic).collect(),
         location: probe.location.clone(),
         spec: None,
@@ -146,47 +146,11 @@ pub(super) fn profile(profile: &HitProfile) -> v1::HitProfile {
     }
 }
 
-pub(super) fn source_schema(source: &EventSource) -> v1::EventSchema {
-    schema(source.schema_id, &source.name, source.uid, source.schema())
-}
-
-fn schema(schema_id: u32, name: &ProbeName, uid: ProbeUid, schema: &Schema) -> v1::EventSchema {
-    let field = |field: &crate::decode::FieldSchema| {
-        let (kind, width) = match field.kind {
-            FieldKind::Unsigned { bytes } => (v1::FieldType::Unsigned, bytes.into()),
-            FieldKind::Signed { bytes } => (v1::FieldType::Signed, bytes.into()),
-            FieldKind::Char => (v1::FieldType::Char, 1),
-            FieldKind::Symbol => (v1::FieldType::Symbol, 8),
-            FieldKind::String => (v1::FieldType::String, 0),
-        };
-        let base = match field.base {
-            Some(Base::Hex) => v1::FieldBase::Hex,
-            Some(Base::Decimal) => v1::FieldBase::Decimal,
-            None => v1::FieldBase::Unspecified,
-        };
-        v1::EventField {
-            name: field.name.clone(),
-            r#type: kind.into(),
-            width,
-            base: base.into(),
-            array_length: field.array_len.unwrap_or(0),
-            fault_detected: field.fault_detected,
-        }
-    };
-    v1::EventSchema {
-        schema_id,
-        probe: name.to_string(),
-        probe_uid: uid.0,
-        is_return: schema.is_return,
-        fields: schema.fields.iter().map(field).collect(),
-    }
-}
-
 pub(super) fn clock(mapping: ClockMapping) -> v1::ClockMapping {
     v1::ClockMapping {
-        clock: TRACE_CLOCK.to_owned(),
         wall_offset_ns: mapping.wall_offset_ns,
         error_bound_ns: mapping.error_bound_ns,
+        sampled_at_ns: mapping.sampled_at_ns,
     }
 }
 
@@ -195,51 +159,21 @@ pub(super) fn loss(loss: &Loss) -> v1::Loss {
         LossCause::Overrun => v1::LossCause::Overrun,
         LossCause::SubscriberQueue => v1::LossCause::SubscriberQueue,
         LossCause::Undecodable => v1::LossCause::Undecodable,
+        LossCause::RateLimit => v1::LossCause::RateLimit,
+        LossCause::Expired => v1::LossCause::Expired,
+        LossCause::NotStored => v1::LossCause::NotStored,
+        LossCause::Wiped => v1::LossCause::Wiped,
+        LossCause::Refused => v1::LossCause::Refused,
     };
-    v1::Loss { cause: cause.into(), cpu: loss.cpu, count: loss.count.unwrap_or(0), before_ns: loss.before_ns }
-}
-
-/// The selected groups of a batch.
-pub(super) fn batch(batch: &Batch, selected: &[usize], sequence: u64) -> v1::EventBatch {
-    let groups = selected
-        .iter()
-        .filter_map(|index| batch.groups.get(*index))
-        .map(|group| event_group(group.source.schema_id, &group.columns))
-        .collect();
-    v1::EventBatch {
-        cpu: batch.cpu,
-        sequence,
-        groups,
-        tasks: batch.tasks.iter().map(|(tid, comm)| v1::Task { tid: *tid, comm: comm.to_vec() }).collect(),
-        symbols: batch
-            .symbols
-            .iter()
-            .map(|(address, text)| v1::Symbol { address: *address, text: text.to_string() })
-            .collect(),
-        clock: Some(clock(batch.clock)),
+    v1::Loss {
+        cause: cause.into(),
+        cpu: loss.cpu,
+        count: loss.count.unwrap_or(0),
+        before_ns: loss.before_ns,
+        gaps: loss.gaps,
     }
 }
 
-fn event_group(schema_id: u32, columns: &Columns) -> v1::EventGroup {
-    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Bytes>();
-    v1::EventGroup {
-        schema_id,
-        rows: length(columns.len()),
-        timestamps_ns: words(&columns.timestamps_ns),
-        tids: columns.tids.iter().flat_map(|tid| tid.to_le_bytes()).collect(),
-        flags: Bytes::copy_from_slice(&columns.flags),
-        preempt_counts: Bytes::copy_from_slice(&columns.preempt_counts),
-        ips: words(&columns.ips),
-        return_ips: words(&columns.return_ips),
-        columns: columns.fields.iter().map(column).collect(),
-    }
-}
-
-fn column(column: &Column) -> v1::Column {
-    v1::Column {
-        values: Bytes::copy_from_slice(&column.values),
-        offsets: Bytes::copy_from_slice(&column.offsets),
-        data: Bytes::copy_from_slice(&column.bytes),
-        faults: Bytes::copy_from_slice(&column.faults),
-    }
+pub(super) fn span(span: Span) -> Option<v1::TermSpan> {
+    (span.last_ns != 0).then_some(v1::TermSpan { first_ns: span.first_ns, last_ns: span.last_ns })
 }

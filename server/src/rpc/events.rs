@@ -1,24 +1,23 @@
-//! `EventService`.
+//! `EventService`: streams and the ledger.
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream;
+use kprobed_proto::encoded;
+use kprobed_proto::encoded::event_service_server::EventService;
 use kprobed_proto::v1;
-use kprobed_proto::v1::event_service_server::EventService;
 use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, rows};
-use crate::control::{ControlError, ControlHandle, Ledger, ProbeLedger};
-use crate::kernel::{ClockMapping, HostIdentity};
-use crate::model::Glob;
-use crate::pipeline::{BufferCounts, Hub, Item, SubscriberCounts, Subscription};
-
-/// Events that may wait for a subscriber that does not say otherwise.
-const DEFAULT_QUEUE_EVENTS: u64 = 1_000_000;
+use super::{convert, filters, ledger, order, rows, view};
+use crate::control::{ControlError, ControlHandle, Registry};
+use crate::filter::KernelFilterFeatures;
+use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use crate::pipeline::{Delivery, End, Hub, Item, Order, Subscription, WATERMARK_SLACK};
+use crate::wire::{Projection, schema_message};
 
 /// The service.
 #[derive(Debug)]
@@ -27,56 +26,90 @@ pub struct EventServer {
     pub hub: Arc<Hub>,
     /// For the ledger.
     pub control: ControlHandle,
+    /// For filters: which probes there are.
+    pub registry: Arc<Registry>,
     /// This host.
     pub host: HostIdentity,
+    /// What the kernel's own filters know.
+    pub filter_features: KernelFilterFeatures,
+    /// This run of the daemon: larger than that of any run before it.
+    pub epoch: u64,
 }
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
-    fn subscribe(&self, probes: Vec<String>, queue_events: u64) -> Subscription {
-        let capacity = if queue_events == 0 { DEFAULT_QUEUE_EVENTS } else { queue_events };
-        self.hub.subscribe(probes.into_iter().map(Glob::new).collect(), capacity)
+    fn cursor(&self, sequence: u64) -> v1::Cursor {
+        v1::Cursor { boot_id: self.host.boot_id.clone(), epoch: self.epoch, sequence }
     }
 
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
         v1::StreamStarted {
             subscriber_id: subscription.id(),
             hostname: self.host.hostname.clone(),
-            boot_id: self.host.boot_id.clone(),
             kernel_release: self.host.kernel_release.clone(),
+            clock_name: TRACE_CLOCK.to_owned(),
             clock: Some(convert::clock(ClockMapping::sample())),
+            watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
         }
+    }
+}
+
+/// How a stream ends.
+fn ended(end: End) -> Status {
+    match end {
+        End::Stopping => ControlError::Stopping.into(),
+        End::Overflowed { sequence } => Status::resource_exhausted(format!(
+            "the queue of this subscriber was full, and it asked to be disconnected then; the log goes on at {sequence}"
+        )),
     }
 }
 
 /// A column stream under way.
 struct ColumnStream {
     subscription: Subscription,
+    projection: Projection,
     /// Messages that go before the next item.
-    ready: VecDeque<Message>,
+    ready: VecDeque<encoded::StreamEventsResponse>,
     known_schemas: HashSet<u32>,
-    sequence: u64,
+    late: order::Late,
 }
 
 impl ColumnStream {
-    async fn next(&mut self) -> Option<v1::StreamEventsResponse> {
+    fn push(&mut self, message: Message) {
+        self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
+    }
+
+    fn push_batch(&mut self, delivery: Delivery) {
+        for origin in delivery.origins.iter() {
+            if self.known_schemas.insert(origin.schema_id) {
+                let projected = self.projection.of(&origin.schema);
+                let schema = schema_message(
+                    origin.schema_id,
+                    &origin.name,
+                    origin.uid,
+                    &origin.schema,
+                    Some(&projected),
+                );
+                self.push(Message::Schema(schema));
+            }
+        }
+        self.late.delivered(&delivery);
+        self.ready.push_back(delivery.message.into());
+    }
+
+    async fn next(&mut self) -> Result<encoded::StreamEventsResponse, Status> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                return Some(v1::StreamEventsResponse { message: Some(message) });
+                return Ok(message);
             }
-            match self.subscription.next().await? {
-                Item::Loss(loss) => self.ready.push_back(Message::Loss(convert::loss(&loss))),
-                Item::Batch { batch, selected } => {
-                    let groups = selected.iter().filter_map(|index| batch.groups.get(*index));
-                    for source in groups.map(|group| &group.source) {
-                        if self.known_schemas.insert(source.schema_id) {
-                            self.ready.push_back(Message::Schema(convert::source_schema(source)));
-                        }
-                    }
-                    self.ready.push_back(Message::Batch(convert::batch(&batch, &selected, self.sequence)));
-                    self.sequence += 1;
+            match self.subscription.next().await.map_err(ended)? {
+                Item::Loss(loss) => self.push(Message::Loss(convert::loss(&loss))),
+                Item::Watermark(watermark_ns) => {
+                    let late_events = self.late.passed(watermark_ns);
+                    self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
+                Item::Batch(delivery) => self.push_batch(delivery),
             }
         }
     }
@@ -85,6 +118,9 @@ impl ColumnStream {
 /// A row stream under way.
 struct RowStream {
     subscription: Subscription,
+    projection: Projection,
+    cursor: v1::Cursor,
+    sorter: Option<order::Sorter>,
     ready: VecDeque<v1::StreamEventRowsResponse>,
 }
 
@@ -92,36 +128,61 @@ struct RowStream {
 const MESSAGE_ROWS: usize = 512;
 
 impl RowStream {
-    async fn next(&mut self) -> Option<v1::StreamEventRowsResponse> {
+    async fn next(&mut self) -> Result<v1::StreamEventRowsResponse, Status> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                return Some(message);
+                return Ok(message);
             }
-            match self.subscription.next().await? {
+            match self.subscription.next().await.map_err(ended)? {
                 Item::Loss(loss) => {
                     let losses = vec![convert::loss(&loss)];
-                    return Some(v1::StreamEventRowsResponse { events: Vec::new(), losses });
+                    let cursor = Some(self.cursor.clone());
+                    return Ok(v1::StreamEventRowsResponse { events: Vec::new(), losses, cursor });
                 }
-                Item::Batch { batch, selected } => {
-                    let mut rows = rows::of_batch(&batch, &selected).into_iter().peekable();
-                    while rows.peek().is_some() {
-                        let events = rows.by_ref().take(MESSAGE_ROWS).collect();
-                        self.ready.push_back(v1::StreamEventRowsResponse { events, losses: Vec::new() });
+                Item::Batch(delivery) => self.push_rows(&delivery)?,
+                Item::Watermark(watermark_ns) => {
+                    let sorted = self.sorter.as_mut().map(|sorter| sorter.release(watermark_ns));
+                    if let Some((rows, sequence)) = sorted {
+                        self.cursor.sequence = sequence.unwrap_or(self.cursor.sequence);
+                        self.push_messages(rows);
                     }
                 }
             }
         }
     }
+
+    fn push_rows(&mut self, delivery: &Delivery) -> Result<(), Status> {
+        let rows = rows::of_delivery(delivery, &self.projection)
+            .map_err(|error| Status::internal(format!("can not read an own batch: {error}")))?;
+        let end = delivery.sequence + delivery.log_events;
+        match &mut self.sorter {
+            Some(sorter) => sorter.add(rows, delivery.sequence, end),
+            None => {
+                self.cursor.sequence = end;
+                self.push_messages(rows);
+            }
+        }
+        Ok(())
+    }
+
+    fn push_messages(&mut self, rows: Vec<v1::EventRow>) {
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let events = rows.by_ref().take(MESSAGE_ROWS).collect();
+            let cursor = Some(self.cursor.clone());
+            self.ready.push_back(v1::StreamEventRowsResponse { events, losses: Vec::new(), cursor });
+        }
+    }
 }
 
-/// Messages as a response stream. When the daemon stops and all that was queued is delivered, the last item says so.
+/// Messages as a response stream, the last of which may be why it ends.
 macro_rules! responses {
     ($state:expr) => {
         Box::pin(stream::unfold(Some($state), |state| async {
             let mut state = state?;
             match state.next().await {
-                Some(message) => Some((Ok(message), Some(state))),
-                None => Some((Err(ControlError::Stopping.into()), None)),
+                Ok(message) => Some((Ok(message), Some(state))),
+                Err(status) => Some((Err(status), None)),
             }
         }))
     };
@@ -129,7 +190,7 @@ macro_rules! responses {
 
 #[tonic::async_trait]
 impl EventService for EventServer {
-    type StreamEventsStream = Responses<v1::StreamEventsResponse>;
+    type StreamEventsStream = Responses<encoded::StreamEventsResponse>;
     type StreamEventRowsStream = Responses<v1::StreamEventRowsResponse>;
 
     async fn stream_events(
@@ -137,9 +198,23 @@ impl EventService for EventServer {
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let request = request.into_inner();
-        let subscription = self.subscribe(request.probes, request.queue_events);
-        let ready = [Message::Started(self.started(&subscription))].into();
-        let stream = ColumnStream { subscription, ready, known_schemas: HashSet::new(), sequence: 0 };
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let view = view::of(request.selection, request.fields, request.delivery)?;
+        filters::judge(&self.registry, &self.hub, &view, &text)?;
+        let projection = view.projection.clone();
+        let subscription = self.hub.subscribe(view);
+        let sequence = subscription.attach();
+        let mut stream = ColumnStream {
+            subscription,
+            projection,
+            ready: VecDeque::new(),
+            known_schemas: HashSet::new(),
+            late: order::Late::default(),
+        };
+        let cursor = Some(self.cursor(sequence));
+        stream.push(Message::Started(self.started(&stream.subscription)));
+        stream.push(Message::Epoch(v1::EpochStarted { cursor: cursor.clone(), may_miss: false }));
+        stream.push(Message::CaughtUp(v1::CaughtUp { cursor }));
         Ok(Response::new(responses!(stream)))
     }
 
@@ -148,53 +223,32 @@ impl EventService for EventServer {
         request: Request<v1::StreamEventRowsRequest>,
     ) -> Result<Response<Self::StreamEventRowsStream>, Status> {
         let request = request.into_inner();
-        let subscription = self.subscribe(request.probes, request.queue_events);
-        Ok(Response::new(responses!(RowStream { subscription, ready: VecDeque::new() })))
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let mut view = view::of(request.selection, request.fields, request.delivery)?;
+        filters::judge(&self.registry, &self.hub, &view, &text)?;
+        // Rows are made from whole batches, and leave out what is not wanted themselves.
+        let projection = std::mem::take(&mut view.projection);
+        let sorter = (view.order == Order::Time).then(order::Sorter::default);
+        let subscription = self.hub.subscribe(view);
+        let cursor = self.cursor(subscription.attach());
+        let stream = RowStream { subscription, projection, cursor, sorter, ready: VecDeque::new() };
+        Ok(Response::new(responses!(stream)))
+    }
+
+    async fn check_filter(
+        &self,
+        request: Request<v1::CheckFilterRequest>,
+    ) -> Result<Response<v1::CheckFilterResponse>, Status> {
+        let selection = request.into_inner().selection.unwrap_or_default();
+        let view = view::of(Some(selection), Vec::new(), None)?;
+        let probes = filters::of_probes(&self.registry, &self.hub, &view, self.filter_features);
+        Ok(Response::new(v1::CheckFilterResponse { probes }))
     }
 
     async fn get_ledger(
         &self,
         _request: Request<v1::GetLedgerRequest>,
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
-        let ledger = self.control.ledger().await?;
-        Ok(Response::new(ledger_response(&ledger)))
-    }
-}
-
-fn ledger_response(ledger: &Ledger) -> v1::GetLedgerResponse {
-    let probe = |probe: &ProbeLedger| v1::ProbeLedger {
-        probe: probe.name.to_string(),
-        probe_uid: probe.uid.0,
-        hits: probe.hits.hits,
-        misses: probe.hits.misses,
-        read: probe.counts.read,
-        undecodable: probe.counts.undecodable,
-        not_read: probe.not_read,
-        lost: probe.lost,
-        held_back: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
-        loss_is_shared: probe.shared,
-    };
-    let buffer = |buffer: &BufferCounts| v1::BufferLedger {
-        cpu: buffer.cpu,
-        read: buffer.read,
-        lost: buffer.overrun + buffer.refused,
-        refused: buffer.refused,
-        undecodable: buffer.undecodable,
-        pages: buffer.pages,
-    };
-    let subscriber = |subscriber: &SubscriberCounts| v1::SubscriberLedger {
-        subscriber_id: subscriber.id,
-        start_time: Some(convert::timestamp(subscriber.start)),
-        read: subscriber.read,
-        delivered: subscriber.delivered,
-        queued: subscriber.queued,
-        dropped: subscriber.dropped,
-        not_selected: subscriber.not_selected,
-    };
-    v1::GetLedgerResponse {
-        probes: ledger.probes.iter().map(probe).collect(),
-        buffers: ledger.buffers.iter().map(buffer).collect(),
-        subscribers: ledger.subscribers.iter().map(subscriber).collect(),
-        settled: ledger.settled,
+        Ok(Response::new(ledger::response(&self.control.ledger().await?)))
     }
 }

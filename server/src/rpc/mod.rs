@@ -2,20 +2,30 @@
 //!
 //! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
 
+mod aggregation_messages;
+mod aggregations;
 mod checks;
 mod code;
 mod convert;
 mod events;
+mod filters;
 mod host;
+mod labels;
+mod ledger;
+mod order;
 mod probes;
 mod rows;
+mod sources;
 mod spec;
 pub mod status;
 mod types;
 mod verdict;
+mod view;
 
+pub use aggregations::AggregationServer;
 pub use code::CodeServer;
 pub use events::EventServer;
 pub use host::{HostInfo, HostServer};
 pub use probes::ProbeServer;
+pub use sources::SourceServer;
 pub use types::TypeServer;

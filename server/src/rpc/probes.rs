@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::checks::{self, CheckStream};
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
-use super::{convert, status};
+use super::{convert, labels, status};
 use crate::control::{
     Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
 };
@@ -74,11 +74,14 @@ impl ProbeServer {
 
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
         let given = self.given(request.definition, request.spec.as_ref())?;
-        let fingerprint = format!("create {} {:?} {:?}", request.enabled, request.filter, given.text);
+        let labels = labels::of(request.labels)?;
+        let fingerprint =
+            format!("create {} {:?} {:?} {labels}", request.enabled, request.filter, given.text);
         let create = CreateRequest {
             definition: given.text.clone(),
             enabled: request.enabled,
             filter: request.filter,
+            labels,
             request: request_key(request.request_id, fingerprint)?,
             validate_only: request.validate_only,
         };
@@ -169,10 +172,12 @@ impl ProbeService for ProbeServer {
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
+        let selector = labels::selector(&request.label_selector)?;
         // The token is the last name of the page before: it stays good whatever is added or deleted in between.
         let mut rest = self.registry.all().into_iter().filter(|probe| {
             probe.name.to_string() > request.page_token
                 && glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+                && selector.matches(&probe.labels)
         });
         let page: Vec<_> = rest.by_ref().take(limit).collect();
         let more = rest.next().is_some();
@@ -191,11 +196,14 @@ impl ProbeService for ProbeServer {
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
         let request = request.into_inner();
-        let fingerprint = format!("update {:?} {:?} {:?}", request.name, request.enabled, request.filter);
+        let labels = labels::change(request.set_labels, request.remove_labels)?;
+        let fingerprint =
+            format!("update {:?} {:?} {:?} {labels:?}", request.name, request.enabled, request.filter);
         let update = UpdateRequest {
             name: request.name,
             enabled: request.enabled,
             filter: request.filter,
+            labels,
             etag: non_empty(request.etag),
             request: request_key(request.request_id, fingerprint)?,
             validate_only: request.validate_only,
@@ -223,10 +231,9 @@ impl ProbeService for ProbeServer {
                 let create = v1::CreateProbeRequest {
                     definition: request.line,
                     enabled: request.enabled,
-                    filter: String::new(),
                     request_id: request.request_id,
                     validate_only: request.validate_only,
-                    spec: None,
+                    ..Default::default()
                 };
                 response.created = Some(self.create(create).await?);
             }
@@ -264,11 +271,17 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::GetHitProfilesRequest>,
     ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
-        let glob = non_empty(request.into_inner().name_glob).map(Glob::new);
+        let request = request.into_inner();
+        let glob = non_empty(request.name_glob).map(Glob::new);
+        let selector = labels::selector(&request.label_selector)?;
+        let selected = |name: &ProbeName| {
+            selector.is_empty()
+                || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.labels))
+        };
         let profiles = self.control.hit_profiles().await?;
-        let wanted = profiles
-            .iter()
-            .filter(|profile| glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)));
+        let wanted = profiles.iter().filter(|profile| {
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)) && selected(&profile.name)
+        });
         Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(convert::profile).collect() }))
     }
 

@@ -1,28 +1,83 @@
 //! Batches as rows, for consumers that do not want columns.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use kprobed_proto::v1;
 
 use super::convert;
-use crate::decode::{Context, Value};
-use crate::pipeline::{Batch, Group};
+use crate::decode::{Columns, Context, Value};
+use crate::kernel::ClockMapping;
+use crate::pipeline::{Delivery, Origin};
+use crate::wire::{Projection, ReadError, read_batch, read_group};
 
-/// The selected events of a batch, in the order of time.
-pub(super) fn of_batch(batch: &Batch, selected: &[usize]) -> Vec<v1::EventRow> {
-    let groups = selected.iter().filter_map(|index| batch.groups.get(*index));
-    let mut order: Vec<(u64, &Group, usize)> = groups
-        .flat_map(|group| {
-            group.columns.timestamps_ns.iter().enumerate().map(move |(row, time)| (*time, group, row))
+/// A batch that was read again.
+struct Batch {
+    cpu: u32,
+    clock: ClockMapping,
+    groups: Vec<(Arc<Origin>, Columns)>,
+    /// By thread id.
+    tasks: HashMap<i32, v1::Task>,
+    /// By address.
+    symbols: HashMap<u64, String>,
+}
+
+/// The events of a batch, in the order of time.
+///
+/// # Errors
+/// [`ReadError`], for bytes that are no batch or that do not fit the schemas.
+pub(super) fn of_delivery(
+    delivery: &Delivery,
+    projection: &Projection,
+) -> Result<Vec<v1::EventRow>, ReadError> {
+    let batch = read(delivery)?;
+    let mut order: Vec<(u64, &Origin, &Columns, usize)> = batch
+        .groups
+        .iter()
+        .flat_map(|(origin, columns)| {
+            (0..).zip(&columns.timestamps_ns).map(move |(row, time)| (*time, &**origin, columns, row))
         })
         .collect();
     // Stable: events of one probe stay as the kernel recorded them even when the clock stands still.
-    order.sort_by_key(|(time, _, _)| *time);
-    order.into_iter().map(|(time, group, row)| event(batch, group, row, time)).collect()
+    order.sort_by_key(|(time, ..)| *time);
+    let row = |(time, origin, columns, row)| event(&batch, origin, columns, row, time, projection);
+    Ok(order.into_iter().map(row).collect())
 }
 
-fn event(batch: &Batch, group: &Group, row: usize, timestamp_ns: u64) -> v1::EventRow {
-    let columns = &group.columns;
+fn read(delivery: &Delivery) -> Result<Batch, ReadError> {
+    let message = read_batch(&delivery.message)?;
+    let mut groups = Vec::with_capacity(message.groups.len());
+    for group in message.groups {
+        let id = group.schema_id;
+        let origin =
+            delivery.origins.iter().find(|origin| origin.schema_id == id).ok_or(ReadError::Group(id))?;
+        groups.push((Arc::clone(origin), read_group(group, &origin.schema)?));
+    }
+    let clock = message.clock.unwrap_or_default();
+    Ok(Batch {
+        cpu: message.cpu,
+        clock: ClockMapping {
+            wall_offset_ns: clock.wall_offset_ns,
+            error_bound_ns: clock.error_bound_ns,
+            sampled_at_ns: clock.sampled_at_ns,
+        },
+        groups,
+        tasks: message.tasks.into_iter().map(|task| (task.tid, task)).collect(),
+        symbols: message.symbols.into_iter().map(|symbol| (symbol.address, symbol.text)).collect(),
+    })
+}
+
+fn event(
+    batch: &Batch,
+    origin: &Origin,
+    columns: &Columns,
+    row: usize,
+    timestamp_ns: u64,
+    projection: &Projection,
+) -> v1::EventRow {
+    let projected = projection.of(&origin.schema);
     let tid = columns.tids.get(row).copied().unwrap_or_default();
-    let task = batch.tasks.iter().find(|(known, _)| *known == tid);
+    let task = batch.tasks.get(&tid);
     let symbol = |addresses: &[u64]| {
         addresses.get(row).map(|address| symbol_text(batch, *address)).unwrap_or_default()
     };
@@ -31,30 +86,32 @@ fn event(batch: &Batch, group: &Group, row: usize, timestamp_ns: u64) -> v1::Eve
         .get(row)
         .zip(columns.preempt_counts.get(row))
         .and_then(|(flags, preempt_count)| Context::from_raw(*flags, *preempt_count));
-    let fields = group.source.schema().fields.iter().enumerate().map(|(index, field)| {
-        let cell = |element: usize| {
-            columns.fields.get(index).and_then(|column| column.value(row, element)).unwrap_or(Value::Fault)
-        };
+    let fields = projected.fields.iter().filter_map(|index| {
+        let field = origin.schema.fields.get(*index)?;
+        let column = columns.fields.get(*index)?;
+        let cell = |element: usize| value(batch, &column.value(row, element).unwrap_or(Value::Fault));
         let value = match field.array_len {
-            None => value(batch, &cell(0)),
+            None => cell(0),
             Some(elements) => {
-                let values = (0..elements as usize).map(|element| value(batch, &cell(element))).collect();
+                let values = (0..elements as usize).map(cell).collect();
                 v1::Value { kind: Some(v1::value::Kind::List(v1::ValueList { values })) }
             }
         };
-        v1::NamedValue { name: field.name.clone(), value: Some(value) }
+        Some(v1::NamedValue { name: field.name.clone(), value: Some(value) })
     });
+    let comm = task.filter(|_| projected.comm).map(|task| String::from_utf8_lossy(&task.comm).into_owned());
     v1::EventRow {
-        probe: group.source.name.to_string(),
+        probe: origin.name.to_string(),
         time: Some(convert::timestamp(batch.clock.wall_time(timestamp_ns))),
         timestamp_ns,
         cpu: batch.cpu,
-        tid,
-        comm: task.map(|(_, comm)| String::from_utf8_lossy(comm).into_owned()).unwrap_or_default(),
-        context: context.map(event_context),
-        location: symbol(&columns.ips),
-        return_location: symbol(&columns.return_ips),
+        tid: if projected.tid { tid } else { 0 },
+        comm: comm.unwrap_or_default(),
+        context: context.filter(|_| projected.context).map(event_context),
+        location: if projected.location { symbol(&columns.ips) } else { String::new() },
+        return_location: if projected.location { symbol(&columns.return_ips) } else { String::new() },
         fields: fields.collect(),
+        tgid: task.filter(|_| projected.tid).map_or(0, |task| task.tgid),
     }
 }
 
@@ -80,10 +137,7 @@ fn text_or_bytes(bytes: &[u8]) -> v1::value::Kind {
 
 /// The symbol, or the address in hexadecimal.
 fn symbol_text(batch: &Batch, address: u64) -> String {
-    let known = batch.symbols.binary_search_by_key(&address, |(known, _)| *known).ok();
-    known
-        .and_then(|index| batch.symbols.get(index))
-        .map_or_else(|| format!("{address:#x}"), |(_, text)| text.to_string())
+    batch.symbols.get(&address).cloned().unwrap_or_else(|| format!("{address:#x}"))
 }
 
 fn event_context(context: Context) -> v1::EventContext {

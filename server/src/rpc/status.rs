@@ -3,6 +3,8 @@
 //! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
 //! `kprobed.v1.Diagnostics`.
 
+mod aggregation;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter;
@@ -17,6 +19,8 @@ use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::ControlError;
 use crate::definition::{self, Diagnostic};
+use crate::filter::FilterError;
+use crate::model::LabelError;
 use crate::tracefs::KernelMessage;
 use crate::validate::Refusal;
 use crate::validate::typed::DescribeError;
@@ -97,6 +101,32 @@ fn any(name: &str, message: &impl prost::Message) -> Any {
 pub(super) fn invalid(field: &'static str, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
+
+/// Labels or a selector that can not be read.
+pub(super) fn unlabelled(field: &'static str, error: &LabelError) -> Status {
+    label_parts(field, error).status(&error.to_string())
+}
+
+fn label_parts(field: &'static str, error: &LabelError) -> Parts {
+    let field = match &error.key {
+        // The way to an entry of a map.
+        Some(key) => Cow::Owned(format!("{field}[{key:?}]")),
+        None => field.into(),
+    };
+    let diagnostic = v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: BAD_LABEL.to_owned(),
+        message: error.to_string(),
+        hint: error.problem.hint().to_owned(),
+        span_start: convert::length(error.span.start),
+        span_end: convert::length(error.span.end),
+        field: String::new(),
+    };
+    let parts = Parts::new(Code::InvalidArgument, BAD_LABEL).field(field);
+    if error.text.is_empty() { parts } else { parts.diagnostics(&error.text, vec![diagnostic]) }
+}
+
+const BAD_LABEL: &str = "BAD_LABEL";
 
 /// A function, or a path from it, that can not be described.
 pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> Status {
@@ -187,14 +217,20 @@ fn parts_of(error: &ControlError) -> Parts {
                 None => parts,
             }
         }
-        ControlError::Filter { filter, error, message } => {
+        ControlError::Filter { filter, error, message, found } => {
             let parts =
                 Parts::new(Code::InvalidArgument, "BAD_FILTER").field("filter").with("errno", &error.errno());
-            match message {
-                Some(message) => {
+            match (found, message) {
+                (Some(found), message) => {
+                    // The kernel counts from the first character that is not a blank.
+                    let same_text = message.as_ref().filter(|message| message.command == *filter);
+                    let kernel = same_text.map(|message| kernel_diagnostic(message, "BAD_FILTER"));
+                    parts.diagnostics(filter, iter::once(filter_diagnostic(found)).chain(kernel).collect())
+                }
+                (None, Some(message)) => {
                     parts.diagnostics(&message.command, vec![kernel_diagnostic(message, "BAD_FILTER")])
                 }
-                None => parts.with("filter", filter),
+                (None, None) => parts.with("filter", filter),
             }
         }
         ControlError::Exists { name } => Parts::new(Code::AlreadyExists, "PROBE_EXISTS").with("probe", name),
@@ -222,10 +258,26 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::NotInKernel { name, .. } => {
             Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
         }
+        ControlError::Labels { field, error } => label_parts(field, error),
+        ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),
+        ControlError::NoSuchEvent { name } => Parts::new(Code::NotFound, "NO_SUCH_EVENT").with("event", name),
+        ControlError::NoSwitch { name } => {
+            Parts::new(Code::FailedPrecondition, "EVENT_HAS_NO_SWITCH").with("event", name)
+        }
+        ControlError::OwnProbe { name } => {
+            Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
+        }
+        ControlError::Attached { name } => {
+            Parts::new(Code::AlreadyExists, "EVENT_ATTACHED").with("event", name)
+        }
+        ControlError::NotAttached { name } => {
+            Parts::new(Code::NotFound, "EVENT_NOT_ATTACHED").with("event", name)
+        }
         ControlError::BadArgument { field, .. } => {
             Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(*field)
         }
         ControlError::Format { name, .. } => Parts::new(Code::Internal, "BAD_FORMAT").with("probe", name),
+        ControlError::Aggregation(error) => aggregation::parts_of(error),
         ControlError::Facts(_) => Parts::new(Code::FailedPrecondition, "KERNEL_FACTS_HIDDEN"),
         ControlError::Tracefs(error) => Parts::new(Code::Internal, "TRACEFS").with("errno", &error.errno()),
         ControlError::Store(crate::store::StoreError::RequestReused(_)) => {
@@ -255,6 +307,27 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         hint: code.map_or("", definition::Code::hint).to_owned(),
         span_start: convert::length(message.position),
         span_end: convert::length(message.position + word),
+        field: String::new(),
+    }
+}
+
+/// A subscription filter that can not be used.
+pub(super) fn filter_status(filter: &str, error: &FilterError) -> Status {
+    Parts::new(Code::InvalidArgument, "BAD_FILTER")
+        .field("selection.filter")
+        .diagnostics(filter, vec![filter_diagnostic(error)])
+        .status(&error.to_string())
+}
+
+/// What is wrong with a filter, over its text.
+pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
+    v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: error.code.name().to_owned(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
+        span_start: convert::length(error.span.start),
+        span_end: convert::length(error.span.end),
         field: String::new(),
     }
 }

@@ -3,11 +3,14 @@
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`), not statement runners. Never
 //! knows what the kernel has.
 
+mod attachments;
+mod labels;
 mod probes;
 mod requests;
 mod samples;
 
-pub use probes::{NewProbe, Phase, StoredProbe};
+pub use attachments::StoredAttachment;
+pub use probes::{NewProbe, Phase, StoredProbe, Wanted};
 pub use requests::{Fingerprint, RequestKey};
 pub use samples::{SamplePage, SampleQuery};
 

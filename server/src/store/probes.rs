@@ -1,26 +1,27 @@
 //! Probe definitions.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
-use super::{RequestKey, Store, StoreError, from_ns, requests, to_ns};
-use crate::model::{ProbeName, ProbeUid};
+use super::{RequestKey, Store, StoreError, from_ns, labels, requests, to_ns};
+use crate::model::{Labels, ProbeName, ProbeUid};
 
-/// How far a probe's row has come.
+/// How far the row of a probe or an attached event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Written before the kernel was touched; no client was told.
     Pending,
     /// Acknowledged.
     Settled,
-    /// Its deletion has begun.
+    /// Taking it out has begun.
     Removing,
 }
 
 impl Phase {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "pending" => Self::Pending,
             "settled" => Self::Settled,
@@ -43,8 +44,21 @@ pub struct NewProbe {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// What it is found by.
+    pub labels: Labels,
     /// Now.
     pub time: SystemTime,
+}
+
+/// All that clients can change of a probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Whether it should record.
+    pub enabled: bool,
+    /// Kernel filter; empty for none.
+    pub filter: &'a str,
+    /// What it is found by.
+    pub labels: &'a Labels,
 }
 
 /// A row of the table.
@@ -64,6 +78,8 @@ pub struct StoredProbe {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// What it is found by.
+    pub labels: Labels,
     /// How far it has come.
     pub phase: Phase,
     /// Counts changes, from 1.
@@ -75,19 +91,21 @@ pub struct StoredProbe {
 }
 
 impl StoredProbe {
-    fn from_row(row: &SqliteRow) -> Result<Self, StoreError> {
+    fn from_row(row: &SqliteRow, labels: &mut HashMap<ProbeUid, Labels>) -> Result<Self, StoreError> {
         let (group, event): (String, String) = (row.try_get("event_group")?, row.try_get("event")?);
         let name = ProbeName::new(&group, &event)
             .map_err(|error| StoreError::Corrupt { what: "probe name", value: error.to_string() })?;
         let phase: String = row.try_get("phase")?;
+        let uid = ProbeUid(row.try_get("uid")?);
         Ok(Self {
-            uid: ProbeUid(row.try_get("uid")?),
+            uid,
             name,
             definition: row.try_get("definition")?,
             kernel_definition: row.try_get("kernel_definition")?,
             kernel_listing: row.try_get("kernel_listing")?,
             enabled: row.try_get("enabled")?,
             filter: row.try_get("filter")?,
+            labels: labels.remove(&uid).unwrap_or_default(),
             phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
             revision: row.try_get("revision")?,
             create_time: from_ns(row.try_get("create_time_ns")?),
@@ -104,7 +122,8 @@ impl Store {
     pub async fn probes(&self) -> Result<Vec<StoredProbe>, StoreError> {
         let rows =
             sqlx::query("SELECT * FROM probe ORDER BY event_group, event").fetch_all(&self.pool).await?;
-        rows.iter().map(StoredProbe::from_row).collect()
+        let mut labels = self.labels().await?;
+        rows.iter().map(|row| StoredProbe::from_row(row, &mut labels)).collect()
     }
 
     /// Writes down the intent to make a probe, before the kernel is touched.
@@ -113,6 +132,7 @@ impl Store {
     /// [`StoreError::Sql`], also when there is a probe of that name.
     pub async fn begin_create(&self, probe: &NewProbe) -> Result<ProbeUid, StoreError> {
         let time = to_ns(probe.time);
+        let mut transaction = self.pool.begin().await?;
         let inserted = sqlx::query(
             "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
              kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
@@ -125,9 +145,12 @@ impl Store {
         .bind(&probe.filter)
         .bind(time)
         .bind(time)
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await?;
-        Ok(ProbeUid(inserted.last_insert_rowid()))
+        let uid = ProbeUid(inserted.last_insert_rowid());
+        labels::write(&mut transaction, uid, &probe.labels).await?;
+        transaction.commit().await?;
+        Ok(uid)
     }
 
     /// The kernel has the probe: from here on it survives everything. Its request is remembered in the same transaction.
@@ -186,19 +209,19 @@ impl Store {
     pub async fn update(
         &self,
         uid: ProbeUid,
-        enabled: bool,
-        filter: &str,
+        wanted: Wanted<'_>,
         time: SystemTime,
         request: Option<&RequestKey>,
     ) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
         sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = revision + 1, update_time_ns = ? WHERE uid = ?")
-            .bind(enabled)
-            .bind(filter)
+            .bind(wanted.enabled)
+            .bind(wanted.filter)
             .bind(to_ns(time))
             .bind(uid.0)
             .execute(&mut *transaction)
             .await?;
+        labels::write(&mut transaction, uid, wanted.labels).await?;
         requests::remember(&mut transaction, request, uid).await?;
         transaction.commit().await?;
         Ok(())

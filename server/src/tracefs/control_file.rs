@@ -12,12 +12,17 @@ const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Reads a control file whole.
 pub(super) fn read(path: &Path) -> Result<String, TracefsError> {
+    Ok(String::from_utf8(read_bytes(path)?)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Reads a control file whole that can hold other people's bytes.
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, TracefsError> {
     let mut bytes = Vec::with_capacity(FIRST_READ_BYTES);
     File::open(path)
         .and_then(|mut file| file.read_to_end(&mut bytes))
         .map_err(|source| failed("read", path, source))?;
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(bytes)
 }
 
 /// Reads a control file without the newline at its end.

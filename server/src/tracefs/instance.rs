@@ -60,6 +60,11 @@ impl Instance {
         &self.root
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.root.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+    }
+
     /// The clock in force, which `trace_clock` shows in brackets.
     ///
     /// # Errors
@@ -123,7 +128,13 @@ impl Instance {
         control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
     }
 
-    fn event(&self, name: &ProbeName) -> PathBuf {
+    /// The instance of that name, if there is one, as it is.
+    pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
+        let root = tracefs.root().join("instances").join(name);
+        root.is_dir().then_some(Self { root })
+    }
+
+    pub(super) fn event(&self, name: &ProbeName) -> PathBuf {
         self.root.join("events").join(name.group()).join(name.event())
     }
 
@@ -252,7 +263,7 @@ impl Tracefs {
 }
 
 /// Reads what a filter file shows after a refusal: the text, a caret line, and `parse_error: TEXT`.
-fn from_filter_file(text: &str) -> Option<KernelMessage> {
+pub(super) fn from_filter_file(text: &str) -> Option<KernelMessage> {
     let [command, caret, message] = text.lines().collect::<Vec<_>>().try_into().ok()?;
     let reason = message.strip_prefix("parse_error: ")?;
     let rebuilt =

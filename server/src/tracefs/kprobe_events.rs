@@ -48,15 +48,18 @@ fn parse_line(line: &str) -> Option<ListedProbe> {
 }
 
 impl Tracefs {
-    fn kprobe_events(&self) -> std::path::PathBuf {
+    pub(super) fn kprobe_events(&self) -> std::path::PathBuf {
         self.root().join("kprobe_events")
     }
 
-    /// All kprobe events of the host, in the order of their definition.
+    /// All kprobe events of the host, in the order of their definition. None where the kernel can not have any.
     ///
     /// # Errors
     /// [`TracefsError`].
     pub fn list_kprobes(&self) -> Result<Vec<ListedProbe>, TracefsError> {
+        if !self.has_kprobe_events() {
+            return Ok(Vec::new());
+        }
         Ok(ListedProbe::parse_list(&control_file::read(&self.kprobe_events())?))
     }
 

@@ -4,7 +4,9 @@
 //! definitions, and never decides what should be in it: that is [`crate::control`].
 
 pub mod format;
+pub mod hist;
 
+mod attached;
 mod control_file;
 mod error_log;
 mod instance;
@@ -13,6 +15,7 @@ mod mount;
 mod profile;
 mod registered;
 mod stats;
+mod synthetic;
 
 pub use error_log::KernelMessage;
 pub use instance::{Instance, InstanceOptions};
@@ -70,6 +73,11 @@ impl Tracefs {
     /// [`TracefsError`]. On a kernel that is locked down (confidentiality) the directory is empty.
     pub fn readme(&self) -> Result<String, TracefsError> {
         control_file::read(&self.root.join("README"))
+    }
+
+    /// Whether this kernel has kprobe events at all (CONFIG_KPROBE_EVENTS).
+    pub fn has_kprobe_events(&self) -> bool {
+        self.kprobe_events().exists()
     }
 
     /// Whether an event directory of that name exists, whoever made it.

@@ -35,6 +35,9 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be read.
     pub fn hit_profile(&self) -> Result<Vec<ProfileRow>, TracefsError> {
+        if !self.has_kprobe_events() {
+            return Ok(Vec::new());
+        }
         let path = self.root().join("kprobe_profile");
         for _ in 0..TRIES {
             let before = self.list_kprobes()?;

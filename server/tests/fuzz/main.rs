@@ -84,7 +84,7 @@ macro_rules! replays {
 }
 
 replays! {
-    blacklist btf definition error_log file format kallsyms kprobe_events prototype records registered
+    blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
     traceable
 }
 

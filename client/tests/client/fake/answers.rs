@@ -1,5 +1,7 @@
 //! What the fake daemon says.
 
+use std::collections::HashMap;
+
 use kprobed_client::api::*;
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -33,6 +35,10 @@ pub(super) fn schema() -> EventSchema {
     }
 }
 
+fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
 pub(super) fn probe(name: &str) -> Probe {
     let is_open = name == "kprobes/open";
     Probe {
@@ -48,6 +54,7 @@ pub(super) fn probe(name: &str) -> Probe {
         create_time: Some(time(0)),
         update_time: Some(time(60)),
         etag: "e1".to_owned(),
+        labels: if is_open { labels(&[("team", "storage"), ("tier", "2")]) } else { labels(&[]) },
         schema: is_open.then(schema),
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),

@@ -5,6 +5,7 @@
 pub(crate) mod answers;
 mod history;
 mod services;
+mod sources;
 
 pub(crate) use history::History;
 
@@ -19,6 +20,7 @@ use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
+use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -62,6 +64,7 @@ impl Fake {
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
+                .add_service(SourceServiceServer::new(services.clone()))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {

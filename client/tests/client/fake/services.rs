@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Ending;
 use super::answers;
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Clone)]
@@ -57,7 +57,8 @@ impl ProbeService for Services {
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
         let name = if request.definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
-        let probe = Probe { enabled: request.enabled, filter: request.filter, ..answers::probe(name) };
+        let CreateProbeRequest { enabled, filter, labels, .. } = request;
+        let probe = Probe { enabled, filter, labels, ..answers::probe(name) };
         Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
     }
 
@@ -65,11 +66,20 @@ impl ProbeService for Services {
         Ok(Response::new(GetProbeResponse { probe: Some(existing(&request.into_inner().name)?) }))
     }
 
-    /// Two pages of one probe each.
+    /// Two pages of one probe each, or one page with the one that has labels.
     async fn list_probes(&self, request: Request<ListProbesRequest>) -> Answer<ListProbesResponse> {
         let request = request.into_inner();
-        if request.name_glob.contains("nothing") {
-            return Ok(Response::new(ListProbesResponse::default()));
+        match request.label_selector.as_str() {
+            _ if request.name_glob.contains("nothing") => {
+                return Ok(Response::new(ListProbesResponse::default()));
+            }
+            "" => {}
+            "team=storage" => {
+                let probes = vec![answers::probe("kprobes/open")];
+                return Ok(Response::new(ListProbesResponse { probes, ..Default::default() }));
+            }
+            "team=nobody" => return Ok(Response::new(ListProbesResponse::default())),
+            other => return Err(answers::refused(other)),
         }
         let (name, next) =
             if request.page_token.is_empty() { ("kprobes/open", "2") } else { ("kprobes/waiting", "") };
@@ -82,6 +92,11 @@ impl ProbeService for Services {
     async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
         let request = request.into_inner();
         let mut probe = existing(&request.name)?;
+        if !request.etag.is_empty() && request.etag != probe.etag {
+            return Err(Status::aborted("it has changed"));
+        }
+        probe.labels.retain(|key, _| !request.remove_labels.contains(key));
+        probe.labels.extend(request.set_labels);
         if let Some(filter) = request.filter {
             if filter.contains("+3") {
                 return Err(answers::refused(&filter));
@@ -146,8 +161,13 @@ impl ProbeService for Services {
         Ok(Response::new(answers::definitions(&request.into_inner().text)))
     }
 
-    async fn get_hit_profiles(&self, _: Request<GetHitProfilesRequest>) -> Answer<GetHitProfilesResponse> {
-        Ok(Response::new(GetHitProfilesResponse { profiles: vec![answers::profile(0, 7)] }))
+    async fn get_hit_profiles(
+        &self,
+        request: Request<GetHitProfilesRequest>,
+    ) -> Answer<GetHitProfilesResponse> {
+        let selected = request.into_inner().label_selector != "team=nobody";
+        let profiles = selected.then(|| answers::profile(0, 7)).into_iter().collect();
+        Ok(Response::new(GetHitProfilesResponse { profiles }))
     }
 
     async fn list_hit_profile_samples(

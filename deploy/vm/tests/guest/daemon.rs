@@ -91,11 +91,14 @@ impl DaemonGuest {
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).context("no answer")
     }
 
-    /// Deletes all probes, and everything that a test before this one left to other tools.
+    /// Deletes all probes, detaches all events, and removes what a test before this one left to other tools.
     pub(crate) fn reset(&self) -> Result<()> {
         for probe in self.probes()? {
             let request = DeleteProbeRequest { name: probe.name, ..Default::default() };
             self.wait_for(self.client.delete_probe(request))??;
+        }
+        for event in self.wait_for(self.client.attached_events())?? {
+            self.wait_for(self.client.detach_event(&event.name))??;
         }
         self.shell(&format!("echo > {TRACEFS}/error_log; echo > {TRACEFS}/kprobe_events"))?;
         Ok(())

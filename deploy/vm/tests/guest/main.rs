@@ -5,8 +5,10 @@
 //! the other, because what they measure is the machine.
 
 mod accounting;
+mod aggregation;
 mod api;
 mod arming;
+mod attached;
 mod boot;
 mod daemon;
 mod definitions;
@@ -48,9 +50,11 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("attached", attached::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
+    ("aggregation", aggregation::TESTS),
 ];
 
 fn main() -> ExitCode {

@@ -1,9 +1,10 @@
 //! What a client saw acknowledged survives: the daemon's death, the machine's, and a clean stop that leaves nothing behind.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ProbeState};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
 use kprobed_vm::daemon;
 use kprobed_vm::protocol::Status;
 
@@ -18,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_kept_probe_goes_on_recording", a_kept_probe_goes_on_recording),
     ("requests_are_safe_to_repeat", requests_are_safe_to_repeat),
     ("a_probe_that_can_not_come_back_says_why", a_probe_that_can_not_come_back_says_why),
+    ("labels_survive_the_death_of_the_daemon", labels_survive_the_death_of_the_daemon),
 ];
 
 const SIGKILL: i32 = 9;
@@ -196,5 +198,48 @@ fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     // It can still be deleted, and that touches nothing of the other one.
     guest.delete("mine")?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
+    let labels = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let selected = |guest: &DaemonGuest, selector: &str| -> Result<Vec<String>> {
+        let request = ListProbesRequest { label_selector: selector.to_owned(), ..Default::default() };
+        let probes = guest.wait_for(guest.client.select_probes(request))??;
+        Ok(probes.into_iter().map(|probe| probe.name).collect())
+    };
+    let mut guest = fixture.own_daemon("labelled", daemon::DEFAULT_CONFIG)?;
+    let create = CreateProbeRequest {
+        definition: "p:one vfs_read".to_owned(),
+        enabled: true,
+        labels: labels(&[("team", "storage"), ("tier", "2")]),
+        ..Default::default()
+    };
+    guest.wait_for(guest.client.create_probe(create))??;
+    guest.add("p:other vfs_write")?;
+    let set = labels(&[("team", "net"), ("reviewed", "")]);
+    let changed = guest.wait_for(guest.client.change_labels("one", set, vec!["tier".to_owned()]))??;
+    let expected = labels(&[("team", "net"), ("reviewed", "")]);
+    ensure!(changed.labels == expected && changed.state() == ProbeState::Armed, "{changed:?}");
+    kill(&guest)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    let probe = guest.wait_for(guest.client.get_probe("one"))??;
+    ensure!(probe.labels == expected && probe.etag == changed.etag, "{probe:?}");
+    ensure!(selected(&guest, "team in (net,storage),!tier")? == ["kprobes/one"]);
+    ensure!(selected(&guest, "team!=net")? == ["kprobes/other"]);
+    let refused = guest.wait_for(guest.client.change_labels("one", labels(&[("a b", "")]), Vec::new()))?;
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "BAD_LABEL")),
+        "{refused:?}"
+    );
+    // Labels are nothing of the kernel's: a probe that it does not have can be labelled too.
+    ensure!(daemon::stop(&guest.machine)?.success());
+    guest.shell("mount -t tracefs nodev /sys/kernel/tracing; echo 'p:kprobes/one vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.wait_for(guest.client.change_labels("one", labels(&[("state", "lost")]), Vec::new()))??;
+    let probe = guest.wait_for(guest.client.get_probe("one"))??;
+    ensure!(probe.state() == ProbeState::Failed && probe.labels.len() == 3, "{probe:?}");
     guest.machine.power_off().map_err(Into::into)
 }

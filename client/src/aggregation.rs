@@ -1,0 +1,127 @@
+//! Aggregations: what the kernel counts itself.
+//!
+//! Owns the calls and the stream of snapshots. What the numbers look like is for callers.
+
+use std::time::Duration;
+
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::api::aggregation_service_client::AggregationServiceClient;
+use crate::api::stream_aggregation_request::Source;
+use crate::api::stream_aggregation_response::Message;
+use crate::api::{
+    Aggregation, AggregationSnapshot, AggregationSpec, CreateAggregationRequest, DeleteAggregationRequest,
+    GetAggregationRequest, ListAggregationsRequest, ReadAggregationRequest, StreamAggregationRequest,
+    StreamAggregationResponse,
+};
+use crate::client::{Client, MAX_MESSAGE_BYTES};
+use crate::error::Error;
+
+/// Snapshots of one aggregation. When it was made for the stream, dropping this deletes it.
+#[derive(Debug)]
+pub struct AggregationStream {
+    aggregation: Aggregation,
+    inner: Streaming<StreamAggregationResponse>,
+}
+
+impl AggregationStream {
+    /// The aggregation: what the columns of the rows are.
+    pub fn aggregation(&self) -> &Aggregation {
+        &self.aggregation
+    }
+
+    /// The next snapshot; `None` when the daemon has ended the stream.
+    ///
+    /// # Errors
+    /// When the aggregation can not be read any more, or the daemon is gone.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<AggregationSnapshot>, Error> {
+        while let Some(response) = self.inner.message().await? {
+            if let Some(Message::Snapshot(snapshot)) = response.message {
+                return Ok(Some(snapshot));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Client {
+    /// Begins to count. An empty name lets the daemon choose one.
+    pub async fn create_aggregation(
+        &self,
+        name: &str,
+        spec: AggregationSpec,
+        ttl: Option<Duration>,
+    ) -> Result<Aggregation, Error> {
+        let request = CreateAggregationRequest {
+            name: name.to_owned(),
+            spec: Some(spec),
+            ttl: ttl.map(to_proto_duration),
+        };
+        let response =
+            self.call(request, async |request| self.counting().create_aggregation(request).await).await?;
+        response.aggregation.ok_or(Error::Incomplete("aggregation"))
+    }
+
+    /// Reads what is known of one aggregation.
+    pub async fn get_aggregation(&self, name: &str) -> Result<Aggregation, Error> {
+        let request = GetAggregationRequest { name: name.to_owned() };
+        let response =
+            self.call(request, async |request| self.counting().get_aggregation(request).await).await?;
+        response.aggregation.ok_or(Error::Incomplete("aggregation"))
+    }
+
+    /// Lists all aggregations by name.
+    pub async fn list_aggregations(&self) -> Result<Vec<Aggregation>, Error> {
+        let request = ListAggregationsRequest {};
+        let response =
+            self.call(request, async |request| self.counting().list_aggregations(request).await).await?;
+        Ok(response.aggregations)
+    }
+
+    /// Reads what was counted so far.
+    pub async fn read_aggregation(&self, name: &str) -> Result<AggregationSnapshot, Error> {
+        let request = ReadAggregationRequest { name: name.to_owned() };
+        let response =
+            self.call(request, async |request| self.counting().read_aggregation(request).await).await?;
+        response.snapshot.ok_or(Error::Incomplete("snapshot"))
+    }
+
+    /// Stops counting. Returns what was counted until then, if the daemon could read it.
+    pub async fn delete_aggregation(&self, name: &str) -> Result<Option<AggregationSnapshot>, Error> {
+        let request = DeleteAggregationRequest { name: name.to_owned() };
+        let response =
+            self.call(request, async |request| self.counting().delete_aggregation(request).await).await?;
+        Ok(response.snapshot)
+    }
+
+    /// Reads an aggregation again and again (`Source::Name`), or one that is made for the stream and deleted with it (`Source::Spec`).
+    /// `deltas`: each snapshot holds what was counted since the one before it.
+    pub async fn stream_aggregation(
+        &self,
+        source: Source,
+        interval: Duration,
+        deltas: bool,
+    ) -> Result<AggregationStream, Error> {
+        let interval = Some(to_proto_duration(interval));
+        let request = StreamAggregationRequest { source: Some(source), interval, deltas };
+        let mut inner =
+            self.begin(request, async |request| self.counting().stream_aggregation(request).await).await?;
+        match inner.message().await?.and_then(|response| response.message) {
+            Some(Message::Started(aggregation)) => Ok(AggregationStream { aggregation, inner }),
+            _ => Err(Error::Incomplete("started")),
+        }
+    }
+
+    fn counting(&self) -> AggregationServiceClient<Channel> {
+        AggregationServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+/// A duration as the API has it. Longer ones than it can say do not occur.
+fn to_proto_duration(duration: Duration) -> prost_types::Duration {
+    prost_types::Duration::try_from(duration).unwrap_or_default()
+}

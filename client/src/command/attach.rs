@@ -1,0 +1,100 @@
+//! `kprobectl attach`, `kprobectl detach` and `kprobectl attached`.
+
+use clap::Args;
+
+use super::connection::connect;
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::Output;
+
+const ATTACH_HELP: &str = "\
+The event is recorded in the daemon's own tracing instance: its definition, and what others do with it, stay as they \
+are. It is attached until it is detached, over restarts too. `kprobectl observe` shows its events.
+
+Examples:
+  kprobectl attach sched/sched_process_exec
+  kprobectl attach raw_syscalls/sys_enter --filter 'id == 257'
+  kprobectl observe raw_syscalls/sys_enter";
+
+const DETACH_HELP: &str = "\
+Examples:
+  kprobectl detach raw_syscalls/sys_enter";
+
+const ATTACHED_HELP: &str = "\
+Examples:
+  kprobectl attached
+  kprobectl attached -o json";
+
+/// Arguments of `attach`.
+#[derive(Debug, Args)]
+#[command(after_help = ATTACH_HELP)]
+pub(crate) struct AttachArguments {
+    /// GROUP/EVENT, as below `events/` in tracefs
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Record only what this filter lets through, in the kernel's filter language
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+}
+
+/// Arguments of `detach`.
+#[derive(Debug, Args)]
+#[command(after_help = DETACH_HELP)]
+pub(crate) struct DetachArguments {
+    /// GROUP/EVENT of an attached event
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Arguments of `attached`.
+#[derive(Debug, Args)]
+#[command(after_help = ATTACHED_HELP)]
+pub(crate) struct AttachedArguments {}
+
+/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+pub(crate) async fn attach(
+    global: &Global,
+    arguments: AttachArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    let mut attached = Vec::with_capacity(arguments.names.len());
+    for name in &arguments.names {
+        match client.attach_event(name, &arguments.filter).await {
+            Ok(event) => attached.push(event),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
+    }
+    output.events_attached(&attached)?;
+    Ok(exit)
+}
+
+/// As `attach`.
+pub(crate) async fn detach(
+    global: &Global,
+    arguments: DetachArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    let mut detached = Vec::with_capacity(arguments.names.len());
+    for name in &arguments.names {
+        match client.detach_event(name).await {
+            Ok(event) => detached.push(event),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
+    }
+    output.events_detached(&detached)?;
+    Ok(exit)
+}
+
+pub(crate) async fn attached(
+    global: &Global,
+    _arguments: AttachedArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    output.attached_events(&client.attached_events().await?)?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,101 @@
+//! `kprobectl label`: set and remove labels of probes.
+
+use clap::Args;
+use kprobed_client::Client;
+use kprobed_client::api::{Probe, UpdateProbeRequest};
+
+use super::connection::connect;
+use super::labels::{Changes, changes, selector};
+use super::selection::{Chosen, choose};
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Labels are for finding probes again: `kprobectl list -l team=storage`. Keys and values are up to 63 letters, digits, `.`, `_`, `/` and \
+`-`; a value may be empty.
+
+Examples:
+  kprobectl label open team=storage tier=2
+  kprobectl label open tier-
+  kprobectl label --overwrite open read team=net
+  kprobectl label -l 'team=storage,tier!=2' reviewed=";
+
+/// Arguments of `label`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Probes (GROUP/EVENT, or EVENT where only one probe has it), and what to do: KEY=VALUE sets a label, KEY- removes one
+    #[arg(required = true, value_name = "NAME|KEY=VALUE|KEY-")]
+    words: Vec<String>,
+    /// Instead of names: all probes whose labels fit, as for `list`
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<String>,
+    /// Give labels another value that have one
+    #[arg(long)]
+    overwrite: bool,
+    /// Check everything and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Goes through all probes, whatever happens to one of them. The worst exit code wins.
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let mut changes = changes(&arguments.words)?;
+    let names = std::mem::take(&mut changes.names);
+    let hint = || Some("write KEY=VALUE to set a label, KEY- to remove one".to_owned());
+    if changes == Changes::default() {
+        return Err(Failure::usage("no label is to be changed".to_owned(), hint()));
+    }
+    if names.is_empty() == arguments.selector.is_none() {
+        let message = "name probes or give a selector, one of both".to_owned();
+        return Err(Failure::usage(message, hint().filter(|_| !names.is_empty())));
+    }
+    let client = connect(global).await?;
+    let chosen = choose(&client, names, None, arguments.selector).await?;
+    let mut exit = Exit::Success;
+    let mut labelled = Vec::with_capacity(chosen.len());
+    for one in chosen {
+        let request = UpdateProbeRequest {
+            set_labels: changes.set.clone(),
+            remove_labels: changes.remove.clone(),
+            validate_only: arguments.dry_run,
+            ..Default::default()
+        };
+        match change(&client, one, request, arguments.overwrite).await {
+            Ok(probe) => labelled.push(probe),
+            Err(failure) => exit = exit.max(failure.report(output)),
+        }
+    }
+    output.probes_labelled(&labelled)?;
+    if arguments.dry_run {
+        output.note("nothing was changed");
+    }
+    Ok(exit)
+}
+
+/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure that nobody sets one in between.
+async fn change(
+    client: &Client,
+    one: Chosen,
+    mut request: UpdateProbeRequest,
+    overwrite: bool,
+) -> Result<Probe, Failure> {
+    request.name.clone_from(&one.name);
+    request.etag = one.etag;
+    if !overwrite {
+        let probe = client.get_probe(&one.name).await?;
+        let mut taken: Vec<_> = request
+            .set_labels
+            .iter()
+            .filter_map(|(key, value)| Some((key, probe.labels.get(key).filter(|has| *has != value)?)))
+            .collect();
+        taken.sort_unstable();
+        if let Some((key, value)) = taken.first() {
+            return Err(Failure::Labelled { probe: probe.name, label: format!("{key}={value}") });
+        }
+        request.name = probe.name;
+        request.etag = if request.etag.is_empty() { probe.etag } else { request.etag };
+    }
+    Ok(client.update_probe(request).await?)
+}

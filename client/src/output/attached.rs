@@ -1,0 +1,106 @@
+//! Events of the host that are recorded.
+
+use std::io;
+
+use kprobed_client::api::{AttachedEvent, AttachedEventState};
+use serde::Serialize;
+
+use super::Output;
+use super::probe::{FieldView, fields};
+use super::style::Tone;
+use super::table::{Cell, Table};
+use super::time::rfc3339;
+
+/// An attached event, for programs.
+#[derive(Serialize)]
+struct AttachedView<'a> {
+    name: &'a str,
+    uid: i64,
+    state: &'static str,
+    state_reason: &'a str,
+    filter: &'a str,
+    read: u64,
+    undecodable: u64,
+    fields: Option<Vec<FieldView>>,
+    create_time: Option<String>,
+}
+
+impl<'a> AttachedView<'a> {
+    fn new(event: &'a AttachedEvent) -> Self {
+        Self {
+            name: &event.name,
+            uid: event.uid,
+            state: state(event).0,
+            state_reason: &event.state_reason,
+            filter: &event.filter,
+            read: event.read,
+            undecodable: event.undecodable,
+            fields: event.schema.as_ref().map(fields),
+            create_time: rfc3339(event.create_time.as_ref()),
+        }
+    }
+}
+
+fn state(event: &AttachedEvent) -> (&'static str, Tone) {
+    match event.state() {
+        AttachedEventState::Recording => ("recording", Tone::Good),
+        AttachedEventState::Waiting => ("waiting", Tone::Doubtful),
+        AttachedEventState::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
+impl Output {
+    fn attached_structured(&mut self, events: &[AttachedEvent]) -> io::Result<bool> {
+        self.structured(&events.iter().map(AttachedView::new).collect::<Vec<_>>())
+    }
+
+    /// Prints events that were attached: their names, which is all that a script wants.
+    pub(crate) fn events_attached(&mut self, events: &[AttachedEvent]) -> io::Result<()> {
+        if self.attached_structured(events)? {
+            return Ok(());
+        }
+        events.iter().try_for_each(|event| self.line(&event.name))
+    }
+
+    /// Prints events that were detached, with what was read of them.
+    pub(crate) fn events_detached(&mut self, events: &[AttachedEvent]) -> io::Result<()> {
+        if self.attached_structured(events)? {
+            return Ok(());
+        }
+        events.iter().try_for_each(|event| self.line(&format!("{} read={}", event.name, event.read)))
+    }
+
+    /// Prints a list of attached events.
+    pub(crate) fn attached_events(&mut self, events: &[AttachedEvent]) -> io::Result<()> {
+        if self.attached_structured(events)? {
+            return Ok(());
+        }
+        let wide = self.is_wide();
+        let mut headings = vec!["NAME", "STATE", "READ", "FILTER"];
+        if wide {
+            headings.extend(["UNDECODABLE", "CREATED", "FIELDS"]);
+        }
+        let mut table = Table::new(&headings);
+        for event in events {
+            let (text, tone) = state(event);
+            let mut cells = vec![
+                Cell::text(&event.name),
+                Cell::toned(text, tone),
+                Cell::number(event.read),
+                Cell::text(&event.filter),
+            ];
+            if wide {
+                let names = event.schema.iter().flat_map(fields).map(|field| field.name);
+                cells.push(Cell::number(event.undecodable));
+                cells.push(Cell::text(rfc3339(event.create_time.as_ref()).unwrap_or_default()));
+                cells.push(Cell::text(names.collect::<Vec<_>>().join(" ")));
+            }
+            table.row(cells);
+        }
+        self.table(&table)?;
+        for event in events.iter().filter(|event| !event.state_reason.is_empty()) {
+            self.note(&format!("`{}` is {}: {}", event.name, state(event).0, event.state_reason));
+        }
+        Ok(())
+    }
+}

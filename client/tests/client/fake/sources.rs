@@ -1,0 +1,51 @@
+//! The service of attached events: it has one that records and one that waits, whatever was attached.
+
+use kprobed_client::api::source_service_server::SourceService;
+use kprobed_client::api::*;
+use tonic::{Request, Response, Status};
+
+use super::answers;
+use super::services::{Answer, Services};
+
+fn event(name: &str) -> Result<AttachedEvent, Status> {
+    let recording = name == "raw_syscalls/sys_enter";
+    if !recording && name != "btrfs/btrfs_sync_file" {
+        return Err(Status::not_found(format!("the host has no event `{name}`")));
+    }
+    let state = if recording { AttachedEventState::Recording } else { AttachedEventState::Waiting };
+    Ok(AttachedEvent {
+        name: name.to_owned(),
+        uid: if recording { -1 } else { -2 },
+        filter: if recording { "" } else { "root == 5" }.to_owned(),
+        state: state.into(),
+        state_reason: if recording { "" } else { "the host does not have the event any more" }.to_owned(),
+        create_time: answers::profile(0, 0).time,
+        schema: recording.then(answers::schema),
+        read: if recording { 12 } else { 0 },
+        undecodable: 0,
+    })
+}
+
+#[tonic::async_trait]
+impl SourceService for Services {
+    async fn attach_event(&self, request: Request<AttachEventRequest>) -> Answer<AttachEventResponse> {
+        let AttachEventRequest { name, filter } = request.into_inner();
+        if filter.contains("+3") {
+            return Err(answers::refused(&filter));
+        }
+        let event = Some(AttachedEvent { filter, read: 0, ..event(&name)? });
+        Ok(Response::new(AttachEventResponse { event }))
+    }
+
+    async fn detach_event(&self, request: Request<DetachEventRequest>) -> Answer<DetachEventResponse> {
+        Ok(Response::new(DetachEventResponse { event: Some(event(&request.into_inner().name)?) }))
+    }
+
+    async fn list_attached_events(
+        &self,
+        _: Request<ListAttachedEventsRequest>,
+    ) -> Answer<ListAttachedEventsResponse> {
+        let events = vec![event("btrfs/btrfs_sync_file")?, event("raw_syscalls/sys_enter")?];
+        Ok(Response::new(ListAttachedEventsResponse { events }))
+    }
+}

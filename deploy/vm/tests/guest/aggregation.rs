@@ -1,0 +1,213 @@
+//! Counting in the kernel: exact counts of known workloads, known latencies, known callers, and nothing left behind.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::aggregation_key::Key;
+use kprobed_client::api::aggregation_spec::Aggregation as Kind;
+use kprobed_client::api::key_value::Value;
+use kprobed_client::api::stream_aggregation_request::Source;
+use kprobed_client::api::{
+    AggregationKey, AggregationRow, AggregationSnapshot, AggregationSpec, ContextKey, FieldKey,
+    HistogramSpec, KeyScale, LatencySpec, SignedBucket, SumValue, sum_value,
+};
+use kprobed_vm::daemon;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("counts_are_exact", counts_are_exact),
+    ("latencies_of_known_sleeps", latencies_of_known_sleeps),
+    ("stacks_begin_at_the_probe", stacks_begin_at_the_probe),
+    ("a_counted_probe_stays", a_counted_probe_stays),
+    ("a_killed_daemon_leaves_nothing", a_killed_daemon_leaves_nothing),
+];
+
+const SIGKILL: i32 = 9;
+
+fn field(name: &str, scale: KeyScale, bucket_size: u64) -> AggregationKey {
+    let key = FieldKey { field: name.to_owned(), scale: scale.into(), bucket_size };
+    AggregationKey { key: Some(Key::Field(key)) }
+}
+
+fn context(key: ContextKey) -> AggregationKey {
+    AggregationKey { key: Some(Key::Context(key.into())) }
+}
+
+fn histogram(probe: &str, keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> AggregationSpec {
+    let sums = sums.iter().map(|&sum| sum.to_owned()).collect();
+    let spec = HistogramSpec { probe: probe.to_owned(), keys, sums, filter: filter.to_owned(), size: 0 };
+    AggregationSpec { aggregation: Some(Kind::Histogram(spec)) }
+}
+
+/// Counts while `work` runs.
+fn count(
+    guest: &DaemonGuest,
+    spec: AggregationSpec,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<AggregationSnapshot> {
+    let made = guest.wait_for(guest.client.create_aggregation("", spec, None))??;
+    work()?;
+    let read = guest.wait_for(guest.client.read_aggregation(&made.name))??;
+    let last = guest.wait_for(guest.client.delete_aggregation(&made.name))??.context("no last snapshot")?;
+    ensure!(last.hits >= read.hits && read.dropped == 0, "{read:?} {last:?}");
+    ensure!(guest.shell("ls /sys/kernel/tracing/instances")? == "kprobed\n", "an instance is left");
+    Ok(read)
+}
+
+fn only(row: &AggregationRow) -> Option<&Value> {
+    row.keys.first()?.value.as_ref()
+}
+
+fn counts_are_exact(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:seek ksys_lseek far=%si:s64 small=%si:s32")?;
+    guest.wait_for(guest.client.set_enabled("seek", false))??;
+    let seeks = || {
+        for distance in ["-100", "-100", "0", "1", "2", "3", "4", "700"] {
+            guest.workload(&["seek", "/dev/null", distance])?;
+        }
+        Ok(())
+    };
+    let ours = "COMM == \"workload\"";
+    let exact = count(
+        &guest,
+        histogram("seek", vec![field("small", KeyScale::Unspecified, 0)], &["far"], ours),
+        seeks,
+    )?;
+    let rows: Vec<_> =
+        exact.rows.iter().map(|row| (only(row).cloned(), row.count, row.sums.clone())).collect();
+    let row = |key, count, sum| {
+        (Some(Value::Signed(key)), count, vec![SumValue { value: Some(sum_value::Value::Signed(sum)) }])
+    };
+    let expected = [
+        row(-100, 2, -200),
+        row(0, 1, 0),
+        row(1, 1, 1),
+        row(2, 1, 2),
+        row(3, 1, 3),
+        row(4, 1, 4),
+        row(700, 1, 700),
+    ];
+    ensure!(rows == expected && exact.hits == 8, "{exact:?}");
+    let log2 = count(&guest, histogram("seek", vec![field("far", KeyScale::Log2, 0)], &[], ours), seeks)?;
+    let rows: Vec<_> = log2.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
+    let bucket = |first, last, count| (Some(Value::SignedBucket(SignedBucket { first, last })), count);
+    let expected =
+        [bucket(i64::MIN, -1, 2), bucket(0, 1, 2), bucket(2, 2, 1), bucket(3, 4, 2), bucket(513, 1024, 1)];
+    ensure!(rows == expected, "{log2:?}");
+    let linear = count(&guest, histogram("seek", vec![field("far", KeyScale::Linear, 4)], &[], ours), seeks)?;
+    let rows: Vec<_> = linear.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
+    let expected = [bucket(-100, -97, 2), bucket(0, 3, 4), bucket(4, 7, 1), bucket(700, 703, 1)];
+    ensure!(rows == expected, "{linear:?}");
+    let comm = count(&guest, histogram("seek", vec![context(ContextKey::Comm)], &[], ""), seeks)?;
+    let workload = comm.rows.iter().find(|row| only(row) == Some(&Value::Text(b"workload".to_vec())));
+    ensure!(workload.is_some_and(|row| row.count == 8), "{comm:?}");
+    // Nothing was written to a buffer.
+    ensure!(guest.ledger_of("kprobes/seek")?.read == 0, "{:?}", guest.ledger_of("kprobes/seek")?);
+    Ok(())
+}
+
+fn latencies_of_known_sleeps(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:nap hrtimer_nanosleep")?;
+    guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
+    let spec = LatencySpec {
+        start_probe: "nap".to_owned(),
+        end_probe: "woke".to_owned(),
+        bucket_ns: 100_000_000,
+        keys: vec![ContextKey::Comm.into()],
+        end_filter: "ret == 0 && COMM == \"sleep\"".to_owned(),
+        ..Default::default()
+    };
+    let spec = AggregationSpec { aggregation: Some(Kind::Latency(spec)) };
+    let read = count(&guest, spec, || guest.shell("sleep 0.11; sleep 0.32; sleep 0.11").map(drop))?;
+    ensure!(read.hits == 3 && read.starts >= 3 && read.match_dropped == 0, "{read:?}");
+    let sum = |row: &AggregationRow| match row.sums.first().and_then(|sum| sum.value) {
+        Some(sum_value::Value::Unsigned(sum)) => sum,
+        _ => 0,
+    };
+    let total: u64 = read.rows.iter().map(sum).sum();
+    // A guest that is emulated on a busy machine wakes up late, never early.
+    ensure!((540_000_000..5_000_000_000).contains(&total), "{read:?}");
+    for row in &read.rows {
+        let Some(Value::UnsignedBucket(bucket)) = only(row) else { anyhow::bail!("{row:?}") };
+        ensure!(bucket.last - bucket.first == 99_999_999 && bucket.first >= 100_000_000, "{row:?}");
+        let average = sum(row) / row.count;
+        ensure!((bucket.first..=bucket.last).contains(&average), "{row:?}");
+    }
+    ensure!(guest.tracefs("synthetic_events")?.is_empty());
+    Ok(())
+}
+
+fn stacks_begin_at_the_probe(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:seek ksys_lseek")?;
+    let keys = vec![context(ContextKey::Stack), context(ContextKey::Comm)];
+    let work = || guest.workload(&["seek", "/dev/null", "5"]).map(drop);
+    let read = count(&guest, histogram("seek", keys, &[], "COMM == \"workload\""), work)?;
+    let [row] = read.rows.as_slice() else { anyhow::bail!("{read:?}") };
+    let Some(Value::Stack(stack)) = only(row) else { anyhow::bail!("{read:?}") };
+    let functions: Vec<_> = stack.frames.iter().filter_map(|frame| frame.split('+').next()).collect();
+    ensure!(functions.first() == Some(&"ksys_lseek"), "{functions:?}");
+    ensure!(functions.contains(&"do_syscall_64") && row.count == 1, "{functions:?}");
+    Ok(())
+}
+
+fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let spec = || histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
+    let mut stream = guest.wait_for(guest.client.stream_aggregation(
+        Source::Spec(spec()),
+        Duration::from_millis(200),
+        false,
+    ))??;
+    let refused = guest.delete("calls").err().context("a counted probe was deleted")?;
+    ensure!(refused.to_string().contains("is counted by the aggregation"), "{refused:?}");
+    guest.workload(&["getppid", "1000"])?;
+    let snapshot = loop {
+        let snapshot = guest.wait_for(stream.next())??.context("the stream has ended")?;
+        if snapshot.hits > 0 {
+            break snapshot;
+        }
+    };
+    ensure!(snapshot.hits == 1000 && snapshot.rows.len() == 1, "{snapshot:?}");
+    // The aggregation goes with its stream.
+    drop(stream);
+    let mut left = guest.wait_for(guest.client.list_aggregations())??.len();
+    for _ in 0..100 {
+        if left == 0 {
+            break;
+        }
+        guest.shell("sleep 0.1")?;
+        left = guest.wait_for(guest.client.list_aggregations())??.len();
+    }
+    ensure!(left == 0, "the aggregation outlives its stream");
+    guest.delete("calls").map(drop)
+}
+
+fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("counting", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:nap hrtimer_nanosleep")?;
+    guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
+    guest.shell("echo 'somebodys_event u64 x' >> /sys/kernel/tracing/synthetic_events")?;
+    let latency =
+        LatencySpec { start_probe: "nap".to_owned(), end_probe: "woke".to_owned(), ..Default::default() };
+    let spec = AggregationSpec { aggregation: Some(Kind::Latency(latency)) };
+    guest.wait_for(guest.client.create_aggregation("naps", spec, None))??;
+    guest.wait_for(guest.client.create_aggregation("all", histogram("nap", Vec::new(), &[], ""), None))??;
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    ensure!(guest.shell("ls /sys/kernel/tracing/instances")?.contains("kprobed-aggregation"));
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(guest.shell("ls /sys/kernel/tracing/instances")? == "kprobed\n", "{}", guest.log());
+    ensure!(guest.tracefs("synthetic_events")?.starts_with("somebodys_event"));
+    ensure!(guest.tracefs("synthetic_events")?.lines().count() == 1);
+    ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
+    guest.delete("nap")?;
+    guest.delete("woke")?;
+    guest.machine.power_off().map_err(Into::into)
+}

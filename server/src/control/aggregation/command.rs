@@ -1,0 +1,66 @@
+//! What the control thread can be asked about aggregations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Snapshot;
+use super::spec::{Aggregation, AggregationSpec};
+use crate::control::ControlError;
+use crate::control::command::{Command, ControlHandle, Reply};
+
+/// Begin to count.
+#[derive(Clone, Debug)]
+pub struct CreateAggregation {
+    /// Its name; empty for one of the daemon's choice.
+    pub name: String,
+    /// What to count.
+    pub spec: AggregationSpec,
+    /// How long it lives.
+    pub ttl: Option<Duration>,
+    /// Whether a stream will delete it.
+    pub bound_to_stream: bool,
+}
+
+pub(in crate::control) enum AggregationCommand {
+    Create(CreateAggregation, Reply<Arc<Aggregation>>),
+    Delete(String, Reply<Option<Snapshot>>),
+    Read(String, Reply<Snapshot>),
+    List(Reply<Vec<Arc<Aggregation>>>),
+}
+
+impl ControlHandle {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn create_aggregation(
+        &self,
+        request: CreateAggregation,
+    ) -> Result<Arc<Aggregation>, ControlError> {
+        self.ask(|reply| Command::Aggregation(AggregationCommand::Create(request, reply))).await
+    }
+
+    /// Stops counting. Answers what was counted until then, if that could be read.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn delete_aggregation(&self, name: String) -> Result<Option<Snapshot>, ControlError> {
+        self.ask(|reply| Command::Aggregation(AggregationCommand::Delete(name, reply))).await
+    }
+
+    /// Reads what was counted.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn read_aggregation(&self, name: String) -> Result<Snapshot, ControlError> {
+        self.ask(|reply| Command::Aggregation(AggregationCommand::Read(name, reply))).await
+    }
+
+    /// All aggregations by name.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn aggregations(&self) -> Result<Vec<Arc<Aggregation>>, ControlError> {
+        self.ask(|reply| Command::Aggregation(AggregationCommand::List(reply))).await
+    }
+}

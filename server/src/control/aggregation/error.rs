@@ -1,0 +1,53 @@
+//! Why an aggregation is not made, or not read.
+
+use thiserror::Error;
+
+use crate::model::ProbeName;
+use crate::tracefs::hist::{HistError, TriggerError};
+use crate::tracefs::{KernelMessage, TracefsError};
+
+/// Why an aggregation is not made, or not read.
+#[derive(Debug, Error)]
+pub enum AggregationError {
+    /// A field of the request makes no sense.
+    #[error("{message}")]
+    Field {
+        /// Its path from the request, such as `spec.histogram.keys[1].field.field`.
+        field: String,
+        /// What is wrong, and what would be right.
+        message: String,
+    },
+    /// The kernel refused a filter.
+    #[error("the kernel refused the filter: {}", message.as_ref().map_or_else(|| error.to_string(), |m| m.text.clone()))]
+    Filter {
+        /// Path of the field.
+        field: &'static str,
+        /// The kernel's answer.
+        error: TracefsError,
+        /// What it wrote to its log, if anything.
+        message: Option<KernelMessage>,
+    },
+    /// No aggregation of that name.
+    #[error("there is no aggregation `{0}`")]
+    NotFound(String),
+    /// The name is taken.
+    #[error("there is an aggregation `{0}` already")]
+    Exists(String),
+    /// There are enough of them.
+    #[error("there are {0} aggregations, which is the most: delete one first")]
+    TooMany(usize),
+    /// The probe can not be deleted.
+    #[error("`{probe}` is counted by the aggregation `{aggregation}`: delete that first")]
+    InUse {
+        /// The probe.
+        probe: ProbeName,
+        /// The first aggregation that uses it.
+        aggregation: String,
+    },
+    /// The kernel refused a trigger that should be right.
+    #[error(transparent)]
+    Trigger(Box<TriggerError>),
+    /// The kernel's table can not be read.
+    #[error("can not read what the kernel has counted: {0}")]
+    Table(#[from] HistError),
+}

@@ -1,0 +1,70 @@
+//! What a daemon that was killed has left: its instance for aggregations, the triggers in it, and synthetic events.
+
+use super::{LATENCY_FIELD, SYNTHETIC_PREFIX, instance_name};
+use crate::control::ControlError;
+use crate::model::ProbeName;
+use crate::tracefs::{Instance, Tracefs};
+
+/// Removes all of it. Probes that were counted could not be deleted otherwise.
+///
+/// # Errors
+/// When the kernel can not be asked. What can not be removed is left, with a warning.
+pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
+    // Kernels without synthetic events have no latencies.
+    let synthetic: Vec<_> =
+        tracefs.list_synthetic().unwrap_or_default().iter().filter_map(|listed| ours(listed)).collect();
+    if let Some(instance) = Instance::find(tracefs, &instance_name(own)) {
+        let probes = tracefs.list_kprobes()?.into_iter().filter_map(|listed| listed.name);
+        let events = synthetic.iter().filter_map(|event| ProbeName::new("synthetic", event).ok());
+        let events: Vec<_> = events.chain(probes).collect();
+        // A trigger that others refer to goes after them.
+        while remove_triggers(&instance, &events) {}
+        if let Err(error) = instance.remove() {
+            tracing::warn!(%error, "can not remove what an earlier run has left");
+        }
+    }
+    for event in synthetic {
+        if let Err(error) = tracefs.remove_synthetic(&event) {
+            tracing::warn!(event, %error, "can not remove what an earlier run has left");
+        }
+    }
+    Ok(())
+}
+
+/// Removes the triggers that can be. Answers whether there were any.
+fn remove_triggers(instance: &Instance, events: &[ProbeName]) -> bool {
+    let mut removed = false;
+    for event in events {
+        for trigger in instance.triggers(event).unwrap_or_default() {
+            removed |= instance.remove_trigger(event, &trigger).is_ok();
+        }
+    }
+    removed
+}
+
+/// The name of a synthetic event that we made.
+fn ours(listed: &str) -> Option<String> {
+    let (name, fields) = listed.split_once(' ')?;
+    let number = name.strip_prefix(SYNTHETIC_PREFIX)?;
+    let made = number.parse::<u64>().is_ok() && fields == format!("u64 {LATENCY_FIELD}");
+    made.then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_events_are_not_ours() {
+        assert_eq!(ours("kprobed_latency_7 u64 latency_ns"), Some("kprobed_latency_7".to_owned()));
+        for other in [
+            "kprobed_latency_ u64 latency_ns",
+            "kprobed_latency_7 u64 lat",
+            "kprobed_latency_7 u64 latency_ns; u32 x",
+            "wakeup_latency u64 latency_ns",
+            "x",
+        ] {
+            assert_eq!(ours(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The life of aggregations: made, read, deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use super::plan::{Plan, Role};
+use super::spec::{Aggregation, AggregationSpec, HistogramSpec, LatencySpec};
+use super::{
+    AggregationCommand, AggregationError, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, Snapshot,
+    instance_name, result,
+};
+use crate::control::controller::{Controller, answer, in_kernel};
+use crate::control::{ControlError, Probe};
+use crate::decode::Schema;
+use crate::kernel::TRACE_CLOCK;
+use crate::model::ProbeName;
+use crate::tracefs::{Instance, InstanceOptions};
+
+/// All aggregations.
+#[derive(Debug, Default)]
+pub(in crate::control) struct Aggregations {
+    instance: Option<Instance>,
+    by_name: BTreeMap<String, Live>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Live {
+    aggregation: Arc<Aggregation>,
+    plan: Plan,
+    expires: Option<Instant>,
+}
+
+/// Buffers of the instance, in KiB: nothing stays in them.
+const BUFFER_KIB: u64 = 64;
+
+impl Aggregations {
+    /// When the next one is to be deleted.
+    pub(in crate::control) fn next_expiry(&self) -> Option<Instant> {
+        self.by_name.values().filter_map(|live| live.expires).min()
+    }
+
+    /// The first aggregation that uses a probe.
+    fn user_of(&self, probe: &ProbeName) -> Option<&str> {
+        let uses = |live: &&Live| live.plan.tables.iter().any(|table| table.event == *probe);
+        self.by_name.values().find(uses).map(|live| live.aggregation.name.as_str())
+    }
+
+    fn live(&self, name: &str) -> Result<&Live, AggregationError> {
+        self.by_name.get(name).ok_or_else(|| AggregationError::NotFound(name.to_owned()))
+    }
+}
+
+impl Controller {
+    pub(in crate::control) fn aggregate(&mut self, command: AggregationCommand) {
+        match command {
+            AggregationCommand::Create(request, reply) => answer(reply, self.create_aggregation(request)),
+            AggregationCommand::Delete(name, reply) => answer(reply, self.delete_aggregation(&name)),
+            AggregationCommand::Read(name, reply) => answer(reply, self.read_aggregation(&name)),
+            AggregationCommand::List(reply) => {
+                let all = self.aggregations.by_name.values();
+                answer(reply, Ok(all.map(|live| Arc::clone(&live.aggregation)).collect()));
+            }
+        }
+    }
+
+    fn create_aggregation(&mut self, request: CreateAggregation) -> Result<Arc<Aggregation>, ControlError> {
+        let CreateAggregation { name, spec, ttl, bound_to_stream } = request;
+        let all = &self.aggregations;
+        if all.by_name.len() >= MAX_AGGREGATIONS {
+            return Err(AggregationError::TooMany(MAX_AGGREGATIONS).into());
+        }
+        let number = all.made + 1;
+        let name = chosen_name(name, number)?;
+        if all.by_name.contains_key(&name) {
+            return Err(AggregationError::Exists(name).into());
+        }
+        let (spec, plan) = self.plan_aggregation(spec, number)?;
+        self.aggregations.made = number;
+        let instance = self.aggregation_instance()?;
+        if let Err(error) = self.put_aggregation_into_kernel(&instance, &plan) {
+            self.drop_unused_instance();
+            return Err(error);
+        }
+        let create_time = SystemTime::now();
+        let aggregation = Arc::new(Aggregation {
+            name: name.clone(),
+            spec,
+            create_time,
+            expire_time: ttl.and_then(|ttl| create_time.checked_add(ttl)),
+            bound_to_stream,
+            keys: plan.keys.clone(),
+            sums: plan.sums.clone(),
+        });
+        let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
+        let live = Live { aggregation: Arc::clone(&aggregation), plan, expires };
+        tracing::info!(aggregation = name, "counting");
+        self.aggregations.by_name.insert(name, live);
+        Ok(aggregation)
+    }
+
+    /// Decides on triggers, and puts full names of probes into the spec.
+    fn plan_aggregation(
+        &self,
+        spec: AggregationSpec,
+        number: u64,
+    ) -> Result<(AggregationSpec, Plan), ControlError> {
+        match spec {
+            AggregationSpec::Histogram(spec) => {
+                let (probe, schema) = self.countable(&spec.probe)?;
+                self.judge_aggregation_filter(&probe.name, &spec.filter, "spec.histogram.filter")?;
+                let plan = Plan::histogram(&spec, number, &probe.name, &schema)?;
+                let spec = HistogramSpec { probe: probe.name.to_string(), ..spec };
+                Ok((AggregationSpec::Histogram(spec), plan))
+            }
+            AggregationSpec::Latency(spec) => {
+                let (start, start_schema) = self.countable(&spec.start_probe)?;
+                let (end, end_schema) = self.countable(&spec.end_probe)?;
+                self.judge_aggregation_filter(&start.name, &spec.start_filter, "spec.latency.start_filter")?;
+                self.judge_aggregation_filter(&end.name, &spec.end_filter, "spec.latency.end_filter")?;
+                let ends = [(&start.name, &*start_schema), (&end.name, &*end_schema)];
+                let plan = Plan::latency(&spec, number, ends, TRACE_CLOCK)?;
+                let (start_probe, end_probe) = (start.name.to_string(), end.name.to_string());
+                Ok((AggregationSpec::Latency(LatencySpec { start_probe, end_probe, ..spec }), plan))
+            }
+        }
+    }
+
+    /// A probe that the kernel has, and its fields.
+    fn countable(&self, name: &str) -> Result<(Arc<Probe>, Arc<Schema>), ControlError> {
+        let probe = self.probe(name)?;
+        match &probe.schema {
+            Some(schema) if in_kernel(&probe.state) => {
+                let schema = Arc::clone(schema);
+                Ok((probe, schema))
+            }
+            _ => {
+                let reason = "it can not be counted".to_owned();
+                Err(ControlError::NotInKernel { name: probe.name.clone(), reason })
+            }
+        }
+    }
+
+    fn judge_aggregation_filter(
+        &self,
+        probe: &ProbeName,
+        filter: &str,
+        field: &'static str,
+    ) -> Result<(), AggregationError> {
+        if filter.is_empty() {
+            return Ok(());
+        }
+        if filter.contains('\n') {
+            let message = "a filter is one line".to_owned();
+            return Err(AggregationError::Field { field: field.to_owned(), message });
+        }
+        let judged = self.tracefs().try_filter(probe, filter);
+        judged.map_err(|(error, message)| AggregationError::Filter { field, error, message })
+    }
+
+    fn aggregation_instance(&mut self) -> Result<Instance, ControlError> {
+        if let Some(instance) = &self.aggregations.instance {
+            return Ok(instance.clone());
+        }
+        let name = instance_name(self.parts.instance.name());
+        let options = InstanceOptions { name, buffer_kib: BUFFER_KIB, clock: TRACE_CLOCK };
+        let instance = Instance::open_or_create(self.tracefs(), &options)?;
+        self.aggregations.instance = Some(instance.clone());
+        Ok(instance)
+    }
+
+    /// Makes the synthetic event and the triggers; undoes what was done when a step fails.
+    fn put_aggregation_into_kernel(&self, instance: &Instance, plan: &Plan) -> Result<(), ControlError> {
+        if let Some(synthetic) = &plan.synthetic {
+            self.tracefs().define_synthetic(synthetic, &format!("u64 {LATENCY_FIELD}"))?;
+        }
+        for (done, table) in plan.tables.iter().enumerate() {
+            if let Err(error) = instance.add_hist(&table.event, &table.trigger) {
+                self.take_aggregation_out_of_kernel(instance, plan, done)?;
+                return Err(AggregationError::Trigger(Box::new(error)).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the first `tables` triggers and the synthetic event.
+    fn take_aggregation_out_of_kernel(
+        &self,
+        instance: &Instance,
+        plan: &Plan,
+        tables: usize,
+    ) -> Result<(), ControlError> {
+        for table in plan.tables.iter().take(tables).rev() {
+            instance.remove_hist(&table.event, &table.trigger)?;
+        }
+        if let Some(synthetic) = &plan.synthetic {
+            self.tracefs().remove_synthetic(synthetic)?;
+        }
+        Ok(())
+    }
+
+    fn read_aggregation(&self, name: &str) -> Result<Snapshot, ControlError> {
+        let live = self.aggregations.live(name)?;
+        let Some(instance) = &self.aggregations.instance else {
+            return Err(AggregationError::NotFound(name.to_owned()).into());
+        };
+        let time = SystemTime::now();
+        let mut tables = Vec::new();
+        for table in &live.plan.tables {
+            tables.push(instance.hist(&table.event, &table.trigger)?.map_err(AggregationError::from)?);
+        }
+        let sum = |of: fn(Role) -> bool, term: fn(&crate::tracefs::hist::HistTable) -> u64| -> u64 {
+            let wanted = tables.iter().zip(&live.plan.tables).filter(|(_, planned)| of(planned.role));
+            wanted.map(|(table, _)| term(table)).sum()
+        };
+        let is_result = |role| matches!(role, Role::Result { .. });
+        let is_match = |role| !matches!(role, Role::Result { .. });
+        Ok(Snapshot {
+            name: name.to_owned(),
+            time,
+            since: live.aggregation.create_time,
+            delta: false,
+            rows: result::rows(&live.plan, &tables),
+            hits: sum(is_result, |table| table.hits),
+            dropped: sum(is_result, |table| table.dropped),
+            kernel_rows: usize::try_from(sum(is_result, |table| table.rows.len() as u64))
+                .unwrap_or(usize::MAX),
+            starts: sum(|role| role == Role::Starts, |table| table.hits),
+            match_dropped: sum(is_match, |table| table.dropped),
+        })
+    }
+
+    fn delete_aggregation(&mut self, name: &str) -> Result<Option<Snapshot>, ControlError> {
+        let live = self.aggregations.live(name)?;
+        let snapshot = self.read_aggregation(name);
+        if let Some(instance) = &self.aggregations.instance {
+            self.take_aggregation_out_of_kernel(instance, &live.plan, live.plan.tables.len())?;
+        }
+        self.aggregations.by_name.remove(name);
+        self.drop_unused_instance();
+        tracing::info!(aggregation = name, "no longer counting");
+        match snapshot {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(error) => {
+                tracing::warn!(aggregation = name, %error, "can not read the last counts");
+                Ok(None)
+            }
+        }
+    }
+
+    fn drop_unused_instance(&mut self) {
+        if self.aggregations.by_name.is_empty()
+            && let Some(instance) = self.aggregations.instance.take()
+            && let Err(error) = instance.remove()
+        {
+            tracing::warn!(%error, "can not remove the instance of aggregations");
+        }
+    }
+
+    /// Deletes those whose time is over.
+    pub(in crate::control) fn expire_aggregations(&mut self) {
+        let now = Instant::now();
+        let expired = |live: &&Live| live.expires.is_some_and(|expires| expires <= now);
+        let over = self.aggregations.by_name.values().filter(expired);
+        let over: Vec<_> = over.map(|live| live.aggregation.name.clone()).collect();
+        for name in over {
+            if let Err(error) = self.delete_aggregation(&name) {
+                tracing::warn!(aggregation = name, %error, "can not delete an aggregation whose time is over");
+                if let Some(live) = self.aggregations.by_name.get_mut(&name) {
+                    live.expires = None;
+                }
+            }
+        }
+    }
+
+    /// Deletes all of them.
+    pub(in crate::control) fn delete_aggregations(&mut self) {
+        let names: Vec<_> = self.aggregations.by_name.keys().cloned().collect();
+        for name in names {
+            if let Err(error) = self.delete_aggregation(&name) {
+                tracing::warn!(aggregation = name, %error, "can not delete an aggregation");
+            }
+        }
+    }
+
+    /// Refuses while a probe is counted.
+    pub(in crate::control) fn require_uncounted(&self, probe: &ProbeName) -> Result<(), AggregationError> {
+        match self.aggregations.user_of(probe) {
+            None => Ok(()),
+            Some(aggregation) => {
+                Err(AggregationError::InUse { probe: probe.clone(), aggregation: aggregation.to_owned() })
+            }
+        }
+    }
+}
+
+/// The name as asked for, or one with the number of the aggregation.
+fn chosen_name(name: String, number: u64) -> Result<String, AggregationError> {
+    if name.is_empty() {
+        return Ok(format!("aggregation-{number}"));
+    }
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.len() > 63 || !name.chars().all(good) {
+        let message = "a name has 1 to 63 letters, digits, `_` and `-`".to_owned();
+        return Err(AggregationError::Field { field: "name".to_owned(), message });
+    }
+    Ok(name)
+}

@@ -1,0 +1,39 @@
+//! Aggregations: histograms, latencies and call stacks that the kernel counts itself.
+//!
+//! Owns what an aggregation is, what triggers it takes, and its life. Everything happens in a tracing instance of its own, which is made
+//! with the first aggregation and removed with the last one: triggers that use time stamps change the clock and the records of their
+//! instance, and the deletion of a probe empties the buffers of each instance that had it armed. Nothing of it is durable: the kernel's
+//! tables die with the instance.
+
+mod command;
+mod delta;
+mod error;
+mod leftovers;
+mod life;
+mod plan;
+mod result;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub(super) use command::AggregationCommand;
+pub use command::CreateAggregation;
+pub use error::AggregationError;
+pub(super) use leftovers::remove_leftovers;
+pub(super) use life::Aggregations;
+pub use result::{KeyValue, Row, Snapshot, SumValue};
+pub use spec::{Aggregation, AggregationSpec, Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
+
+/// Name of the instance of the aggregations of a daemon whose own instance has this name.
+pub(super) fn instance_name(own: &str) -> String {
+    format!("{own}-aggregation")
+}
+
+/// How the names of our synthetic events begin. A number follows.
+const SYNTHETIC_PREFIX: &str = "kprobed_latency_";
+
+/// The field of our synthetic events.
+const LATENCY_FIELD: &str = "latency_ns";
+
+/// Aggregations that there can be at a time. Each costs every hit of its probe.
+const MAX_AGGREGATIONS: usize = 64;

@@ -1,0 +1,362 @@
+//! From what is asked to triggers of the kernel.
+//!
+//! Plain decisions over names and fields: nothing is read or written here.
+
+use super::error::AggregationError;
+use super::spec::{Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
+use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
+use crate::decode::{Base, FieldKind, FieldSchema, Schema};
+use crate::model::ProbeName;
+use crate::tracefs::hist::{
+    HistAction, HistKey, HistTrigger, HistVariable, KeyForm, MAX_KEYS, MAX_SUMS, TABLE_ROWS,
+};
+
+/// What the kernel is to do, and how its tables are to be read.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// In the order in which their triggers are added. They are removed the other way round.
+    pub(super) tables: Vec<Table>,
+    /// Indices of keys in the order in which the kernel prints them.
+    pub(super) printed: Vec<usize>,
+    /// By key.
+    pub(super) meanings: Vec<Meaning>,
+    /// By sum.
+    pub(super) signed_sums: Vec<bool>,
+    /// The synthetic event that is made first.
+    pub(super) synthetic: Option<String>,
+    /// The keys as clients see them.
+    pub(super) keys: Vec<Column>,
+    /// The sums as clients see them.
+    pub(super) sums: Vec<Column>,
+}
+
+/// A trigger and its event.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) event: ProbeName,
+    pub(super) trigger: HistTrigger,
+    pub(super) role: Role,
+}
+
+/// What a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Rows of the result.
+    Result {
+        /// The key whose values are negative or above 2^63 in this table, and which it does not have therefore.
+        beyond: Option<usize>,
+    },
+    /// Beginnings of latencies.
+    Starts,
+    /// Their ends.
+    Ends,
+}
+
+/// What the numbers of a key mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Unsigned,
+    Signed,
+    /// The name of a thread alone.
+    Comm,
+    /// What it is printed as.
+    Printed,
+}
+
+/// Rows of a table unless the client says otherwise: the kernel's default.
+const DEFAULT_ROWS: u32 = 2048;
+
+/// Rows for beginnings and ends of latencies: one for each thread (or match key) that was ever seen.
+const MATCH_ROWS: u32 = 16384;
+
+fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, AggregationError> {
+    Err(AggregationError::Field { field: field.into(), message: message.into() })
+}
+
+fn rows(size: u32, field: &str) -> Result<u32, AggregationError> {
+    match size {
+        0 => Ok(DEFAULT_ROWS),
+        size if TABLE_ROWS.contains(&size) => Ok(size),
+        _ => {
+            let (least, most) = (TABLE_ROWS.start(), TABLE_ROWS.end());
+            refuse(field, format!("a table has {least} to {most} rows"))
+        }
+    }
+}
+
+/// A field of a probe's events, or an error that says which ones there are.
+fn field_of<'a>(
+    schema: &'a Schema,
+    probe: &ProbeName,
+    name: &str,
+    path: &str,
+) -> Result<&'a FieldSchema, AggregationError> {
+    if let Some(field) = schema.fields.iter().find(|field| field.name == name) {
+        if field.array_len.is_some() {
+            return refuse(path, format!("`{name}` is an array, and the kernel counts single values"));
+        }
+        return Ok(field);
+    }
+    let names: Vec<_> = schema.fields.iter().map(|field| format!("`{}`", field.name)).collect();
+    let known =
+        if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+    refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
+}
+
+const fn is_signed(kind: FieldKind) -> bool {
+    matches!(kind, FieldKind::Signed { .. })
+}
+
+const fn is_integer(kind: FieldKind) -> bool {
+    matches!(kind, FieldKind::Signed { .. } | FieldKind::Unsigned { .. })
+}
+
+fn column(name: &str, field: Option<&FieldSchema>) -> Column {
+    let hexadecimal = field.is_some_and(|field| field.base == Some(Base::Hex));
+    Column { name: name.to_owned(), hexadecimal }
+}
+
+fn context_key(key: ContextKey) -> (HistKey, Meaning, &'static str) {
+    let (field, form, meaning, name) = match key {
+        ContextKey::Thread => ("common_pid", KeyForm::Execname, Meaning::Printed, "thread"),
+        ContextKey::Comm => ("common_pid", KeyForm::Execname, Meaning::Comm, "comm"),
+        ContextKey::Cpu => ("common_cpu", KeyForm::Number, Meaning::Unsigned, "cpu"),
+        // Known to all kernels by this name; newer ones print another.
+        ContextKey::Stack => ("stacktrace", KeyForm::Stack, Meaning::Printed, "stack"),
+    };
+    (HistKey { field: field.to_owned(), form }, meaning, name)
+}
+
+/// The form of a field as a key.
+fn form_of(field: &FieldSchema, scale: Scale, path: &str) -> Result<(KeyForm, Meaning), AggregationError> {
+    let meaning = if is_signed(field.kind) { Meaning::Signed } else { Meaning::Unsigned };
+    let name = &field.name;
+    let address = matches!(field.kind, FieldKind::Symbol | FieldKind::Unsigned { bytes: 8 });
+    match (scale, field.kind) {
+        (Scale::Exact, FieldKind::String) => Ok((KeyForm::Text, Meaning::Printed)),
+        (Scale::Exact | Scale::SymbolOffset, FieldKind::Symbol) => {
+            Ok((KeyForm::SymbolOffset, Meaning::Printed))
+        }
+        (Scale::Exact, _) => Ok((KeyForm::Number, meaning)),
+        (Scale::Log2, kind) if is_integer(kind) => Ok((KeyForm::Log2, meaning)),
+        (Scale::Linear(0), _) => refuse(format!("{path}.bucket_size"), "a bucket has a width of 1 or more"),
+        (Scale::Linear(size), kind) if is_integer(kind) => Ok((KeyForm::Buckets(size), meaning)),
+        (Scale::Log2 | Scale::Linear(_), _) => {
+            refuse(format!("{path}.scale"), format!("`{name}` is no integer, and only integers have buckets"))
+        }
+        (Scale::Symbol, _) if address => Ok((KeyForm::Symbol, Meaning::Printed)),
+        (Scale::SymbolOffset, _) if address => Ok((KeyForm::SymbolOffset, Meaning::Printed)),
+        (Scale::Symbol | Scale::SymbolOffset, _) => refuse(
+            format!("{path}.scale"),
+            format!("`{name}` is no address: symbols have 64 bits and no sign"),
+        ),
+    }
+}
+
+/// Both filters together.
+fn both(filter: &str, more: &str) -> String {
+    if filter.is_empty() { more.to_owned() } else { format!("({filter}) && {more}") }
+}
+
+impl Plan {
+    /// How to count the events of a probe. `number` tells the triggers of the instance apart.
+    pub(super) fn histogram(
+        spec: &HistogramSpec,
+        number: u64,
+        probe: &ProbeName,
+        schema: &Schema,
+    ) -> Result<Self, AggregationError> {
+        let root = "spec.histogram";
+        if spec.keys.len() > MAX_KEYS {
+            return refuse(format!("{root}.keys"), format!("the kernel takes at most {MAX_KEYS} keys"));
+        }
+        if spec.sums.len() > MAX_SUMS {
+            return refuse(format!("{root}.sums"), format!("the kernel takes at most {MAX_SUMS} sums"));
+        }
+        let mut keys = Vec::new();
+        let (mut meanings, mut columns) = (Vec::new(), Vec::new());
+        // What the kernel puts into the wrong power of two, and the filters that tell it from the rest.
+        let mut split: Option<(usize, [String; 2])> = None;
+        for (index, key) in spec.keys.iter().enumerate() {
+            let path = format!("{root}.keys[{index}]");
+            let (hist, meaning, column) = match key {
+                Key::Context(context) => {
+                    let (hist, meaning, name) = context_key(*context);
+                    (hist, meaning, column(name, None))
+                }
+                Key::Field { field: name, scale } => {
+                    let path = format!("{path}.field");
+                    let field = field_of(schema, probe, name, &format!("{path}.field"))?;
+                    let (form, meaning) = form_of(field, *scale, &path)?;
+                    let conditions = match (form, field.kind) {
+                        (KeyForm::Log2, FieldKind::Signed { .. }) => {
+                            Some([format!("{name} >= 0"), format!("{name} < 0")])
+                        }
+                        (KeyForm::Log2, FieldKind::Unsigned { bytes: 8 }) => {
+                            Some([format!("{name} <= {}", 1_u64 << 63), format!("{name} > {}", 1_u64 << 63)])
+                        }
+                        _ => None,
+                    };
+                    if let Some(conditions) = conditions
+                        && split.replace((index, conditions)).is_some()
+                    {
+                        let message =
+                            "only one key can be powers of two of a field with a sign or of 64 bits";
+                        return refuse(format!("{path}.scale"), message);
+                    }
+                    (HistKey { field: name.clone(), form }, meaning, column(name, Some(field)))
+                }
+            };
+            let same = |other: &HistKey| other.field == hist.field && other.form == hist.form;
+            if keys.iter().any(same) {
+                return refuse(path, "this key is there already");
+            }
+            if hist.form == KeyForm::Text && keys.iter().any(|other: &HistKey| other.form == KeyForm::Text) {
+                return refuse(path, "the kernel has room for one string in a key");
+            }
+            keys.push(hist);
+            meanings.push(meaning);
+            columns.push(column);
+        }
+        let (mut sums, mut signed_sums) = (Vec::new(), Vec::new());
+        for (index, name) in spec.sums.iter().enumerate() {
+            let path = format!("{root}.sums[{index}]");
+            let field = field_of(schema, probe, name, &path)?;
+            if !is_integer(field.kind) {
+                return refuse(path, format!("`{name}` is no integer, and only integers can be added up"));
+            }
+            signed_sums.push(is_signed(field.kind));
+            sums.push(column(name, Some(field)));
+        }
+        // The kernel's own form of a row with a stack is the simplest with the stack in front.
+        let mut printed: Vec<_> = (0..keys.len()).collect();
+        printed.sort_by_key(|index| keys.get(*index).is_none_or(|key| key.form != KeyForm::Stack));
+        let rows = rows(spec.size, &format!("{root}.size"))?;
+        let table = |mark: &str, filter: String, beyond: Option<usize>| {
+            let ordered = printed.iter().filter(|&&index| beyond != Some(index));
+            let mut ordered: Vec<_> = ordered.filter_map(|index| keys.get(*index).cloned()).collect();
+            if ordered.is_empty() {
+                // The kernel wants a key: this one is the same in all events of a probe.
+                ordered.push(HistKey { field: "common_type".to_owned(), form: KeyForm::Number });
+            }
+            let trigger = HistTrigger {
+                keys: ordered,
+                sums: spec.sums.clone(),
+                variable: HistVariable::Mark(format!("kprobed_{number}{mark}")),
+                rows,
+                clock: None,
+                action: None,
+                filter,
+            };
+            Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
+        };
+        let tables = match split {
+            None => vec![table("", spec.filter.clone(), None)],
+            Some((index, [within, beyond])) => vec![
+                table("", both(&spec.filter, &within), None),
+                table("b", both(&spec.filter, &beyond), Some(index)),
+            ],
+        };
+        Ok(Self { tables, printed, meanings, signed_sums, synthetic: None, keys: columns, sums })
+    }
+
+    /// How to measure the time between events of two probes.
+    pub(super) fn latency(
+        spec: &LatencySpec,
+        number: u64,
+        [start, end]: [(&ProbeName, &Schema); 2],
+        clock: &'static str,
+    ) -> Result<Self, AggregationError> {
+        let root = "spec.latency";
+        if start.0 == end.0 {
+            return refuse(
+                format!("{root}.end_probe"),
+                "a latency is the time between two probes, and this is one",
+            );
+        }
+        if spec.keys.len() + 1 > MAX_KEYS {
+            return refuse(
+                format!("{root}.keys"),
+                format!("at most {} keys besides the latency", MAX_KEYS - 1),
+            );
+        }
+        let matched = match_key(spec, [start, end])?;
+        let rows = rows(spec.size, &format!("{root}.size"))?;
+        let form = if spec.bucket_ns == 0 { KeyForm::Log2 } else { KeyForm::Buckets(spec.bucket_ns) };
+        let mut keys = vec![HistKey { field: LATENCY_FIELD.to_owned(), form }];
+        let (mut meanings, mut columns) = (vec![Meaning::Unsigned], vec![column(LATENCY_FIELD, None)]);
+        for (index, context) in spec.keys.iter().enumerate() {
+            let path = format!("{root}.keys[{index}]");
+            if *context == ContextKey::Stack {
+                return refuse(path, "a latency has no call stack: it is of two places");
+            }
+            let (hist, meaning, name) = context_key(*context);
+            if keys.contains(&hist) {
+                return refuse(path, "this key is there already");
+            }
+            keys.push(hist);
+            meanings.push(meaning);
+            columns.push(column(name, None));
+        }
+        let synthetic = format!("{SYNTHETIC_PREFIX}{number}");
+        let event =
+            ProbeName::new("synthetic", &synthetic).or_else(|error| refuse(root, error.to_string()))?;
+        let variable = format!("kprobed_{number}");
+        let matching = |variable, filter: &str, action| HistTrigger {
+            keys: vec![matched.clone()],
+            sums: Vec::new(),
+            variable,
+            rows: MATCH_ROWS,
+            clock: Some(clock),
+            action,
+            filter: filter.to_owned(),
+        };
+        let action = HistAction { after: start.0.clone(), synthetic: synthetic.clone() };
+        let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
+        let begin = matching(HistVariable::Time(variable.clone()), &spec.start_filter, None);
+        let finish = matching(since, &spec.end_filter, Some(action));
+        let printed = (0..keys.len()).collect();
+        let result = HistTrigger {
+            keys,
+            sums: vec![LATENCY_FIELD.to_owned()],
+            variable: HistVariable::Mark(format!("{variable}r")),
+            rows,
+            clock: None,
+            action: None,
+            filter: String::new(),
+        };
+        Ok(Self {
+            tables: vec![
+                Table { event: start.0.clone(), trigger: begin, role: Role::Starts },
+                Table { event, trigger: result, role: Role::Result { beyond: None } },
+                Table { event: end.0.clone(), trigger: finish, role: Role::Ends },
+            ],
+            printed,
+            meanings,
+            signed_sums: vec![false],
+            synthetic: Some(synthetic),
+            keys: columns,
+            sums: vec![column(LATENCY_FIELD, None)],
+        })
+    }
+}
+
+/// The key by which beginnings and ends belong together. The kernel compares bytes: both have to have the same form.
+fn match_key(
+    spec: &LatencySpec,
+    [start, end]: [(&ProbeName, &Schema); 2],
+) -> Result<HistKey, AggregationError> {
+    if spec.match_field.is_empty() {
+        return Ok(HistKey { field: "common_pid".to_owned(), form: KeyForm::Number });
+    }
+    let path = "spec.latency.match_field";
+    let [first, second] = [
+        field_of(start.1, start.0, &spec.match_field, path)?,
+        field_of(end.1, end.0, &spec.match_field, path)?,
+    ];
+    if !is_integer(first.kind) || first.kind != second.kind {
+        let message = format!("`{}` has to be an integer of the same type in both probes", spec.match_field);
+        return refuse(path, message);
+    }
+    Ok(HistKey { field: spec.match_field.clone(), form: KeyForm::Number })
+}

@@ -1,0 +1,189 @@
+//! What specs become, and which ones are refused.
+
+use super::plan::{Plan, Role};
+use super::result::{Row, rows};
+use super::*;
+use crate::decode::{Base, FieldKind, FieldSchema, Schema};
+use crate::model::ProbeName;
+use crate::tracefs::hist::{HistRow, HistTable, HistValue};
+
+fn schema() -> Schema {
+    let field = |name: &str, kind, base| FieldSchema {
+        name: name.to_owned(),
+        kind,
+        base,
+        array_len: None,
+        fault_detected: true,
+    };
+    Schema {
+        fields: vec![
+            field("dfd", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal)),
+            field("n", FieldKind::Unsigned { bytes: 4 }, Some(Base::Decimal)),
+            field("big", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex)),
+            field("path", FieldKind::String, None),
+            field("name", FieldKind::String, None),
+            FieldSchema { array_len: Some(4), ..field("bytes", FieldKind::Unsigned { bytes: 1 }, None) },
+        ],
+        is_return: false,
+    }
+}
+
+fn name() -> ProbeName {
+    ProbeName::new("g", "open").unwrap()
+}
+
+fn key(field: &str, scale: Scale) -> Key {
+    Key::Field { field: field.to_owned(), scale }
+}
+
+fn histogram(keys: Vec<Key>, sums: &[&str], filter: &str) -> HistogramSpec {
+    HistogramSpec {
+        probe: "g/open".to_owned(),
+        keys,
+        sums: sums.iter().map(|&sum| sum.to_owned()).collect(),
+        filter: filter.to_owned(),
+        size: 0,
+    }
+}
+
+fn plan(keys: Vec<Key>, sums: &[&str], filter: &str) -> Result<Plan, AggregationError> {
+    Plan::histogram(&histogram(keys, sums, filter), 7, &name(), &schema())
+}
+
+fn triggers(plan: &Plan) -> Vec<String> {
+    plan.tables.iter().map(|table| table.trigger.to_string()).collect()
+}
+
+#[test]
+fn histograms_become_triggers() {
+    let plain = plan(Vec::new(), &["n", "dfd"], "").unwrap();
+    assert_eq!(triggers(&plain), ["hist:keys=common_type:vals=n,dfd:kprobed_7=0:size=2048"]);
+    assert_eq!(plain.signed_sums, [false, true]);
+    let keys =
+        vec![key("path", Scale::Exact), Key::Context(ContextKey::Stack), Key::Context(ContextKey::Comm)];
+    let stack = plan(keys, &[], "dfd < 0").unwrap();
+    assert_eq!(
+        triggers(&stack),
+        ["hist:keys=stacktrace,path,common_pid.execname:kprobed_7=0:size=2048 if dfd < 0"]
+    );
+    assert_eq!(stack.printed, [1, 0, 2]);
+    assert_eq!(
+        triggers(&plan(vec![key("n", Scale::Log2), key("dfd", Scale::Linear(10))], &[], "").unwrap()),
+        ["hist:keys=n.log2,dfd.buckets=10:kprobed_7=0:size=2048"]
+    );
+    let hexadecimal = plan(vec![key("big", Scale::Exact)], &[], "").unwrap();
+    assert_eq!(hexadecimal.keys, [Column { name: "big".to_owned(), hexadecimal: true }]);
+}
+
+#[test]
+fn what_has_no_power_of_two_has_a_table_of_its_own() {
+    let keys = vec![key("dfd", Scale::Log2), Key::Context(ContextKey::Cpu)];
+    let plan = plan(keys, &[], "n == 1").unwrap();
+    assert_eq!(
+        triggers(&plan),
+        [
+            "hist:keys=dfd.log2,common_cpu:kprobed_7=0:size=2048 if (n == 1) && dfd >= 0",
+            "hist:keys=common_cpu:kprobed_7b=0:size=2048 if (n == 1) && dfd < 0",
+        ]
+    );
+    let table = |keys: Vec<HistValue>, hits| HistTable {
+        rows: vec![HistRow { keys, hits, sums: Vec::new() }],
+        hits,
+        dropped: 0,
+    };
+    let tables =
+        [table(vec![HistValue::Log2(2), HistValue::Number(1)], 5), table(vec![HistValue::Number(1)], 3)];
+    let row = |first, last, count| Row {
+        keys: vec![KeyValue::SignedBucket(first, last), KeyValue::Unsigned(1)],
+        count,
+        sums: Vec::new(),
+    };
+    assert_eq!(rows(&plan, &tables), [row(i64::MIN, -1, 3), row(3, 4, 5)]);
+}
+
+#[test]
+fn rows_of_one_meaning_are_one() {
+    let plan = plan(vec![Key::Context(ContextKey::Comm)], &["dfd"], "").unwrap();
+    let row = |tid, hits, sum: i64| HistRow {
+        keys: vec![HistValue::Thread { tid, comm: b"cat".to_vec() }],
+        hits,
+        sums: vec![sum.cast_unsigned()],
+    };
+    let table = HistTable { rows: vec![row(1, 2, -200), row(2, 1, 3)], hits: 3, dropped: 0 };
+    let expected =
+        Row { keys: vec![KeyValue::Text(b"cat".to_vec())], count: 3, sums: vec![SumValue::Signed(-197)] };
+    assert_eq!(rows(&plan, &[table]), [expected]);
+}
+
+#[test]
+fn refusals_name_the_field() {
+    let refused = |keys: Vec<Key>, sums: &[&str]| match plan(keys, sums, "") {
+        Err(AggregationError::Field { field, message }) => (field, message),
+        other => panic!("{other:?}"),
+    };
+    let (field, message) = refused(vec![key("n", Scale::Exact), key("nope", Scale::Exact)], &[]);
+    assert_eq!(field, "spec.histogram.keys[1].field.field");
+    assert!(message.contains("`g/open` has no field `nope`: it has `dfd`, `n`"), "{message}");
+    let field = |keys: Vec<Key>, sums: &[&str]| refused(keys, sums).0;
+    assert_eq!(field(vec![key("path", Scale::Log2)], &[]), "spec.histogram.keys[0].field.scale");
+    assert_eq!(field(vec![key("n", Scale::Linear(0))], &[]), "spec.histogram.keys[0].field.bucket_size");
+    assert_eq!(field(vec![key("n", Scale::Symbol)], &[]), "spec.histogram.keys[0].field.scale");
+    assert_eq!(field(vec![key("bytes", Scale::Exact)], &[]), "spec.histogram.keys[0].field.field");
+    assert_eq!(field(vec![key("n", Scale::Exact), key("n", Scale::Exact)], &[]), "spec.histogram.keys[1]");
+    assert_eq!(
+        field(vec![key("path", Scale::Exact), key("name", Scale::Exact)], &[]),
+        "spec.histogram.keys[1]"
+    );
+    assert_eq!(
+        field(vec![key("dfd", Scale::Log2), key("big", Scale::Log2)], &[]),
+        "spec.histogram.keys[1].field.scale"
+    );
+    assert_eq!(field(Vec::new(), &["n", "dfd", "big"]), "spec.histogram.sums");
+    assert_eq!(field(Vec::new(), &["path"]), "spec.histogram.sums[0]");
+    let four = ["n", "dfd", "big", "path"].map(|name| key(name, Scale::Exact)).to_vec();
+    assert_eq!(field(four, &[]), "spec.histogram.keys");
+    let tiny = HistogramSpec { size: 5, ..histogram(Vec::new(), &[], "") };
+    assert!(Plan::histogram(&tiny, 7, &name(), &schema()).is_err());
+}
+
+#[test]
+fn latencies_become_three_triggers() {
+    let spec = LatencySpec {
+        start_probe: "g/open".to_owned(),
+        end_probe: "g/done".to_owned(),
+        match_field: String::new(),
+        start_filter: "dfd < 0".to_owned(),
+        end_filter: String::new(),
+        bucket_ns: 0,
+        keys: vec![ContextKey::Comm],
+        size: 128,
+    };
+    let (start, end, fields) = (name(), ProbeName::new("g", "done").unwrap(), schema());
+    let made = |spec: &LatencySpec| Plan::latency(spec, 7, [(&start, &fields), (&end, &fields)], "boot");
+    let plan = made(&spec).unwrap();
+    assert_eq!(
+        triggers(&plan),
+        [
+            "hist:keys=common_pid:kprobed_7=common_timestamp:size=16384:clock=boot if dfd < 0",
+            "hist:keys=latency_ns.log2,common_pid.execname:vals=latency_ns:kprobed_7r=0:size=128",
+            "hist:keys=common_pid:kprobed_7e=common_timestamp-$kprobed_7:size=16384:clock=boot:onmatch(g.open).kprobed_latency_7($kprobed_7e)",
+        ]
+    );
+    let roles: Vec<_> = plan.tables.iter().map(|table| table.role).collect();
+    assert_eq!(roles, [Role::Starts, Role::Result { beyond: None }, Role::Ends]);
+    assert_eq!(plan.synthetic.as_deref(), Some("kprobed_latency_7"));
+    let by_field = LatencySpec { match_field: "n".to_owned(), bucket_ns: 1000, ..spec.clone() };
+    let triggers = triggers(&made(&by_field).unwrap());
+    assert!(
+        triggers[0].starts_with("hist:keys=n:")
+            && triggers[1].starts_with("hist:keys=latency_ns.buckets=1000,")
+    );
+    for wrong in [
+        LatencySpec { match_field: "path".to_owned(), ..spec.clone() },
+        LatencySpec { keys: vec![ContextKey::Stack], ..spec.clone() },
+        LatencySpec { keys: vec![ContextKey::Thread, ContextKey::Comm, ContextKey::Cpu], ..spec.clone() },
+    ] {
+        assert!(made(&wrong).is_err(), "{wrong:?}");
+    }
+    assert!(Plan::latency(&spec, 7, [(&start, &fields), (&start, &fields)], "boot").is_err());
+}

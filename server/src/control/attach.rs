@@ -1,0 +1,183 @@
+//! Recording events of the host that are not ours, and leaving them alone again.
+//!
+//! Everything happens in the daemon's own instance. The definition of the event, and what other instances do with it, are not touched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::ControlError;
+use super::attached::{AttachedEvent, AttachedState, Attachment};
+use super::command::AttachRequest;
+use super::controller::{Controller, ControllerParts, event_source};
+use crate::decode::PlanOptions;
+use crate::model::{ProbeName, ProbeUid};
+use crate::pipeline::{EventSource, SourceTable};
+use crate::store::{Phase, StoredAttachment};
+
+impl Controller {
+    pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
+        let AttachRequest { name, filter } = request;
+        if let Some(waiting) = self.attached.get(&name) {
+            if waiting.state(&name, &self.parts.instance) == AttachedState::Recording {
+                return Err(ControlError::Attached { name });
+            }
+            return self.try_again(&name, filter).await;
+        }
+        recordable(&self.parts, &name)?;
+        let create_time = SystemTime::now();
+        let uid = self.parts.store.begin_attach(&name, &filter, create_time).await?;
+        let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
+            Ok(source) => source,
+            Err(error) => {
+                self.parts.store.forget_attachment(uid).await?;
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.parts.store.settle_attach(uid, &filter).await {
+            switch_off(&self.parts, &name)?;
+            self.readers.drain();
+            self.sources.remove(uid);
+            return Err(error.into());
+        }
+        tracing::info!(event = %name, filter, "attached");
+        Ok(self.attached_now(name, Attachment { uid, filter, create_time, source: Ok(source) }))
+    }
+
+    /// Attaches an event that was attached before and is not recorded. When that fails it goes on waiting.
+    async fn try_again(&mut self, name: &ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {
+        let Some(waiting) = self.attached.get(name) else {
+            return Err(ControlError::NotAttached { name: name.clone() });
+        };
+        let (uid, create_time) = (waiting.uid, waiting.create_time);
+        self.sources.remove(uid);
+        let recorded = recordable(&self.parts, name)
+            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter));
+        let source = match recorded {
+            Ok(source) => source,
+            Err(error) => {
+                if let Some(waiting) = self.attached.get_mut(name) {
+                    waiting.source = Err(error.to_string());
+                }
+                return Err(error);
+            }
+        };
+        self.parts.store.settle_attach(uid, &filter).await?;
+        tracing::info!(event = %name, filter, "attached again");
+        Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
+    }
+
+    fn attached_now(&mut self, name: ProbeName, attachment: Attachment) -> AttachedEvent {
+        let event = attachment.event(&name, &self.parts.instance);
+        self.attached.insert(name, attachment);
+        self.note_sharing();
+        event
+    }
+
+    pub(super) async fn detach(&mut self, name: &ProbeName) -> Result<AttachedEvent, ControlError> {
+        let Some(attachment) = self.attached.get(name) else {
+            return Err(ControlError::NotAttached { name: name.clone() });
+        };
+        // Its counters go on until the last event was read.
+        let last = attachment.event(name, &self.parts.instance);
+        self.parts.store.begin_detach(last.uid).await?;
+        if let Err(error) = switch_off(&self.parts, name) {
+            self.parts.store.settle_attach(last.uid, &last.filter).await?;
+            return Err(error);
+        }
+        // What was recorded before is still delivered; after that nothing of it is in the buffers.
+        self.readers.drain();
+        self.sources.remove(last.uid);
+        self.attached.remove(name);
+        self.parts.store.forget_attachment(last.uid).await?;
+        tracing::info!(event = %name, "detached");
+        Ok(last)
+    }
+
+    /// All attached events, by name.
+    pub(super) fn attached_events(&self) -> Vec<AttachedEvent> {
+        let instance = &self.parts.instance;
+        self.attached.iter().map(|(name, attachment)| attachment.event(name, instance)).collect()
+    }
+
+    /// How many attached events record.
+    pub(super) fn recording_attached(&self) -> usize {
+        self.attached.values().filter(|attachment| attachment.source.is_ok()).count()
+    }
+}
+
+/// Goes through all attached events of the database: what was acknowledged is recorded again, what was not or was on its way out goes.
+pub(super) async fn bring_back(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+) -> Result<BTreeMap<ProbeName, Attachment>, ControlError> {
+    let mut attached = BTreeMap::new();
+    for row in parts.store.attachments().await? {
+        let StoredAttachment { uid, name, filter, phase, create_time } = row;
+        match phase {
+            Phase::Pending | Phase::Removing => {
+                switch_off(parts, &name)?;
+                parts.store.forget_attachment(uid).await?;
+            }
+            Phase::Settled => {
+                let source = recordable(parts, &name)
+                    .and_then(|()| record(parts, sources, uid, &name, &filter))
+                    .map_err(|error| error.to_string());
+                if let Err(reason) = &source {
+                    tracing::warn!(event = %name, reason, "can not attach an event again");
+                }
+                attached.insert(name, Attachment { uid, filter, create_time, source });
+            }
+        }
+    }
+    Ok(attached)
+}
+
+/// Refuses what can not be attached.
+fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
+    if parts.registry.get(name).is_some() {
+        return Err(ControlError::OwnProbe { name: name.clone() });
+    }
+    if !parts.instance.has_event(name) {
+        return Err(ControlError::NoSuchEvent { name: name.clone() });
+    }
+    if !parts.instance.has_switch(name) {
+        return Err(ControlError::NoSwitch { name: name.clone() });
+    }
+    Ok(())
+}
+
+/// Filters an event and switches it on. When a step fails, it is off.
+fn record(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+    uid: ProbeUid,
+    name: &ProbeName,
+    filter: &str,
+) -> Result<Arc<EventSource>, ControlError> {
+    let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &PlanOptions::default())?;
+    // An earlier run of the daemon may have left it on.
+    parts.instance.set_enabled(name, false)?;
+    parts.instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
+        filter: filter.to_owned(),
+        error,
+        message,
+        found: None,
+    })?;
+    sources.insert(id, Arc::clone(&source));
+    if let Err(error) = parts.instance.set_enabled(name, true) {
+        sources.remove(uid);
+        return Err(error.into());
+    }
+    Ok(source)
+}
+
+/// Switches an event off in our instance, and waits until nothing writes it any more. One that has gone is off.
+fn switch_off(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
+    // A probe of ours may have taken the name of an event that was waiting.
+    if parts.registry.get(name).is_some() || !parts.instance.has_event(name) {
+        return Ok(());
+    }
+    parts.instance.set_enabled(name, false)?;
+    Ok(parts.instance.clear_filter_and_settle(name)?)
+}

@@ -1,0 +1,336 @@
+//! A filter and the fields of one probe.
+//!
+//! Owns the checks of fields and types, and what is the same for all events of a probe. The result is a tree without `!`: negation stands at
+//! the comparisons, so that a comparison with what could not be read holds as little as its opposite.
+
+use super::ast::{Expression, Number, Operand, Operator, Suffix, Term};
+use super::error::{FilterCode, FilterError};
+use super::fields::{Fields, Kind, Source};
+use super::functions::Functions;
+use super::pattern::Pattern;
+use super::test::{Compare, Load, Test, mask};
+use crate::kernel::nearest_name;
+
+/// What a filter is bound to, beside the schema.
+#[derive(Clone, Copy)]
+pub struct Binding<'a> {
+    /// Name of the probe, `GROUP/EVENT`.
+    pub probe: &'a str,
+    /// Name of the host.
+    pub host: &'a str,
+    /// Where functions are, for `FIELD.function`. Absent when the kernel's symbols are not known.
+    pub functions: Option<&'a dyn Functions>,
+}
+
+/// Comparisons, put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Node {
+    /// The same for every event.
+    Constant(bool),
+    /// Not known for this probe.
+    Unknown(FilterError),
+    Literal(Box<Literal>),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Literal {
+    pub(super) test: Test,
+    /// Whether it must not hold.
+    pub(super) negated: bool,
+    pub(super) source: Source,
+    /// As written.
+    pub(super) term: Term,
+}
+
+/// Binds terms.
+pub(super) struct Binder<'a> {
+    pub(super) fields: Fields<'a>,
+    /// Absent when it is a filter for the kernel.
+    pub(super) names: Option<(&'a str, &'a str)>,
+    pub(super) functions: Option<&'a dyn Functions>,
+}
+
+impl Binder<'_> {
+    /// Binds an expression, or its opposite. What decides by itself makes up for what is not known.
+    pub(super) fn node(&self, expression: &Expression, negated: bool) -> Result<Node, FilterError> {
+        let (parts, conjunction) = match expression {
+            Expression::Term(term) => return self.term(term, negated),
+            Expression::Not(inner) => return self.node(inner, !negated),
+            Expression::And(parts) => (parts, !negated),
+            Expression::Or(parts) => (parts, negated),
+        };
+        let (mut open, mut unknown, mut decided) = (Vec::with_capacity(parts.len()), None, false);
+        for part in parts {
+            match self.node(part, negated)? {
+                Node::Constant(constant) => decided |= constant != conjunction,
+                Node::Unknown(error) => unknown = unknown.or(Some(error)),
+                other => open.push(other),
+            }
+        }
+        Ok(match (decided, unknown) {
+            (true, _) => Node::Constant(!conjunction),
+            (false, Some(error)) => Node::Unknown(error),
+            (false, None) if open.is_empty() => Node::Constant(conjunction),
+            (false, None) if open.len() == 1 => open.remove(0),
+            (false, None) if conjunction => Node::All(open),
+            (false, None) => Node::Any(open),
+        })
+    }
+
+    fn term(&self, term: &Term, negated: bool) -> Result<Node, FilterError> {
+        let Some((source, kind)) = self.fields.find(&term.field) else {
+            return Ok(Node::Unknown(self.unknown_field(term)));
+        };
+        let (test, holds) = match &term.operand {
+            _ if term.suffix == Some(Suffix::Function) => self.function(term, source, kind)?,
+            Operand::Text(text) => {
+                let (pattern, holds) = self.text(term, kind, text)?;
+                if let (Some((probe, host)), Source::Probe | Source::Host) = (self.names, source) {
+                    let name = if source == Source::Probe { probe } else { host };
+                    return Ok(Node::Constant((pattern.matches(name.as_bytes()) == holds) != negated));
+                }
+                (Test::Text { source, pattern }, holds)
+            }
+            Operand::Number { value, .. } => (self.number(term, source, kind, *value)?, true),
+            Operand::Cpus { .. } => (self.cpus(term, source, kind)?, true),
+            // Only behind `.function`.
+            Operand::Function(name) => return Err(no_function(term, name, None)),
+        };
+        Ok(Node::Literal(Box::new(Literal { test, negated: negated == holds, source, term: term.clone() })))
+    }
+
+    /// Refuses what the kernel takes: only where the filter is not for the kernel.
+    fn mind(&self, error: FilterError) -> Result<(), FilterError> {
+        if self.names.is_some() { Err(error) } else { Ok(()) }
+    }
+
+    fn text(&self, term: &Term, kind: Kind, text: &str) -> Result<(Pattern, bool), FilterError> {
+        if kind != Kind::Text {
+            if term.suffix == Some(Suffix::UserString) {
+                return Err(FilterError::new(
+                    FilterCode::UserPointer,
+                    term.field_span,
+                    format!(
+                        "`{}` is a pointer: what it pointed to is gone when the event is read",
+                        term.field
+                    ),
+                    "have the probe record the text, with an argument such as NAME=+0(ARGUMENT):ustring",
+                ));
+            }
+            return Err(FilterError::new(
+                FilterCode::ExpectDigit,
+                term.operand_span,
+                format!("`{}` is a number, and this is a text", term.field),
+                "leave the quotes out; to compare the text at an address, have the probe record it with :string",
+            ));
+        }
+        if term.operator != Operator::Glob {
+            return Ok((Pattern::Equal(text.as_bytes().into()), term.operator == Operator::Equal));
+        }
+        let (pattern, inverted) = Pattern::of_glob(text);
+        let first = text.trim_start_matches('!').bytes().next();
+        if first.is_some_and(|byte| byte.is_ascii_digit()) && !matches!(pattern, Pattern::Equal(_)) {
+            // MATCH_INDEX of filter_parse_regex.
+            self.mind(FilterError::new(
+                FilterCode::LiteralPattern,
+                term.operand_span,
+                "the kernel takes a pattern that begins with a digit by the letter, and would never find it",
+                "put the digit into brackets: \"[1]*\"",
+            ))?;
+        }
+        Ok((pattern, !inverted))
+    }
+
+    /// How a field is loaded that is compared with numbers.
+    fn load(&self, term: &Term, source: Source, kind: Kind) -> Result<Load, FilterError> {
+        match kind {
+            Kind::Number { bytes, signed } => Ok(Load { source, bytes, signed }),
+            Kind::Cpu => Ok(Load { source, bytes: 4, signed: true }),
+            Kind::Text => {
+                let hint = if matches!(term.operand, Operand::Number { .. }) {
+                    "put the value into quotes"
+                } else {
+                    "compare it with a text in quotes"
+                };
+                let message = format!("`{}` is a text, and this is a number", term.field);
+                Err(FilterError::new(FilterCode::ExpectString, term.operand_span, message, hint))
+            }
+            Kind::Array { bytes } => {
+                self.mind(FilterError::new(
+                    FilterCode::IllegalFieldOp,
+                    term.field_span,
+                    format!("`{}` is an array of {bytes} bytes: the kernel compares arrays of 1, 2, 4 or 8 bytes, and no event would pass", term.field),
+                    "have the probe record the element as an argument of its own",
+                ))?;
+                Ok(Load { source, bytes: 8, signed: false })
+            }
+        }
+    }
+
+    fn number(&self, term: &Term, source: Source, kind: Kind, value: Number) -> Result<Test, FilterError> {
+        let load = self.load(term, source, kind)?;
+        let Some(compare) = Compare::of(term.operator) else {
+            let hint = "patterns are for texts: `FIELD ~ \"a*\"`";
+            return Err(illegal_operator(term, "a number", hint));
+        };
+        if term.suffix == Some(Suffix::UserString) {
+            self.mind(FilterError::new(
+                FilterCode::ExpectDigit,
+                term.operand_span,
+                "`.ustring` is about a text, and this is a number",
+                "leave `.ustring` out",
+            ))?;
+        }
+        if kind == Kind::Cpu && compare == Compare::Bits {
+            // kernel/trace/trace_events_filter.c:filter_pred_cpu knows no such comparison.
+            self.mind(illegal_operator(term, "the CPU", "write CPU & CPUS{1,3}"))?;
+        }
+        let (operand, fits) = fitting(load, compare, value);
+        if !fits {
+            let error = |message: String, hint: &str| {
+                FilterError::new(FilterCode::IllegalIntval, term.operand_span, message, hint)
+            };
+            let bits = load.bytes * 8;
+            let sign = if load.signed { "with" } else { "without" };
+            let message = format!("`{}` is a number of {bits} bits {sign} sign, and this is not", term.field);
+            match value {
+                Number::Negative(_) if !load.signed => return Err(error(message, "it is never negative")),
+                Number::Unsigned(value) if load.signed && i64::try_from(value).is_err() => {
+                    return Err(error(message, "write it as a negative number"));
+                }
+                _ => self.mind(error(message, "the kernel would cut it: compare with a number that fits"))?,
+            }
+        }
+        Ok(Test::Number { load, compare, operand })
+    }
+
+    fn cpus(&self, term: &Term, source: Source, kind: Kind) -> Result<Test, FilterError> {
+        let Operand::Cpus { set, .. } = &term.operand else {
+            return Err(illegal_operator(term, "a list of CPUs", "write CPUS{0-3}"));
+        };
+        if kind == Kind::Text {
+            let message = format!("`{}` is a text, and this is a list of CPUs", term.field);
+            let hint = "compare it with a text in quotes";
+            return Err(FilterError::new(FilterCode::IllegalFieldOp, term.operand_span, message, hint));
+        }
+        // The comparison is without sign, whatever the field (select_comparison_fn is told so).
+        let load = self.load(term, source, kind)?;
+        let largest = mask(load.bytes * 8);
+        let Some(cpu) = set.single() else {
+            if term.operator != Operator::Bits {
+                let always = if term.operator == Operator::Equal { "never" } else { "always" };
+                self.mind(FilterError::new(
+                    FilterCode::Constant,
+                    term.span,
+                    format!("`{}` is one CPU at a time: this is {always} so", term.field),
+                    format!("write {0} & CPUS{{...}}, or !({0} & CPUS{{...}})", term.field),
+                ))?;
+            }
+            return Ok(Test::Cpus { load, set: set.clone() });
+        };
+        if u64::from(cpu) > largest {
+            self.mind(FilterError::new(
+                FilterCode::IllegalIntval,
+                term.operand_span,
+                format!("`{}` is never as large as {cpu}", term.field),
+                "compare with a CPU that fits",
+            ))?;
+        }
+        let compare = if term.operator == Operator::NotEqual { Compare::NotEqual } else { Compare::Equal };
+        Ok(Test::Number { load, compare, operand: load.cut(cpu.into()) })
+    }
+
+    fn function(&self, term: &Term, source: Source, kind: Kind) -> Result<(Test, bool), FilterError> {
+        let Kind::Number { bytes: 8, signed } = kind else {
+            return Err(FilterError::new(
+                FilterCode::IllegalFieldOp,
+                term.field_span,
+                format!("`{}` is not an address: it does not have 64 bits", term.field),
+                "compare addresses: arguments of 64 bits, __probe_ip, __probe_func or __probe_ret_ip",
+            ));
+        };
+        let range = match (&term.operand, self.functions) {
+            (Operand::Function(name), Some(functions)) => {
+                functions.named(name).ok_or_else(|| no_function(term, name, functions.nearest(name)))?
+            }
+            (Operand::Number { text, value: Number::Unsigned(address) }, Some(functions)) => {
+                functions.at(*address).ok_or_else(|| no_function(term, text, None))?
+            }
+            (operand, _) => return Err(no_function(term, &operand.to_string(), None)),
+        };
+        let load = Load { source, bytes: 8, signed };
+        Ok((Test::Within { load, start: range.start, end: range.end }, term.operator == Operator::Equal))
+    }
+
+    fn unknown_field(&self, term: &Term) -> FilterError {
+        let name = term.field.as_str();
+        let error = |message: String, hint: String| {
+            FilterError::new(FilterCode::FieldNotFound, term.field_span, message, hint)
+        };
+        let whose = self.names.map_or("the probe's events", |(probe, _)| probe);
+        let message = format!("there is no field `{name}` in {whose}");
+        if name.eq_ignore_ascii_case("stacktrace") {
+            return error(message, "the stack is no part of an event, and can not be compared".to_owned());
+        }
+        if let (None, Some((source, _))) =
+            (self.names, (Fields { with_ours: true, ..self.fields }).find(name))
+        {
+            // A word that only subscriptions know.
+            let hint = match self.fields.kernel_name(source) {
+                Some(kernel) => format!("the kernel calls it `{kernel}`"),
+                None => format!("only filters of subscriptions know `{name}`"),
+            };
+            return error(message, hint);
+        }
+        let mut hint = String::new();
+        if let Some(nearest) = nearest_name(name, self.fields.names()) {
+            hint = format!("did you mean `{nearest}`? ");
+        }
+        let names: Vec<&str> = self.fields.names().collect();
+        hint.push_str("there are ");
+        hint.push_str(&names.join(", "));
+        error(message, hint)
+    }
+}
+
+/// The operand as the field would hold it, and whether that is what was meant: a number that the field can hold, or its bits where no order
+/// is asked for.
+fn fitting(load: Load, compare: Compare, value: Number) -> (u64, bool) {
+    let number = match value {
+        Number::Unsigned(number) => number,
+        Number::Negative(number) => number.cast_unsigned(),
+    };
+    let operand = load.cut(number);
+    let ordered = !matches!(compare, Compare::Equal | Compare::NotEqual | Compare::Bits);
+    let fits = match value {
+        Number::Negative(_) => load.signed && operand == number,
+        // The kernel reads a number for a signed field as one with a sign.
+        Number::Unsigned(_) if load.signed => {
+            let bits_fit = !ordered && load.bytes < 8 && number <= mask(load.bytes * 8);
+            bits_fit || operand == number && i64::try_from(number).is_ok()
+        }
+        Number::Unsigned(_) => operand == number,
+    };
+    (operand, fits)
+}
+
+fn illegal_operator(term: &Term, what: &str, hint: &str) -> FilterError {
+    let message = format!("`{}` does not compare with {what}", term.operator.text());
+    FilterError::new(FilterCode::IllegalFieldOp, term.operator_span, message, hint)
+}
+
+fn no_function(term: &Term, name: &str, nearest: Option<&str>) -> FilterError {
+    let hint = match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "write the name of a function as in /proc/kallsyms, or an address inside of one".to_owned(),
+    };
+    FilterError::new(
+        FilterCode::NoFunction,
+        term.operand_span,
+        format!("no function `{name}` is known"),
+        hint,
+    )
+}

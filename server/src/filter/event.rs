@@ -1,0 +1,30 @@
+//! What a filter asks of an event.
+
+/// An event, as a filter sees it.
+///
+/// What could not be read is absent: a comparison with it holds as little as its opposite.
+pub trait FilterEvent {
+    /// The value of a field that is a number, by the place of the field in the schema and the place in its array (0 without one): sign
+    /// or zeros extended to 64 bits.
+    fn number(&self, field: usize, element: usize) -> Option<u64>;
+    /// The value of a field that is a text; of an array of texts the first.
+    fn text(&self, field: usize) -> Option<&[u8]>;
+    /// Address of the probe, or of the function for a return probe.
+    fn ip(&self) -> Option<u64>;
+    /// Address that a return probe returns to.
+    fn return_ip(&self) -> Option<u64>;
+    /// Thread id (`common_pid`).
+    fn tid(&self) -> i32;
+    /// Process id.
+    fn tgid(&self) -> Option<i32>;
+    /// Name of the task.
+    fn comm(&self) -> Option<&[u8]>;
+    /// CPU that recorded it.
+    fn cpu(&self) -> u32;
+    /// Number of the event (`common_type`).
+    fn type_id(&self) -> u16;
+    /// `common_flags` as recorded.
+    fn flags(&self) -> u8;
+    /// `common_preempt_count` as recorded.
+    fn preempt_count(&self) -> u8;
+}

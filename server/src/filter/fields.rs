@@ -1,0 +1,130 @@
+//! The fields that a filter can name: those of a probe, those of all events, and ours.
+//!
+//! Owns names and types of fields. A field of the probe hides another one of its name, as in the kernel
+//! (kernel/trace/trace_events.c:trace_find_event_field).
+
+use crate::decode::{FieldKind, Schema};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A field of the probe, by its place in the schema, with as many values as its array has.
+    Own {
+        index: usize,
+        elements: u32,
+    },
+    Ip,
+    ReturnIp,
+    Tid,
+    Tgid,
+    Comm,
+    Cpu,
+    Type,
+    Flags,
+    PreemptCount,
+    /// The probe's name: the same for all of its events.
+    Probe,
+    /// The host's name: the same for all events.
+    Host,
+}
+
+/// What it can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Numbers of 1, 2, 4 or 8 bytes.
+    Number { bytes: u32, signed: bool },
+    /// Numbers and lists of CPUs.
+    Cpu,
+    /// Texts.
+    Text,
+    /// Nothing: an array of this size in bytes, of which the kernel makes no number.
+    Array { bytes: u32 },
+}
+
+/// Fields that all events have in the kernel (trace_define_generic_fields and trace_define_common_fields in
+/// kernel/trace/trace_events.c), without the stack, which is no part of an event.
+const COMMON: &[(&str, Source, Kind)] = &[
+    ("common_pid", Source::Tid, Kind::Number { bytes: 4, signed: true }),
+    ("common_type", Source::Type, Kind::Number { bytes: 2, signed: false }),
+    ("common_flags", Source::Flags, Kind::Number { bytes: 1, signed: false }),
+    ("common_preempt_count", Source::PreemptCount, Kind::Number { bytes: 1, signed: false }),
+    ("COMM", Source::Comm, Kind::Text),
+    ("comm", Source::Comm, Kind::Text),
+    ("CPU", Source::Cpu, Kind::Cpu),
+    ("cpu", Source::Cpu, Kind::Cpu),
+    ("common_cpu", Source::Cpu, Kind::Cpu),
+];
+
+/// What only subscriptions know.
+const OURS: &[(&str, Source, Kind)] = &[
+    ("pid", Source::Tid, Kind::Number { bytes: 4, signed: true }),
+    ("tgid", Source::Tgid, Kind::Number { bytes: 4, signed: true }),
+    ("probe", Source::Probe, Kind::Text),
+    ("host", Source::Host, Kind::Text),
+];
+
+/// Where an entry probe was hit, and what a return probe left and went back to (kernel/trace/trace_probe.h:FIELD_STRING_IP and others).
+const ADDRESS: Kind = Kind::Number { bytes: 8, signed: false };
+const OF_ENTRY: &[(&str, Source, Kind)] = &[("__probe_ip", Source::Ip, ADDRESS)];
+const OF_RETURN: &[(&str, Source, Kind)] =
+    &[("__probe_func", Source::Ip, ADDRESS), ("__probe_ret_ip", Source::ReturnIp, ADDRESS)];
+
+/// The fields of one probe's events.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'a> {
+    pub(super) schema: &'a Schema,
+    /// Whether those that only subscriptions know are there too.
+    pub(super) with_ours: bool,
+}
+
+impl<'a> Fields<'a> {
+    /// The field of that name.
+    pub(super) fn find(&self, name: &str) -> Option<(Source, Kind)> {
+        if let Some(index) = self.own(name) {
+            let field = self.schema.fields.get(index)?;
+            let elements = field.array_len.unwrap_or(1);
+            return Some((Source::Own { index, elements }, kind_of(field.kind, elements)));
+        }
+        self.others().find(|(known, ..)| *known == name).map(|(_, source, kind)| (*source, *kind))
+    }
+
+    fn own(&self, name: &str) -> Option<usize> {
+        self.schema.fields.iter().position(|field| field.name == name)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &'static (&'static str, Source, Kind)> + use<> {
+        let places = if self.schema.is_return { OF_RETURN } else { OF_ENTRY };
+        let ours = if self.with_ours { OURS } else { &[] };
+        COMMON.iter().chain(places).chain(ours)
+    }
+
+    /// All names, those of the probe first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let others: Vec<&str> = self.others().map(|(name, ..)| *name).collect();
+        self.schema.fields.iter().map(|field| field.name.as_str()).chain(others)
+    }
+
+    /// What the kernel calls a field that is not the probe's own; absent when it has none of that kind, or the probe hides them all.
+    pub(super) fn kernel_name(&self, source: Source) -> Option<&'static str> {
+        let here = OF_ENTRY.iter().chain(OF_RETURN);
+        let mut names =
+            COMMON.iter().chain(here).filter(|(_, known, _)| *known == source).map(|(name, ..)| *name);
+        names.find(|name| self.own(name).is_none())
+    }
+}
+
+/// The kernel takes all bytes of an array together (kernel/trace/trace_probe.c:traceprobe_define_arg_fields gives the field that size), and
+/// of an array of texts the first.
+fn kind_of(kind: FieldKind, elements: u32) -> Kind {
+    let (bytes, signed) = match kind {
+        FieldKind::String => return Kind::Text,
+        FieldKind::Signed { bytes } => (u32::from(bytes), true),
+        FieldKind::Unsigned { .. } | FieldKind::Char | FieldKind::Symbol => {
+            (u32::try_from(kind.value_bytes()).unwrap_or_default(), false)
+        }
+    };
+    match bytes.saturating_mul(elements) {
+        bytes @ (1 | 2 | 4 | 8) => Kind::Number { bytes, signed },
+        bytes => Kind::Array { bytes },
+    }
+}

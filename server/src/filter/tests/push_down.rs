@@ -1,0 +1,96 @@
+//! What the kernel is asked for.
+
+use super::*;
+
+const ALL: KernelFilterFeatures = KernelFilterFeatures { functions: true, cpu_lists: true, task_names: true };
+const OLD: KernelFilterFeatures =
+    KernelFilterFeatures { functions: false, cpu_lists: false, task_names: false };
+
+fn push(text: &str, features: KernelFilterFeatures) -> PushDown {
+    bind(text).unwrap().kernel_text(features)
+}
+
+fn text(text: &str, features: KernelFilterFeatures) -> String {
+    push(text, features).text.unwrap_or_default()
+}
+
+#[test]
+fn our_names_become_the_kernels() {
+    for (ours, kernel) in [
+        ("pid == 5", "common_pid == 5"),
+        ("cpu == 1", "CPU == 1"),
+        ("comm == 'a'", "COMM == \"a\""),
+        ("!(pid == 5 || s16 < 2)", "common_pid != 5 && !s16 < 2"),
+        ("(u8 == 1 || pid == 2) && s16 == 3", "(u8 == 1 || common_pid == 2) && s16 == 3"),
+        ("place.function == one", "place.function == one"),
+        (
+            "(place.function == one || u8 == 1) && (u8 == 2 || place.function != two)",
+            "(place.function == one || u8 == 1) && (u8 == 2 || place.function != two )",
+        ),
+        ("u8 & CPUS{1-2}", "u8 & CPUS{1-2}"),
+        ("s16 & CPUS{4000}", "s16 == 4000"),
+        ("text.ustring == 'a'", "text == \"a\""),
+        ("text ~ '!a*'", "text ~ \"!a*\""),
+        ("!text ~ '!a*'", "!text ~ \"!a*\""),
+        ("text ~ '*end'", "text ~ \"*en[d]\""),
+        ("CPU & CPUS{0-3,5}", "CPU >= 0 && CPU < 4 || CPU == 5"),
+        ("!CPU & CPUS{0-3,5}", "!(CPU >= 0 && CPU < 4 || CPU == 5)"),
+        ("host == 'host1' && u8 == 1", "u8 == 1"),
+    ] {
+        assert_eq!(text(ours, ALL), kernel, "{ours}");
+    }
+}
+
+#[test]
+fn older_kernels_get_numbers() {
+    assert_eq!(text("u8 & CPUS{1-2}", OLD), "u8 >= 1 && u8 < 3");
+    assert_eq!(
+        text("place.function == one && u8 == 1", OLD),
+        "place >= 0xffffffff81000000 && place < 0xffffffff81000100 && u8 == 1"
+    );
+    assert_eq!(
+        text("!place.function == one", OLD),
+        "!(place >= 0xffffffff81000000 && place < 0xffffffff81000100)"
+    );
+    assert_eq!(push("s64.function == one", OLD).left_out.len(), 1);
+    assert_eq!(push("u64 & CPUS{1-2}", OLD).left_out.len(), 1);
+}
+
+#[test]
+fn what_the_kernel_can_not_do_is_left_out() {
+    let weakened = push("tgid == 1 && pid == 2", ALL);
+    assert_eq!(weakened.text.as_deref(), Some("common_pid == 2"));
+    assert!(!weakened.exact);
+    let (start, end) = (weakened.left_out[0].span.start, weakened.left_out[0].span.end);
+    assert_eq!((start, end), (0, 9));
+    assert_eq!(push("tgid == 1 || pid == 2", ALL).text, None);
+    assert_eq!(text("!(tgid == 1 || pid == 2)", ALL), "common_pid != 2");
+    assert_eq!(push("!(tgid == 1 && pid == 2)", ALL).text, None);
+    assert_eq!(push("comm == 'a'", OLD).text, None);
+    assert_eq!(push("text ~ '*)'", ALL).text, None);
+    assert_eq!(push("text ~ 'a[!b]'", ALL).text, None);
+}
+
+#[test]
+fn exact_is_only_what_is_the_same_in_the_kernel() {
+    assert!(push("pid == 1 && CPU & CPUS{0-3}", ALL).exact);
+    assert!(push("__probe_ip.function == one", ALL).exact);
+    assert!(!push("comm == 'a'", ALL).exact, "the name may have changed");
+    assert!(!push("u8 == 1", ALL).exact, "it may have been unreadable");
+    let (always, never) = (push("host == 'host1'", ALL), push("host == 'x'", ALL));
+    assert_eq!((always.text, always.exact), (None, true));
+    assert!(never.exact && !selects(&never.text.unwrap(), &Event::default()));
+}
+
+#[test]
+fn hidden_names_are_not_used() {
+    let mut schema = schema();
+    "CPU".clone_into(&mut schema.fields[0].name);
+    let bound = |text: &str, schema: &Schema| Filter::parse(text).unwrap().bind(schema, &BINDING).unwrap();
+    assert_eq!(bound("cpu == 1", &schema).kernel_text(ALL).text.as_deref(), Some("cpu == 1"));
+    "comm".clone_into(&mut schema.fields[1].name);
+    assert_eq!(bound("COMM == 'a'", &schema).kernel_text(ALL).text.as_deref(), Some("COMM == \"a\""));
+    "COMM".clone_into(&mut schema.fields[1].name);
+    "comm".clone_into(&mut schema.fields[2].name);
+    assert!(bound("COMM == 1", &schema).kernel_text(ALL).text.is_some(), "the probe's own");
+}

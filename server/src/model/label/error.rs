@@ -1,0 +1,134 @@
+//! What can be wrong with labels and selectors: what, where, and what to write instead.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use super::{MAX_LABELS, Part};
+
+/// Something wrong with labels or with a selector, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{problem}")]
+pub struct LabelError {
+    /// The label as `KEY=VALUE`, the key alone, or the selector. It ends early where it is longer than anybody wants to see. Empty when the
+    /// problem is about no one place.
+    pub text: String,
+    /// Bytes of `text`, on boundaries of characters. Empty where something is missing.
+    pub span: Range<usize>,
+    /// The key of the label, if it is about one with a key and a value.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub problem: LabelProblem,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LabelProblem {
+    /// A label without a key.
+    #[error("a label needs a key")]
+    EmptyKey,
+    /// More than 63 bytes.
+    #[error("the {part} of a label has at most 63 characters, and this one has {bytes}")]
+    TooLong {
+        /// Key or value.
+        part: Part,
+        /// How many it has.
+        bytes: usize,
+    },
+    /// A character that keys and values can not hold.
+    #[error("the {part} of a label can not hold {character:?}")]
+    BadCharacter {
+        /// Key or value.
+        part: Part,
+        /// The character.
+        character: char,
+    },
+    /// More labels than a probe can have.
+    #[error("a probe has at most {MAX_LABELS} labels, and these would be {labels}")]
+    TooMany {
+        /// How many there would be.
+        labels: usize,
+    },
+    /// The same key is to be set and to be removed.
+    #[error("the same label can not be set and removed")]
+    SetAndRemoved,
+    /// A selector that is too long.
+    #[error("a selector has at most {most} bytes, and this one has {bytes}")]
+    LongSelector {
+        /// How many it may have.
+        most: usize,
+        /// How many it has.
+        bytes: usize,
+    },
+    /// Nothing where a selector needs a key.
+    #[error("a key is missing here")]
+    NoKey,
+    /// Nothing that can follow a key.
+    #[error("a key is followed by `=`, `!=`, `in`, `notin`, a comma or the end")]
+    NoOperator,
+    /// No set behind `in` or `notin`.
+    #[error("`in` and `notin` are followed by values in parentheses")]
+    NoSet,
+    /// A set that does not end.
+    #[error("a comma or `)` is missing here")]
+    OpenSet,
+    /// Something behind a requirement that is whole.
+    #[error("a comma is missing here")]
+    NoComma,
+}
+
+impl LabelProblem {
+    /// What to write instead. Empty when the problem says it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::BadCharacter { .. } => "letters, digits, `.`, `_`, `/` and `-` only",
+            Self::EmptyKey => "write KEY=VALUE",
+            Self::NoKey | Self::NoOperator | Self::NoComma => {
+                "write `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)` or `key notin (a,b)`, with commas between"
+            }
+            Self::NoSet | Self::OpenSet => "write `key in (a,b)` or `key notin (a,b)`",
+            Self::TooLong { .. } | Self::TooMany { .. } | Self::SetAndRemoved | Self::LongSelector { .. } => {
+                ""
+            }
+        }
+    }
+}
+
+/// What of a text is shown, in bytes: enough for a key and a value that are as long as they may be.
+const SHOWN_BYTES: usize = 160;
+
+impl LabelError {
+    /// About no one place.
+    pub(super) fn whole(problem: LabelProblem) -> Self {
+        Self { text: String::new(), span: 0..0, key: None, problem }
+    }
+
+    /// About one part of a label; the range is of that part.
+    pub(super) fn in_label(
+        key: &str,
+        value: &str,
+        part: Part,
+        (problem, range): (LabelProblem, Range<usize>),
+    ) -> Self {
+        let before = if part == Part::Value { key.len().saturating_add(1) } else { 0 };
+        let span = range.start.saturating_add(before)..range.end.saturating_add(before);
+        Self { key: Some(cut(key).to_owned()), ..Self::at(&format!("{key}={value}"), span, problem) }
+    }
+
+    /// About a key alone.
+    pub(super) fn in_key(key: &str, (problem, range): (LabelProblem, Range<usize>)) -> Self {
+        Self::at(key, range, problem)
+    }
+
+    /// About a place of a text.
+    pub(super) fn at(text: &str, span: Range<usize>, problem: LabelProblem) -> Self {
+        let text = cut(text);
+        let span = span.start.min(text.len())..span.end.min(text.len());
+        Self { text: text.to_owned(), span, key: None, problem }
+    }
+}
+
+/// The beginning of a text. What a client sends may be megabytes, and statuses travel in the headers of responses.
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(SHOWN_BYTES)).unwrap_or(text)
+}

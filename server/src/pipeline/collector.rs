@@ -1,0 +1,102 @@
+//! What is collected of one CPU for its next batch.
+
+use std::sync::Arc;
+
+use super::EventSource;
+use super::batch::Group;
+use crate::ring::Record;
+
+/// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.
+pub(super) const BATCH_EVENTS: usize = 4096;
+
+/// Bytes after which a batch is closed: far below what gRPC clients take as one message.
+const BATCH_BYTES: usize = 512 << 10;
+
+/// What is collected for the next batch of one CPU. Its memory is used again for the one after that.
+#[derive(Debug, Default)]
+pub(super) struct Collector {
+    sources: Vec<Arc<EventSource>>,
+    pub(super) groups: Vec<Group>,
+    pub(super) events: usize,
+    /// Records that could not be decoded since the last event that could.
+    pub(super) undecodable: u64,
+    /// Time of the first event; what comes much later begins another batch.
+    base_ns: u64,
+}
+
+/// Records of one page that wait to be decoded together.
+#[derive(Debug, Default)]
+pub(super) struct Pending<'p> {
+    by_group: Vec<Vec<Record<'p>>>,
+}
+
+impl<'p> Pending<'p> {
+    /// Adds a record of the group with that index.
+    pub(super) fn push(&mut self, group: usize, record: Record<'p>) {
+        if self.by_group.len() <= group {
+            self.by_group.resize_with(group + 1, || Vec::with_capacity(256));
+        }
+        if let Some(records) = self.by_group.get_mut(group) {
+            records.push(record);
+        }
+    }
+
+    /// Decodes everything that waits.
+    pub(super) fn decode_into(&mut self, collector: &mut Collector) {
+        let targets = collector.sources.iter().zip(&mut collector.groups);
+        for (records, (source, group)) in self.by_group.iter_mut().zip(targets) {
+            if let (Some(first), Some(last)) = (records.first(), records.last()) {
+                source.plan.decode_fixed(records, &mut group.columns);
+                source.read.add(records.len() as u64);
+                source.read_span.note(first.timestamp_ns);
+                source.read_span.note(last.timestamp_ns);
+                records.clear();
+            }
+        }
+    }
+}
+
+impl Collector {
+    /// The index of a source's group. Events of one CPU come from few probes at a time, mostly from the one of the event before: looking
+    /// along a short list beats hashing.
+    pub(super) fn group_of(&mut self, source: &Arc<EventSource>, guess: usize) -> usize {
+        let is_it = |known: &Arc<EventSource>| Arc::ptr_eq(known, source);
+        if self.sources.get(guess).is_some_and(is_it) {
+            return guess;
+        }
+        self.sources.iter().position(is_it).unwrap_or_else(|| {
+            self.sources.push(Arc::clone(source));
+            self.groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
+            self.groups.len() - 1
+        })
+    }
+
+    /// Whether an event at that time has to begin another batch: times in a group are 32 bits, counted from its first one.
+    pub(super) fn is_far(&mut self, timestamp_ns: u64) -> bool {
+        if self.events == 0 {
+            self.base_ns = timestamp_ns;
+        }
+        timestamp_ns.wrapping_sub(self.base_ns) > u64::from(u32::MAX)
+    }
+
+    /// Whether the batch is large enough to go.
+    pub(super) fn is_full(&self) -> bool {
+        self.events >= BATCH_EVENTS
+            || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES
+    }
+
+    /// Leaves out groups without events: their probe may be gone.
+    pub(super) fn drop_empty(&mut self) {
+        let mut used = self.groups.iter().map(|group| !group.columns.is_empty());
+        self.sources.retain(|_| used.next().unwrap_or_default());
+        self.groups.retain(|group| !group.columns.is_empty());
+    }
+
+    /// Forgets all events.
+    pub(super) fn clear(&mut self) {
+        self.events = 0;
+        for group in &mut self.groups {
+            group.columns.clear();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The queue of one subscriber.
+//!
+//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the subscriber gets the number of events that are
+//! missing before the next batch of the same CPU. A single batch that is larger than the whole queue still fits into an empty one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::counters::Span;
+use super::view::{Overflow, QueueLimits};
+use super::{Loss, LossCause, Origin};
+
+/// Events of a subscriber, in the form of the wire.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The CPU.
+    pub cpu: u32,
+    /// Where their entry in the log begins.
+    pub sequence: u64,
+    /// How many events that entry has.
+    pub log_events: u64,
+    /// How many of them are in the message.
+    pub events: u64,
+    /// Time stamps of the first and the last of the entry, in nanoseconds.
+    pub span: Span,
+    /// Wall clock minus trace clock, in nanoseconds.
+    pub wall_offset_ns: i64,
+    /// Whose they are.
+    pub origins: Arc<[Arc<Origin>]>,
+    /// A serialised `StreamEventsResponse`, shared by all who want the same.
+    pub message: Bytes,
+}
+
+/// What a subscriber gets.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// Events.
+    Batch(Delivery),
+    /// A gap, before the first event behind it.
+    Loss(Loss),
+    /// Everything before this time was delivered, in nanoseconds of the trace clock.
+    Watermark(u64),
+}
+
+/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` + limited + dropped + queued + delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Events read since it subscribed.
+    pub read: u64,
+    /// Events of probes that it did not ask for.
+    pub not_selected: u64,
+    /// Events that its filter held back.
+    pub filtered: u64,
+    /// Events that its sampling passed over.
+    pub sampled_out: u64,
+    /// Events over its limit on the rate.
+    pub limited: u64,
+    /// Events that its queue dropped.
+    pub dropped: u64,
+    /// The first events behind those gaps.
+    pub dropped_span: Span,
+    /// Events in its queue.
+    pub queued: u64,
+    /// Events handed to its connection.
+    pub delivered: u64,
+    /// When those happened.
+    pub delivered_span: Span,
+    /// Events of the history handed to its connection; no part of the sum.
+    pub replayed: u64,
+    /// Events of the history that had expired; no part of the sum.
+    pub expired: u64,
+    /// Losses told.
+    pub loss_records: u64,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    limits: QueueLimits,
+    entries: VecDeque<Item>,
+    bytes: u64,
+    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and the losses that it dropped with it.
+    untold: BTreeMap<Option<u32>, Vec<Loss>>,
+    pub(super) counts: QueueCounts,
+    /// Nothing more comes.
+    pub(super) closed: bool,
+    /// It was closed for being too slow: everything from this place of the log on is not in it.
+    pub(super) overflowed_at: Option<u64>,
+}
+
+impl Queue {
+    pub(super) fn new(limits: QueueLimits) -> Self {
+        Self {
+            limits,
+            entries: VecDeque::new(),
+            bytes: 0,
+            untold: BTreeMap::new(),
+            counts: QueueCounts::default(),
+            closed: false,
+            overflowed_at: None,
+        }
+    }
+
+    fn fits(&self, events: u64, bytes: u64) -> bool {
+        self.counts.queued == 0
+            || (self.counts.queued + events <= self.limits.events && self.bytes + bytes <= self.limits.bytes)
+    }
+
+    /// Takes events, or does with them what the policy says.
+    pub(super) fn push_batch(&mut self, batch: Delivery) {
+        let (events, bytes) = (batch.events, batch.message.len() as u64);
+        if !self.fits(events, bytes) {
+            match self.limits.overflow {
+                Overflow::DropOldest => self.make_room(events, bytes),
+                Overflow::DropNewest => return self.drop_batch(&batch),
+                Overflow::Disconnect => {
+                    // Not told as a loss: the subscriber can come back for it.
+                    self.counts.dropped += events;
+                    self.counts.dropped_span.note(batch.span.first_ns);
+                    self.overflowed_at.get_or_insert(batch.sequence);
+                    self.closed = true;
+                    return;
+                }
+            }
+        }
+        self.counts.queued += events;
+        self.bytes += bytes;
+        self.entries.push_back(Item::Batch(batch));
+    }
+
+    fn make_room(&mut self, events: u64, bytes: u64) {
+        while !self.fits(events, bytes) {
+            match self.entries.pop_front() {
+                Some(Item::Batch(batch)) => {
+                    self.counts.queued -= batch.events;
+                    self.bytes -= batch.message.len() as u64;
+                    self.drop_batch(&batch);
+                }
+                Some(Item::Loss(loss)) => self.remember(loss),
+                // A later one says the same and more; when there is none, the next will.
+                Some(Item::Watermark(_)) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn drop_batch(&mut self, batch: &Delivery) {
+        self.counts.dropped += batch.events;
+        self.counts.dropped_span.note(batch.span.first_ns);
+        self.remember(Loss::on(batch.cpu, LossCause::SubscriberQueue, Some(batch.events), 0));
+    }
+
+    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that CPU was queued in between: a subscriber that
+    /// does not read, or that wants rare events only, must not collect losses without end.
+    pub(super) fn push_loss(&mut self, loss: Loss) {
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Item::Batch(batch) if loss.cpu.is_none_or(|cpu| cpu == batch.cpu) => break,
+                Item::Loss(known) if known.is_like(&loss) => return known.absorb(&loss),
+                _ => {}
+            }
+        }
+        self.entries.push_back(Item::Loss(loss));
+    }
+
+    /// Takes a watermark. One that nothing was queued behind gives way.
+    pub(super) fn push_watermark(&mut self, watermark_ns: u64) {
+        if let Some(Item::Watermark(last)) = self.entries.back_mut() {
+            *last = watermark_ns;
+        } else {
+            self.entries.push_back(Item::Watermark(watermark_ns));
+        }
+    }
+
+    /// Adds a loss to those untold; one of the same cause on the same CPU grows.
+    fn remember(&mut self, loss: Loss) {
+        let untold = self.untold.entry(loss.cpu).or_default();
+        match untold.iter_mut().find(|known| known.is_like(&loss)) {
+            Some(known) => known.absorb(&loss),
+            None => untold.push(loss),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Item> {
+        let cpu = match self.entries.front() {
+            Some(Item::Batch(batch)) => Some(Some(batch.cpu)),
+            Some(Item::Loss(loss)) => Some(loss.cpu),
+            Some(Item::Watermark(_)) => None,
+            // Everything is told before the end.
+            None if self.closed => self.untold.keys().next().copied(),
+            None => return None,
+        };
+        if let Some(cpu) = cpu
+            && let Some(untold) = self.untold.get_mut(&cpu)
+        {
+            let loss = untold.pop();
+            if untold.is_empty() {
+                self.untold.remove(&cpu);
+            }
+            if let Some(loss) = loss {
+                self.counts.loss_records += 1;
+                return Some(Item::Loss(Loss { before_ns: self.next_time_of(cpu), ..loss }));
+            }
+        }
+        let item = self.entries.pop_front()?;
+        match &item {
+            Item::Batch(batch) => {
+                self.bytes -= batch.message.len() as u64;
+                self.counts.queued -= batch.events;
+                self.counts.delivered += batch.events;
+                self.counts.delivered_span.note(batch.span.first_ns);
+                self.counts.delivered_span.note(batch.span.last_ns);
+            }
+            Item::Loss(_) => self.counts.loss_records += 1,
+            Item::Watermark(_) => {}
+        }
+        Some(item)
+    }
+
+    /// Time stamp of the first event of a CPU that is still to come; 0 when there is none yet.
+    fn next_time_of(&self, cpu: Option<u32>) -> u64 {
+        let mut times = self.entries.iter().filter_map(|entry| match entry {
+            Item::Batch(batch) if cpu.is_none_or(|cpu| batch.cpu == cpu) => Some(batch.span.first_ns),
+            _ => None,
+        });
+        times.next().unwrap_or(0)
+    }
+}

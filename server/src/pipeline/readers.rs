@@ -1,0 +1,172 @@
+//! The set of reader threads of an instance: starting them, asking them for things, ending them.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use thiserror::Error;
+
+use super::counters::BufferCounters;
+use super::cpu::Cpu;
+use super::reader::{Command, Reader, ReaderParts};
+use super::{BufferCounts, Hub, SourceTable};
+use crate::kernel::FactsCache;
+use crate::ring::PageLayout;
+use crate::tracefs::{Instance, Tracefs, TracefsError};
+
+/// Why the readers could not be started.
+#[derive(Debug, Error)]
+pub enum ReadersError {
+    /// A file of the instance could not be opened.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// The layout of pages is not known.
+    #[error("the kernel describes its pages in a way that is not understood: {0}")]
+    Layout(#[from] crate::ring::LayoutError),
+    /// No thread or no event file descriptor could be had.
+    #[error("can not start a reader: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// CPUs that one thread reads: it can carry what so many produce that do nothing but hit probes.
+const CPUS_PER_THREAD: usize = 4;
+
+/// Reader threads at most.
+const MAX_THREADS: usize = 8;
+
+/// What the readers share with the rest of the daemon.
+#[derive(Clone, Debug)]
+pub struct ReaderContext {
+    /// Where tracefs is.
+    pub tracefs: Tracefs,
+    /// The instance to read.
+    pub instance: Instance,
+    /// Usually `/proc`.
+    pub procfs: PathBuf,
+    /// Which event id is whose.
+    pub sources: Arc<SourceTable>,
+    /// Where events go.
+    pub hub: Arc<Hub>,
+    /// Symbols.
+    pub facts: Arc<FactsCache>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    commands: Sender<Command>,
+    wake: Arc<EventFd>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    fn send(&self, command: Command) {
+        // A thread that has ended is noticed by whoever waits for its answer.
+        if self.commands.send(command).is_ok()
+            && let Err(errno) = self.wake.write(1)
+        {
+            tracing::error!(%errno, "can not wake a reader");
+        }
+    }
+}
+
+/// All reader threads of an instance.
+#[derive(Debug)]
+pub struct Readers {
+    handles: Vec<Handle>,
+    counters: Vec<(u32, Arc<BufferCounters>)>,
+    layout: PageLayout,
+}
+
+impl Readers {
+    /// Starts reading.
+    ///
+    /// # Errors
+    /// See [`ReadersError`].
+    pub fn start(context: &ReaderContext) -> Result<Self, ReadersError> {
+        let layout = PageLayout::parse(&context.instance.header_page(&context.tracefs)?)?;
+        let mut cpus: Vec<Cpu> = Vec::new();
+        for cpu in context.instance.cpus()? {
+            cpus.push(Cpu::new(cpu, context.instance.open_raw(cpu)?));
+        }
+        let counters = cpus.iter().map(|cpu| (cpu.number, Arc::clone(&cpu.counters))).collect();
+        let threads = cpus.len().div_ceil(CPUS_PER_THREAD).clamp(1, MAX_THREADS);
+        let mut shares: Vec<Vec<Cpu>> = (0..threads).map(|_| Vec::new()).collect();
+        for (index, cpu) in cpus.into_iter().enumerate() {
+            if let Some(share) = shares.get_mut(index % threads) {
+                share.push(cpu);
+            }
+        }
+        let wakes = (0..threads)
+            .map(|_| EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(io::Error::from)?;
+        let marks: Arc<[_]> = (0..threads).map(|_| super::reader::Mark::default()).collect();
+        let mut handles = Vec::new();
+        for (index, (cpus, wake)) in shares.into_iter().zip(&wakes).enumerate() {
+            let (commands, inbox) = channel();
+            let parts = ReaderParts {
+                index,
+                cpus,
+                layout,
+                wakes: wakes.clone(),
+                marks: Arc::clone(&marks),
+                inbox,
+                context: context.clone(),
+            };
+            let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
+                if let Err(errno) = Reader::new(parts).run() {
+                    tracing::error!(%errno, "a reader can not go on: events are no longer read");
+                }
+            })?;
+            handles.push(Handle { commands, wake: Arc::clone(wake), thread });
+        }
+        Ok(Self { handles, counters, layout })
+    }
+
+    /// Layout of the pages.
+    pub fn layout(&self) -> &PageLayout {
+        &self.layout
+    }
+
+    /// Has all readers read and publish what the kernel's buffers hold, and waits until they have.
+    pub fn drain(&self) {
+        let (done, answers) = channel();
+        for handle in &self.handles {
+            handle.send(Command::Drain(done.clone()));
+        }
+        drop(done);
+        for _ in &self.handles {
+            if answers.recv().is_err() {
+                tracing::error!("a reader has ended before its time");
+                return;
+            }
+        }
+    }
+
+    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.
+    pub fn buffers_were_reset(&self) {
+        for handle in &self.handles {
+            handle.send(Command::BuffersWereReset);
+        }
+    }
+
+    /// Where the events of each CPU went.
+    pub fn counts(&self) -> Vec<BufferCounts> {
+        self.counters.iter().map(|(cpu, counters)| counters.counts(*cpu)).collect()
+    }
+
+    /// Reads what is left and ends the threads. Their files are closed when this returns.
+    pub fn stop(self) {
+        for handle in &self.handles {
+            handle.send(Command::Stop);
+        }
+        for handle in self.handles {
+            if handle.thread.join().is_err() {
+                tracing::error!("a reader has panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Which events of a batch one subscriber gets.
+//!
+//! Owns what a subscriber's view means for each probe, and the counters of sampling and of the limit on the rate. Used by the thread that
+//! publishes, one batch after the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::binder::Binder;
+use super::view::View;
+use super::{Draft, Group, Origin};
+use crate::filter::{BoundFilter, RowOf};
+use crate::wire::{Projected, Task};
+
+/// What a view means for one probe.
+#[derive(Clone, Debug)]
+struct Wanted {
+    filter: BoundFilter,
+    projected: Arc<Projected>,
+}
+
+/// The selected rows of one group.
+#[derive(Clone, Debug)]
+pub(super) struct Picked {
+    /// Index of the group in the batch.
+    pub(super) group: usize,
+    /// Which of its rows; absent for all.
+    pub(super) rows: Option<Vec<u32>>,
+    pub(super) projected: Arc<Projected>,
+}
+
+/// The selected events of a batch, and where the others went.
+#[derive(Debug, Default)]
+pub(super) struct Selected {
+    pub(super) groups: Vec<Picked>,
+    pub(super) events: u64,
+    pub(super) not_selected: u64,
+    pub(super) filtered: u64,
+    pub(super) sampled_out: u64,
+    pub(super) limited: u64,
+}
+
+impl Selected {
+    /// Whether all rows of the groups are in it, so that others can have the same.
+    pub(super) fn is_whole(&self) -> bool {
+        self.groups.iter().all(|group| group.rows.is_none())
+    }
+}
+
+/// A subscriber's selection, with its state.
+#[derive(Debug, Default)]
+pub(super) struct Selector {
+    /// By schema.
+    wanted: HashMap<u32, Option<Wanted>>,
+    /// Events that sampling has seen.
+    seen: u64,
+    budget: Budget,
+}
+
+/// A token bucket of one second.
+#[derive(Debug, Default)]
+struct Budget {
+    tokens: f64,
+    at_ns: u64,
+}
+
+impl Budget {
+    /// Takes up to `wanted` tokens at a time.
+    fn take(&mut self, wanted: u64, per_second: u64, now_ns: u64) -> u64 {
+        let rate = per_second as f64;
+        let elapsed = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
+        let full = self.at_ns == 0;
+        self.tokens = if full { rate } else { (self.tokens + elapsed * rate).min(rate) };
+        self.at_ns = self.at_ns.max(now_ns);
+        let granted = wanted.min(self.tokens as u64);
+        self.tokens -= granted as f64;
+        granted
+    }
+}
+
+impl Selector {
+    /// Selects from a batch.
+    pub(super) fn select(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+        let mut selected = Selected::default();
+        for (index, group) in draft.groups.iter().enumerate() {
+            let rows = group.columns.len() as u64;
+            let wanted = self
+                .wanted
+                .entry(group.origin.schema_id)
+                .or_insert_with(|| Wanted::of(view, binder, &group.origin));
+            let Some(wanted) = wanted else {
+                selected.not_selected += rows;
+                continue;
+            };
+            let projected = Arc::clone(&wanted.projected);
+            let kept = passing(&wanted.filter, draft, group);
+            let passed = kept.as_ref().map_or(rows, |kept| kept.len() as u64);
+            selected.events += passed;
+            selected.filtered += rows - passed;
+            if passed > 0 {
+                selected.groups.push(Picked { group: index, rows: kept, projected });
+            }
+        }
+        if view.sample_one_in > 1 {
+            self.sample(view.sample_one_in, draft, &mut selected);
+        }
+        if view.max_events_per_second > 0 {
+            self.limit(view.max_events_per_second, draft, &mut selected);
+        }
+        selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
+        selected
+    }
+
+    /// Forgets what the view means for probes: something about them has changed.
+    pub(super) fn forget(&mut self) {
+        self.wanted.clear();
+    }
+
+    fn sample(&mut self, one_in: u64, draft: &Draft<'_>, selected: &mut Selected) {
+        let before = selected.events;
+        selected.keep(draft, |_| {
+            let taken = self.seen % one_in == 0;
+            self.seen = self.seen.wrapping_add(1);
+            taken
+        });
+        selected.sampled_out = before - selected.events;
+    }
+
+    fn limit(&mut self, per_second: u64, draft: &Draft<'_>, selected: &mut Selected) {
+        let before = selected.events;
+        let mut granted = self.budget.take(before, per_second, draft.last_ns());
+        if granted < before {
+            selected.keep(draft, |_| {
+                let taken = granted > 0;
+                granted = granted.saturating_sub(1);
+                taken
+            });
+        }
+        selected.limited = before - selected.events;
+    }
+}
+
+impl Selected {
+    /// Keeps of the selected rows those for which `taken` says so.
+    fn keep(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(u32) -> bool) {
+        self.events = 0;
+        for picked in &mut self.groups {
+            let rows = draft.groups.get(picked.group).map_or(0, |group| group.columns.len());
+            let kept: Vec<u32> = match &picked.rows {
+                None => (0..u32::try_from(rows).unwrap_or(u32::MAX)).filter(|row| taken(*row)).collect(),
+                Some(rows) => rows.iter().copied().filter(|row| taken(*row)).collect(),
+            };
+            self.events += kept.len() as u64;
+            picked.rows = (kept.len() != rows).then_some(kept);
+        }
+    }
+}
+
+/// The rows that a filter lets through; absent for all.
+fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec<u32>> {
+    let program = match filter {
+        BoundFilter::Always => return None,
+        BoundFilter::Never => return Some(Vec::new()),
+        BoundFilter::Program(program) => program,
+    };
+    let columns = &group.columns;
+    // Tasks come sorted, and most events are of the same one as the event before.
+    let mut last: Option<(i32, Option<&Task>)> = None;
+    let mut kept = Vec::new();
+    for (row, tid) in (0_u32..).zip(&columns.tids) {
+        let task = match last {
+            Some((known, task)) if known == *tid => task,
+            _ => {
+                let found = draft.tasks.binary_search_by_key(tid, |task| task.tid).ok();
+                let task = found.and_then(|index| draft.tasks.get(index));
+                last = Some((*tid, task));
+                task
+            }
+        };
+        let event = RowOf {
+            columns,
+            row: row as usize,
+            cpu: draft.cpu,
+            type_id: group.origin.type_id,
+            tgid: task.map(|task| task.tgid).filter(|tgid| *tgid != 0 || *tid == 0),
+            comm: task.map(|task| &*task.comm),
+        };
+        if program.matches(&event) {
+            kept.push(row);
+        }
+    }
+    (kept.len() != columns.len()).then_some(kept)
+}
+
+impl Wanted {
+    fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
+        let named = view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&origin.name));
+        let labels = origin.labels();
+        let labelled = view.labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()));
+        if !named || !labelled {
+            return None;
+        }
+        let filter = match &view.filter {
+            None => BoundFilter::Always,
+            // What can not be said of a probe does not hold for its events.
+            Some(filter) => binder.bind(filter, origin).unwrap_or(BoundFilter::Never),
+        };
+        Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })
+    }
+}

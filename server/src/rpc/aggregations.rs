@@ -1,0 +1,200 @@
+//! `AggregationService`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_service_server::AggregationService;
+use kprobed_proto::v1::stream_aggregation_request::Source;
+use kprobed_proto::v1::stream_aggregation_response::Message;
+use tokio::runtime::Handle;
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::aggregation_messages as messages;
+use super::status;
+use crate::control::{
+    Aggregation, AggregationError, ControlError, ControlHandle, CreateAggregation, Snapshot,
+};
+
+/// The service.
+#[derive(Debug)]
+pub struct AggregationServer {
+    /// Everything is done there.
+    pub control: ControlHandle,
+}
+
+/// Time between two snapshots unless the client says otherwise.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The shortest one: each snapshot reads all of the kernel's tables.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+impl AggregationServer {
+    async fn find(&self, name: &str) -> Result<Arc<Aggregation>, Status> {
+        let all = self.control.aggregations().await?;
+        let found = all.into_iter().find(|aggregation| aggregation.name == name);
+        found.ok_or_else(|| ControlError::from(AggregationError::NotFound(name.to_owned())).into())
+    }
+
+    async fn create(
+        &self,
+        name: String,
+        spec: Option<v1::AggregationSpec>,
+        ttl: Option<Duration>,
+        bound_to_stream: bool,
+    ) -> Result<Arc<Aggregation>, Status> {
+        let spec = messages::spec(spec).map_err(|(field, message)| status::invalid(field, message))?;
+        Ok(self.control.create_aggregation(CreateAggregation { name, spec, ttl, bound_to_stream }).await?)
+    }
+}
+
+/// A duration of the wire.
+fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    let read = |duration| {
+        Duration::try_from(duration).map_err(|_negative| status::invalid(field, "a duration is not negative"))
+    };
+    given.map(read).transpose()
+}
+
+/// Deletes the aggregation of a stream when the stream ends, however it ends.
+struct Bound {
+    control: ControlHandle,
+    name: String,
+    runtime: Handle,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let (control, name) = (self.control.clone(), std::mem::take(&mut self.name));
+        self.runtime.spawn(async move {
+            if let Err(error) = control.delete_aggregation(name.clone()).await {
+                tracing::debug!(aggregation = name, %error, "can not delete the aggregation of a stream");
+            }
+        });
+    }
+}
+
+/// A stream under way.
+struct Snapshots {
+    control: ControlHandle,
+    name: String,
+    interval: Interval,
+    deltas: bool,
+    /// What the next delta is told from.
+    before: Option<Snapshot>,
+    _bound: Option<Bound>,
+}
+
+impl Snapshots {
+    async fn next(&mut self) -> Result<v1::AggregationSnapshot, Status> {
+        self.interval.tick().await;
+        let snapshot = self.control.read_aggregation(self.name.clone()).await?;
+        let message = match &self.before {
+            Some(before) if self.deltas => messages::snapshot(snapshot.since(before)),
+            _ => messages::snapshot(snapshot.clone()),
+        };
+        self.before = Some(snapshot);
+        Ok(message)
+    }
+}
+
+#[tonic::async_trait]
+impl AggregationService for AggregationServer {
+    type StreamAggregationStream =
+        Pin<Box<dyn Stream<Item = Result<v1::StreamAggregationResponse, Status>> + Send>>;
+
+    async fn create_aggregation(
+        &self,
+        request: Request<v1::CreateAggregationRequest>,
+    ) -> Result<Response<v1::CreateAggregationResponse>, Status> {
+        let request = request.into_inner();
+        let ttl = duration("ttl", request.ttl)?;
+        let made = self.create(request.name, request.spec, ttl, false).await?;
+        Ok(Response::new(v1::CreateAggregationResponse { aggregation: Some(messages::aggregation(&made)) }))
+    }
+
+    async fn get_aggregation(
+        &self,
+        request: Request<v1::GetAggregationRequest>,
+    ) -> Result<Response<v1::GetAggregationResponse>, Status> {
+        let found = self.find(&request.into_inner().name).await?;
+        Ok(Response::new(v1::GetAggregationResponse { aggregation: Some(messages::aggregation(&found)) }))
+    }
+
+    async fn list_aggregations(
+        &self,
+        _request: Request<v1::ListAggregationsRequest>,
+    ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
+        let all = self.control.aggregations().await?;
+        let aggregations = all.iter().map(|aggregation| messages::aggregation(aggregation)).collect();
+        Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
+    }
+
+    async fn delete_aggregation(
+        &self,
+        request: Request<v1::DeleteAggregationRequest>,
+    ) -> Result<Response<v1::DeleteAggregationResponse>, Status> {
+        let last = self.control.delete_aggregation(request.into_inner().name).await?;
+        Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(messages::snapshot) }))
+    }
+
+    async fn read_aggregation(
+        &self,
+        request: Request<v1::ReadAggregationRequest>,
+    ) -> Result<Response<v1::ReadAggregationResponse>, Status> {
+        let snapshot = self.control.read_aggregation(request.into_inner().name).await?;
+        Ok(Response::new(v1::ReadAggregationResponse { snapshot: Some(messages::snapshot(snapshot)) }))
+    }
+
+    async fn stream_aggregation(
+        &self,
+        request: Request<v1::StreamAggregationRequest>,
+    ) -> Result<Response<Self::StreamAggregationStream>, Status> {
+        let request = request.into_inner();
+        let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
+        if interval < MIN_INTERVAL {
+            return Err(status::invalid("interval", "the time between two snapshots is 100 ms or more"));
+        }
+        let (aggregation, bound) = match request.source {
+            Some(Source::Name(name)) => (self.find(&name).await?, None),
+            Some(Source::Spec(spec)) => {
+                let made = self.create(String::new(), Some(spec), None, true).await?;
+                let (control, name) = (self.control.clone(), made.name.clone());
+                (made, Some(Bound { control, name, runtime: Handle::current() }))
+            }
+            None => return Err(status::invalid("source", "say which aggregation, or what to count")),
+        };
+        let first = tokio::time::Instant::now();
+        // Deltas begin with the state of now; otherwise the first snapshot comes after one interval.
+        let first = if request.deltas { first } else { first + interval };
+        let mut interval = tokio::time::interval_at(first, interval);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let snapshots = Snapshots {
+            control: self.control.clone(),
+            name: aggregation.name.clone(),
+            interval,
+            deltas: request.deltas,
+            before: None,
+            _bound: bound,
+        };
+        let started = v1::StreamAggregationResponse {
+            message: Some(Message::Started(messages::aggregation(&aggregation))),
+        };
+        // After the first failure there is nothing more to say.
+        let rest = stream::unfold(Some(snapshots), |snapshots| async {
+            let mut snapshots = snapshots?;
+            match snapshots.next().await {
+                Ok(snapshot) => {
+                    let message = Some(Message::Snapshot(snapshot));
+                    Some((Ok(v1::StreamAggregationResponse { message }), Some(snapshots)))
+                }
+                Err(status) => Some((Err(status), None)),
+            }
+        });
+        Ok(Response::new(Box::pin(tokio_stream::StreamExt::chain(tokio_stream::once(Ok(started)), rest))))
+    }
+}

@@ -1,0 +1,75 @@
+//! The ledger as messages.
+
+use kprobed_proto::v1;
+
+use super::convert;
+use crate::control::{Ledger, ProbeLedger};
+use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
+
+pub(super) fn response(ledger: &Ledger) -> v1::GetLedgerResponse {
+    v1::GetLedgerResponse {
+        probes: ledger.probes.iter().map(probe).collect(),
+        buffers: ledger.buffers.iter().map(|counts| buffer(counts, ledger.buffer_bytes)).collect(),
+        subscribers: ledger.subscribers.iter().map(subscriber).collect(),
+        settled: ledger.settled,
+        spool: None,
+    }
+}
+
+fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
+    v1::ProbeLedger {
+        probe: probe.name.to_string(),
+        probe_uid: probe.uid.0,
+        hits: Some(probe.hits.hits),
+        misses: probe.hits.misses,
+        read: probe.counts.read,
+        read_span: convert::span(probe.counts.read_span),
+        undecodable: probe.counts.undecodable,
+        not_read: probe.not_read,
+        lost: probe.lost,
+        filtered: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
+        loss_is_shared: probe.shared,
+    }
+}
+
+fn buffer(buffer: &BufferCounts, buffer_bytes: u64) -> v1::BufferLedger {
+    v1::BufferLedger {
+        cpu: buffer.cpu,
+        read: buffer.read,
+        read_span: convert::span(buffer.read_span),
+        overrun: buffer.overrun,
+        overrun_span: convert::span(buffer.overrun_span),
+        refused: buffer.refused,
+        wiped: buffer.wiped,
+        undecodable: buffer.undecodable,
+        pages: buffer.pages,
+        buffer_bytes,
+    }
+}
+
+fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
+    let counts = &subscriber.counts;
+    let overflow = match subscriber.overflow {
+        Overflow::DropOldest => v1::OverflowPolicy::DropOldest,
+        Overflow::DropNewest => v1::OverflowPolicy::DropNewest,
+        Overflow::Disconnect => v1::OverflowPolicy::Disconnect,
+    };
+    v1::SubscriberLedger {
+        subscriber_id: subscriber.id,
+        start_time: Some(convert::timestamp(subscriber.start)),
+        read: counts.read,
+        not_selected: counts.not_selected,
+        filtered: counts.filtered,
+        sampled_out: counts.sampled_out,
+        limited: counts.limited,
+        dropped: counts.dropped,
+        dropped_span: convert::span(counts.dropped_span),
+        queued: counts.queued,
+        delivered: counts.delivered,
+        delivered_span: convert::span(counts.delivered_span),
+        replayed: counts.replayed,
+        expired: counts.expired,
+        loss_records: counts.loss_records,
+        overflow: overflow.into(),
+    }
+}

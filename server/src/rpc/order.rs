@@ -1,0 +1,68 @@
+//! The order of time: which events come too late for it, and rows put in order.
+
+use std::collections::BTreeMap;
+
+use kprobed_proto::v1;
+
+use crate::pipeline::Delivery;
+
+/// Counts events that come after a watermark that is later than they are.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    watermark_ns: u64,
+    events: u64,
+}
+
+impl Late {
+    /// Events are delivered. Of an entry that begins before the watermark all events count, since their times are not looked at one by one
+    /// here: an upper bound.
+    pub(super) const fn delivered(&mut self, delivery: &Delivery) {
+        if delivery.span.first_ns < self.watermark_ns {
+            self.events += delivery.events;
+        }
+    }
+
+    /// The watermark rises. Answers how many events were late so far.
+    pub(super) const fn passed(&mut self, watermark_ns: u64) -> u64 {
+        self.watermark_ns = watermark_ns;
+        self.events
+    }
+}
+
+/// Rows that wait for the watermark.
+#[derive(Debug, Default)]
+pub(super) struct Sorter {
+    /// By time, and among equals by arrival.
+    rows: BTreeMap<(u64, u64), v1::EventRow>,
+    arrived: u64,
+    /// Entries of the log with rows that wait: where they begin, how many of their rows are here, and up to which time.
+    entries: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Sorter {
+    /// Takes the rows of an entry of the log, which ends at `end`.
+    pub(super) fn add(&mut self, rows: Vec<v1::EventRow>, sequence: u64, end: u64) {
+        let last_ns = rows.iter().map(|row| row.timestamp_ns).max().unwrap_or_default();
+        self.entries.insert(sequence, (end, last_ns));
+        for row in rows {
+            self.rows.insert((row.timestamp_ns, self.arrived), row);
+            self.arrived += 1;
+        }
+    }
+
+    /// Gives out all rows from before the watermark, in order, and where in the log everything before was given out, if that has changed.
+    pub(super) fn release(&mut self, watermark_ns: u64) -> (Vec<v1::EventRow>, Option<u64>) {
+        let later = self.rows.split_off(&(watermark_ns, 0));
+        let released = std::mem::replace(&mut self.rows, later);
+        let mut done = None;
+        while let Some(entry) = self.entries.first_entry() {
+            let (end, last_ns) = *entry.get();
+            if last_ns >= watermark_ns {
+                break;
+            }
+            done = Some(end);
+            entry.remove();
+        }
+        (released.into_values().collect(), done)
+    }
+}

@@ -1,0 +1,68 @@
+//! `SourceService`.
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::source_service_server::SourceService;
+use tonic::{Request, Response, Status};
+
+use super::{convert, status};
+use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle};
+use crate::model::ProbeName;
+
+/// The service.
+#[derive(Debug)]
+pub struct SourceServer {
+    /// Everything goes there.
+    pub control: ControlHandle,
+}
+
+#[tonic::async_trait]
+impl SourceService for SourceServer {
+    async fn attach_event(
+        &self,
+        request: Request<v1::AttachEventRequest>,
+    ) -> Result<Response<v1::AttachEventResponse>, Status> {
+        let v1::AttachEventRequest { name, filter } = request.into_inner();
+        let attached = self.control.attach(AttachRequest { name: parse(&name)?, filter }).await?;
+        Ok(Response::new(v1::AttachEventResponse { event: Some(message(&attached)) }))
+    }
+
+    async fn detach_event(
+        &self,
+        request: Request<v1::DetachEventRequest>,
+    ) -> Result<Response<v1::DetachEventResponse>, Status> {
+        let detached = self.control.detach(parse(&request.into_inner().name)?).await?;
+        Ok(Response::new(v1::DetachEventResponse { event: Some(message(&detached)) }))
+    }
+
+    async fn list_attached_events(
+        &self,
+        _request: Request<v1::ListAttachedEventsRequest>,
+    ) -> Result<Response<v1::ListAttachedEventsResponse>, Status> {
+        let events = self.control.attached().await?.iter().map(message).collect();
+        Ok(Response::new(v1::ListAttachedEventsResponse { events }))
+    }
+}
+
+fn parse(name: &str) -> Result<ProbeName, Status> {
+    name.parse::<ProbeName>().map_err(|error| status::invalid("name", &error.to_string()))
+}
+
+fn message(attached: &AttachedEvent) -> v1::AttachedEvent {
+    let (state, state_reason) = match &attached.state {
+        AttachedState::Recording => (v1::AttachedEventState::Recording, String::new()),
+        AttachedState::Waiting(reason) => (v1::AttachedEventState::Waiting, reason.clone()),
+    };
+    let counts = attached.source.as_ref().map(|source| source.counts()).unwrap_or_default();
+    let schema = |source: &_| v1::EventSchema { schema_id: 0, ..convert::source_schema(source) };
+    v1::AttachedEvent {
+        name: attached.name.to_string(),
+        uid: attached.uid.0,
+        filter: attached.filter.clone(),
+        state: state.into(),
+        state_reason,
+        create_time: Some(convert::timestamp(attached.create_time)),
+        schema: attached.source.as_deref().filter(|_| attached.state == AttachedState::Recording).map(schema),
+        read: counts.read,
+        undecodable: counts.undecodable,
+    }
+}

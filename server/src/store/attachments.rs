@@ -1,0 +1,108 @@
+//! Events of the host that clients want recorded.
+
+use std::time::SystemTime;
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Phase, Store, StoreError, from_ns, to_ns};
+use crate::model::{ProbeName, ProbeUid};
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAttachment {
+    /// Its uid, which no probe has.
+    pub uid: ProbeUid,
+    /// The event.
+    pub name: ProbeName,
+    /// Kernel filter; empty for none.
+    pub filter: String,
+    /// How far it has come.
+    pub phase: Phase,
+    /// When it was attached.
+    pub create_time: SystemTime,
+}
+
+impl StoredAttachment {
+    fn from_row(row: &SqliteRow) -> Result<Self, StoreError> {
+        let (group, event): (String, String) = (row.try_get("event_group")?, row.try_get("event")?);
+        let name = ProbeName::new(&group, &event)
+            .map_err(|error| StoreError::Corrupt { what: "event name", value: error.to_string() })?;
+        let phase: String = row.try_get("phase")?;
+        Ok(Self {
+            uid: ProbeUid::of_attachment(row.try_get("id")?),
+            name,
+            filter: row.try_get("filter")?,
+            phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
+            create_time: from_ns(row.try_get("create_time_ns")?),
+        })
+    }
+}
+
+impl Store {
+    /// All attached events, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Sql`], [`StoreError::Corrupt`].
+    pub async fn attachments(&self) -> Result<Vec<StoredAttachment>, StoreError> {
+        let rows =
+            sqlx::query("SELECT * FROM attachment ORDER BY event_group, event").fetch_all(&self.pool).await?;
+        rows.iter().map(StoredAttachment::from_row).collect()
+    }
+
+    /// Writes down the intent to attach an event, before the kernel is touched.
+    ///
+    /// # Errors
+    /// [`StoreError::Sql`], also when it is attached.
+    pub async fn begin_attach(
+        &self,
+        name: &ProbeName,
+        filter: &str,
+        time: SystemTime,
+    ) -> Result<ProbeUid, StoreError> {
+        let inserted = sqlx::query(
+            "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns) VALUES (?, ?, ?, 'pending', ?)",
+        )
+        .bind(name.group())
+        .bind(name.event())
+        .bind(filter)
+        .bind(to_ns(time))
+        .execute(&self.pool)
+        .await?;
+        Ok(ProbeUid::of_attachment(inserted.last_insert_rowid()))
+    }
+
+    /// The kernel records the event with this filter: from here on that survives everything.
+    ///
+    /// # Errors
+    /// [`StoreError::Sql`].
+    pub async fn settle_attach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
+        sqlx::query("UPDATE attachment SET phase = 'settled', filter = ? WHERE id = ?")
+            .bind(filter)
+            .bind(uid.attachment())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Writes down that an event is to be detached. From here on that is finished even after a crash.
+    ///
+    /// # Errors
+    /// [`StoreError::Sql`].
+    pub async fn begin_detach(&self, uid: ProbeUid) -> Result<(), StoreError> {
+        sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
+            .bind(uid.attachment())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Forgets an attached event: it could not be recorded, or detaching it is complete.
+    ///
+    /// # Errors
+    /// [`StoreError::Sql`].
+    pub async fn forget_attachment(&self, uid: ProbeUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM attachment WHERE id = ?").bind(uid.attachment()).execute(&self.pool).await?;
+        Ok(())
+    }
+}
