@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{ProbeState, value::Kind};
+use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
