@@ -13,7 +13,7 @@
 //! tracefs instance -> ring (pages, records) -> decode (columns) -> pipeline (batches, fan-out, queues) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
+//! Imports point one way: `app` → `rpc` → `control`, `pipeline` → `store`, `spool`, `tracefs`, `decode`, `ring`, `validate` → `definition`, `insn`,
 //! `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
 
 pub mod app;
@@ -28,6 +28,7 @@ pub mod pipeline;
 pub mod ring;
 pub mod rpc;
 pub mod shutdown;
+pub mod spool;
 pub mod store;
 pub mod telemetry;
 pub mod tracefs;
