@@ -15,6 +15,7 @@ pub mod kprobe_events;
 pub mod prototype;
 pub mod records;
 pub mod registered;
+pub mod spool;
 pub mod traceable;
 
 mod kernels;
@@ -35,5 +36,6 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("prototype", prototype::check),
     ("records", records::check),
     ("registered", registered::check),
+    ("spool", spool::check),
     ("traceable", traceable::check),
 ];
