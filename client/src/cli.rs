@@ -174,14 +174,6 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("`{text}` is no number of bytes: write `65536`, `64KiB`, `16MiB` or `1GiB`"))
 }
 
-/// Reads `KEY=VALUE`.
-pub(crate) fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no label: write `KEY=VALUE`")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -213,12 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_labels() {
+    fn sizes() {
         assert_eq!((bytes("17"), bytes("64KiB"), bytes("2 GiB")), (Ok(17), Ok(65_536), Ok(2 << 30)));
         for text in ["", "-1", "64k", "MiB", "99999999999GiB"] {
             assert!(bytes(text).is_err(), "{text}");
         }
-        assert_eq!(label("team=a=b"), Ok(("team".to_owned(), "a=b".to_owned())));
-        assert!(label("team").is_err() && label("=a").is_err());
     }
 }

@@ -346,8 +346,8 @@ fn help_and_completions() {
           --filter <EXPRESSION>
               Only events for which this holds, in the language of kernel filters
 
-      -l, --label <KEY=VALUE>
-              Only probes that have this label
+      -l, --selector <SELECTOR>
+              Only probes whose labels fit: `key=value`, with commas between
 
           --pid <N>
               Only events of this thread id, as seen from outside of containers
@@ -505,7 +505,7 @@ fn help_and_completions() {
       kprobectl observe kprobes/open -n 10
       kprobectl observe 'kprobes/*' --comm 'ssh*' --filter 'filename ~ "/etc/*"'
       kprobectl observe open --filter 'dfd != -100' -o json | jq .fields
-      kprobectl observe --since 10m
+      kprobectl observe -l team=storage --since 10m
       kprobectl observe --last 1000 -f --order time
       kprobectl observe --cursor place.txt --no-follow -o json >> events.json
       kprobectl observe --duration 10s --time delta

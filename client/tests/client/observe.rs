@@ -51,7 +51,7 @@ fn observe_asks_the_daemon() {
         "observe",
         "open",
         "-l",
-        "team=a",
+        "team == storage",
         "--filter",
         "dfd == -100",
         "--comm",
@@ -100,7 +100,7 @@ fn observe_asks_the_daemon() {
                     "*/open",
                 ],
                 labels: {
-                    "team": "a",
+                    "team": "storage",
                 },
                 filter: "(dfd == -100) && (pid == 7) && (comm ~ \"s*\") && (cpu == 1)",
                 sample_one_in: 10,
@@ -211,6 +211,12 @@ fn observe_says_what_is_wrong_with_a_filter() {
       |      ^^^^^^^^^^^^^^^^^^^^^^
     hint: `+5` works
     "#);
+    assert_snapshot!(fake.run(&["observe", "-l", "team=a,tier!=2"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: `tier!=2` is not of the form KEY=VALUE: events can not be selected by labels in other ways (`kprobectl list -l` can)
+    ");
     assert_snapshot!(fake.run(&["observe", "--no-follow"]), @"
     exit: 2
     -- stdout
