@@ -42,6 +42,8 @@ pub enum Item {
     Loss(Loss),
     /// Everything before this time was delivered, in nanoseconds of the trace clock.
     Watermark(u64),
+    /// Everything that was published before this mark was set was delivered or dropped.
+    Mark(u64),
 }
 
 /// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` + limited + dropped + queued + delivered.
@@ -134,6 +136,7 @@ impl Queue {
     }
 
     fn make_room(&mut self, events: u64, bytes: u64) {
+        let mut marks = Vec::new();
         while !self.fits(events, bytes) {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
@@ -145,8 +148,12 @@ impl Queue {
                 Some(Item::Loss(loss)) => self.remember(loss),
                 // A later one says the same and more; when there is none, the next will.
                 Some(Item::Watermark(_)) => {}
-                None => return,
+                Some(mark @ Item::Mark(_)) => marks.push(mark),
+                None => break,
             }
+        }
+        for mark in marks.into_iter().rev() {
+            self.entries.push_front(mark);
         }
     }
 
@@ -177,6 +184,11 @@ impl Queue {
         }
     }
 
+    /// Takes a mark, which is never dropped.
+    pub(super) fn push_mark(&mut self, mark: u64) {
+        self.entries.push_back(Item::Mark(mark));
+    }
+
     /// Adds a loss to those untold; one of the same cause on the same CPU grows.
     fn remember(&mut self, loss: Loss) {
         let untold = self.untold.entry(loss.cpu).or_default();
@@ -190,7 +202,7 @@ impl Queue {
         let cpu = match self.entries.front() {
             Some(Item::Batch(batch)) => Some(Some(batch.cpu)),
             Some(Item::Loss(loss)) => Some(loss.cpu),
-            Some(Item::Watermark(_)) => None,
+            Some(Item::Watermark(_) | Item::Mark(_)) => None,
             // Everything is told before the end.
             None if self.closed => self.untold.keys().next().copied(),
             None => return None,
@@ -222,7 +234,7 @@ impl Queue {
                     loss.before_ns = self.next_time_of(loss.cpu);
                 }
             }
-            Item::Watermark(_) => {}
+            Item::Watermark(_) | Item::Mark(_) => {}
         }
         Some(item)
     }
