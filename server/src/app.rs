@@ -165,7 +165,7 @@ impl App {
         let registry = Arc::<Registry>::default();
         let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
         let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
-        let history = match config.spool.options() {
+        let history = match config.spool.options(&config.state) {
             // Before anything is published, so that everything goes there.
             Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
             None => None,

@@ -187,10 +187,13 @@ impl HistoryReader {
 
     fn take(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
         match entry.kind {
-            EntryKind::Schema => match stored::origin(&entry.payload) {
-                Some(origin) => self.learn(origin),
-                None => tracing::warn!(schema = entry.key, "a schema in the history makes no sense"),
-            },
+            EntryKind::Schema => {
+                if let Some(origin) = stored::origin(&entry.payload) {
+                    self.learn(origin);
+                } else {
+                    tracing::warn!(schema = entry.key, "a schema in the history makes no sense");
+                }
+            }
             EntryKind::Loss => {
                 let loss = stored::loss(&entry.payload);
                 if let Some(loss) = loss.filter(|_| !self.is_before(entry)) {

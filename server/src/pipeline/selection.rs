@@ -31,6 +31,7 @@ pub(super) struct Picked {
 
 /// The selected events of a batch, and where the others went.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "`not_selected` is the name of the term in the ledger")]
 pub(super) struct Selected {
     pub(super) groups: Vec<Picked>,
     pub(super) events: u64,
@@ -57,23 +58,25 @@ pub(super) struct Selector {
     budget: Budget,
 }
 
-/// A token bucket of one second.
+/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of one a second.
 #[derive(Debug, Default)]
 struct Budget {
-    tokens: f64,
-    at_ns: u64,
+    /// Absent before the first event.
+    at_ns: Option<u64>,
+    parts: u128,
 }
+
+const PARTS: u128 = 1_000_000_000;
 
 impl Budget {
     /// Takes up to `wanted` tokens at a time.
     fn take(&mut self, wanted: u64, per_second: u64, now_ns: u64) -> u64 {
-        let rate = per_second as f64;
-        let elapsed = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
-        let full = self.at_ns == 0;
-        self.tokens = if full { rate } else { (self.tokens + elapsed * rate).min(rate) };
-        self.at_ns = self.at_ns.max(now_ns);
-        let granted = wanted.min(self.tokens as u64);
-        self.tokens -= granted as f64;
+        let rate = u128::from(per_second);
+        let elapsed_ns = self.at_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
+        self.parts = (self.parts + u128::from(elapsed_ns) * rate).min(rate * PARTS);
+        self.at_ns = self.at_ns.max(Some(now_ns));
+        let granted = wanted.min(u64::try_from(self.parts / PARTS).unwrap_or(u64::MAX));
+        self.parts -= u128::from(granted) * PARTS;
         granted
     }
 }
@@ -125,7 +128,7 @@ impl Selector {
     fn sample(&mut self, one_in: u64, draft: &Draft<'_>, selected: &mut Selected) {
         let before = selected.events;
         selected.keep(draft, |_, _| {
-            let taken = self.seen % one_in == 0;
+            let taken = self.seen.is_multiple_of(one_in);
             self.seen = self.seen.wrapping_add(1);
             taken
         });

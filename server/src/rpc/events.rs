@@ -169,12 +169,11 @@ impl RowStream {
         let rows = rows::of_delivery(delivery, &self.projection)
             .map_err(|error| Status::internal(format!("can not read an own batch: {error}")))?;
         let end = delivery.sequence + delivery.log_events;
-        match &mut self.sorter {
-            Some(sorter) => sorter.add(rows, delivery.sequence, end),
-            None => {
-                self.cursor.sequence = end;
-                self.push_messages(rows);
-            }
+        if let Some(sorter) = &mut self.sorter {
+            sorter.add(rows, delivery.sequence, end);
+        } else {
+            self.cursor.sequence = end;
+            self.push_messages(rows);
         }
         Ok(())
     }

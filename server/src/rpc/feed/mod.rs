@@ -213,7 +213,7 @@ impl Feed {
                 HistoryItem::Batch(delivery) => self.ready.push_back(FeedItem::Batch(delivery)),
                 HistoryItem::Loss(loss) => self.ready.push_back(FeedItem::Loss(loss)),
                 HistoryItem::Watermark(watermark_ns) => {
-                    self.ready.push_back(FeedItem::Watermark(watermark_ns))
+                    self.ready.push_back(FeedItem::Watermark(watermark_ns));
                 }
             }
         }
@@ -248,6 +248,7 @@ pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
     v1::Cursor { boot_id: boot_id.to_string(), epoch, sequence }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: HistoryError) -> Status {
     match error {
         HistoryError::Spool(SpoolError::ForeignCursor { .. }) => {

@@ -11,7 +11,7 @@ use crate::spool::SpoolOptions;
 const BOOT: BootId = BootId([7; 16]);
 
 /// The events here are of 1970.
-const AGES: Duration = Duration::from_secs(100 * 365 * 86_400);
+const AGES: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// A run of the daemon.
 struct Run {
