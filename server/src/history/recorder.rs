@@ -115,7 +115,9 @@ impl Recorder {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
             // Its own queue's losses are gaps in the numbers of events, which the spool sees.
-            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. }) | Item::Watermark(_) => {}
+            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. })
+            | Item::Watermark(_)
+            | Item::Progress(_) => {}
             Item::Loss(loss) => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());

@@ -61,9 +61,14 @@ impl Shared {
         queue.counts.sampled_out += selected.sampled_out;
         queue.counts.limited += selected.limited;
         let Some(batch) = batch else {
-            if selected.limited > 0 {
+            let is_news = if selected.limited > 0 {
                 queue.push_loss(limited(draft, &selected));
-                drop(queue);
+                true
+            } else {
+                queue.push_progress(sequence.saturating_add(draft.events()))
+            };
+            drop(queue);
+            if is_news {
                 self.arrived.notify_one();
             }
             return;

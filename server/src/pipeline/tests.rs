@@ -52,6 +52,7 @@ fn summary(items: &[Item]) -> Vec<String> {
             format!("{:?} {:?} on cpu{} before {}", loss.cause, loss.count, loss.cpu.unwrap(), loss.before_ns)
         }
         Item::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
+        Item::Progress(sequence) => format!("at {sequence}"),
         Item::Mark(mark) => format!("mark {mark}"),
     };
     items.iter().map(text).collect()
@@ -330,7 +331,7 @@ proptest! {
                 match item {
                     Item::Batch(batch) => received += batch.events,
                     Item::Loss(loss) => told += loss.count.unwrap(),
-                    Item::Watermark(_) | Item::Mark(_) => {}
+                    Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
                 }
             }
         };
@@ -378,4 +379,18 @@ fn marks_are_never_dropped_and_stand_behind_what_was_published() {
         assert_eq!(summary(&taken(&subscription)), told);
         assert_eq!(summary(&taken(&other)), ["3 of cpu0"]);
     }
+}
+
+#[test]
+fn who_selects_nothing_hears_how_far_the_log_is() {
+    let hub = hub();
+    let subscription = subscribe(&hub, &["nothing/*"], events(10));
+    let a = source("a", 1);
+    let half = 1 << 15;
+    publish(&hub, &a, 0, half, 1000);
+    assert!(taken(&subscription).is_empty());
+    for _ in 0..5 {
+        publish(&hub, &a, 0, half, 1000);
+    }
+    assert_eq!(summary(&taken(&subscription)), ["at 196608"], "told once");
 }

@@ -105,6 +105,9 @@ impl ColumnStream {
                     let late_events = self.late.passed(watermark_ns);
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
+                Some(FeedItem::Progress(cursor)) => {
+                    self.push(Message::Progress(v1::Progress { cursor: Some(cursor) }));
+                }
                 Some(FeedItem::Batch(delivery)) => self.push_batch(delivery),
             }
         }
@@ -145,7 +148,13 @@ impl RowStream {
                 }
                 // Rows that wait for their turn are not sent yet.
                 Some(FeedItem::CaughtUp(cursor)) if self.sorter.is_none() => self.cursor = cursor,
-                Some(FeedItem::CaughtUp(_)) => {}
+                Some(FeedItem::Progress(cursor)) if self.sorter.is_none() => {
+                    self.cursor = cursor;
+                    let (events, losses) = (Vec::new(), Vec::new());
+                    let cursor = Some(self.cursor.clone());
+                    self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
+                }
+                Some(FeedItem::CaughtUp(_) | FeedItem::Progress(_)) => {}
                 Some(FeedItem::Loss(loss)) => {
                     let cursor = Some(self.cursor.clone());
                     let losses = vec![(&loss).into()];

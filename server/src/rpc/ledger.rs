@@ -23,8 +23,8 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
     v1::ProbeLedger {
         probe: probe.name.to_string(),
         probe_uid: probe.uid.0,
-        hits: Some(probe.hits.hits),
-        misses: probe.hits.misses,
+        hits: probe.hits.map(|hits| hits.hits),
+        misses: probe.hits.map_or(0, |hits| hits.misses),
         read: probe.counts.read,
         read_span: convert::span(probe.counts.read_span),
         undecodable: probe.counts.undecodable,

@@ -30,6 +30,8 @@ pub(super) enum FeedItem {
     Loss(Loss),
     /// Everything before was delivered.
     Watermark(u64),
+    /// Everything before was looked at.
+    Progress(v1::Cursor),
 }
 
 /// Events that may be between the history and the present when the present is joined: they are read while new ones wait in the queue.
@@ -164,6 +166,9 @@ impl Feed {
                         Item::Batch(delivery) => return Ok(Some(FeedItem::Batch(delivery))),
                         Item::Loss(loss) => return Ok(Some(FeedItem::Loss(loss))),
                         Item::Watermark(watermark_ns) => return Ok(Some(FeedItem::Watermark(watermark_ns))),
+                        Item::Progress(sequence) => {
+                            return Ok(Some(FeedItem::Progress(message(&Cursor { sequence, ..self.now }))));
+                        }
                         // Only the history sets them.
                         Item::Mark(_) => {}
                     }

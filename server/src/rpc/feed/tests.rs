@@ -72,6 +72,7 @@ impl Run {
             }
             FeedItem::Loss(loss) => format!("{:?} {:?}", loss.cause, loss.count),
             FeedItem::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
+            FeedItem::Progress(cursor) => format!("at {}", cursor.sequence),
         }
     }
 
