@@ -5,7 +5,6 @@
 
 mod condition;
 mod selection;
-mod stop;
 
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use kprobed_client::event::{EventStream, StreamItem};
 
 use self::condition::Condition;
 use self::selection::Selection;
-use self::stop::{Stop, StopReason};
 use super::connection::connect;
+use super::stop::{Stop, StopReason};
 use super::{Exit, Failure, glob};
 use crate::cli::{Format, Global, duration};
 use crate::output::{EventPrinter, Output, TimeForm};
