@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 use kprobed_client::Target;
 
 use crate::command::{
@@ -169,6 +170,35 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` has no fixed length: use days and less, and no minus"))
 }
 
+/// Reads a time in RFC 3339, or how long ago it was.
+pub(crate) fn point_in_time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago = duration(text).map_err(|_neither| {
+        format!("`{text}` is neither a time such as `2026-01-31T12:00:00Z` nor how long ago, such as `10m`")
+    })?;
+    Timestamp::now().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
+}
+
+/// Reads a number of bytes such as `65536`, `64KiB`, `16MiB` or `1GiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
+        .unwrap_or((text, 0));
+    let number = digits.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    number.ok_or_else(|| format!("`{text}` is no number of bytes: write `65536`, `64KiB`, `16MiB` or `1GiB`"))
+}
+
+/// Reads `KEY=VALUE`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no label: write `KEY=VALUE`")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -197,5 +227,15 @@ mod tests {
         assert!(duration("-1s").is_err());
         assert!(duration("1y").is_err());
         assert!(duration("ten").is_err());
+    }
+
+    #[test]
+    fn sizes_and_labels() {
+        assert_eq!((bytes("17"), bytes("64KiB"), bytes("2 GiB")), (Ok(17), Ok(65_536), Ok(2 << 30)));
+        for text in ["", "-1", "64k", "MiB", "99999999999GiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(label("team=a=b"), Ok(("team".to_owned(), "a=b".to_owned())));
+        assert!(label("team").is_err() && label("=a").is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Typed async client for kprobed.
 //!
 //! Owns the way from a program to the daemon: where it is ([`Target`]), the connection ([`Client`]), what failed ([`Error`]),
-//! and events as rows ([`event`]). It never decides anything that the daemon decides, and it never prints.
+//! and events as rows and columns ([`event`]) and as bytes ([`format`](mod@format)). It never decides anything that the daemon decides, and it
+//! never prints.
 //!
 //! ```no_run
 //! use kprobed_client::event::{StreamItem, StreamRequest};
@@ -33,6 +34,7 @@ mod connect;
 mod definition;
 mod error;
 pub mod event;
+pub mod format;
 mod sources;
 mod streams;
 mod target;

@@ -28,6 +28,7 @@ use tonic_health::server::HealthReporter;
 use crate::config::{Config, Listen, Tls};
 use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
 use crate::definition::Features;
+use crate::filter::KernelFilterFeatures;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
@@ -199,7 +200,15 @@ impl App {
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
-        let events = EventServer { hub, control: control.clone(), registry: events_registry, host, epoch };
+        let filter_features = filter_features(&host);
+        let events = EventServer {
+            hub,
+            control: control.clone(),
+            registry: events_registry,
+            host,
+            filter_features,
+            epoch,
+        };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
@@ -230,6 +239,13 @@ impl App {
         }
         done
     }
+}
+
+/// What the kernel's own filters know (kernel/trace/trace_events_filter.c). Names of tasks are left to the daemon, which compares those
+/// that clients see.
+fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
+    let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
+    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: false }
 }
 
 /// One daemon for each state directory: two would fight over the same instance and the same rows.

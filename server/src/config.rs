@@ -10,6 +10,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::control::OnExit;
+use crate::spool::SpoolOptions;
 
 /// Why the configuration can not be used.
 #[derive(Debug, Error)]
@@ -50,6 +51,8 @@ pub struct Config {
     pub state: State,
     /// How the kernel is used.
     pub tracing: Tracing,
+    /// Events that are kept on disk.
+    pub spool: Spool,
     /// The daemon's own log.
     pub log: Log,
 }
@@ -134,6 +137,44 @@ impl Default for Tracing {
     }
 }
 
+/// Events that are kept on disk, for clients that ask for what was, or come back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spool {
+    /// Whether events are kept at all.
+    pub enabled: bool,
+    /// Directory for them, of its own: it is closed to everybody but the daemon.
+    pub directory: PathBuf,
+    /// MiB that they may take; the oldest go first.
+    pub max_mib: u64,
+    /// Hours that they are kept.
+    pub max_age_hours: u64,
+    /// Milliseconds of events that a power cut may cost.
+    pub sync_interval_ms: u64,
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            directory: "/var/lib/kprobed/spool".into(),
+            max_mib: 256,
+            max_age_hours: 24,
+            sync_interval_ms: 1000,
+        }
+    }
+}
+
+impl Spool {
+    /// What the spool is opened with. `None` when it is not wanted.
+    pub fn options(&self) -> Option<SpoolOptions> {
+        let max_bytes = self.max_mib.saturating_mul(1 << 20);
+        let max_age = Duration::from_secs(self.max_age_hours.saturating_mul(3600));
+        let sync_interval = Duration::from_millis(self.sync_interval_ms);
+        self.enabled.then(|| SpoolOptions::new(&self.directory, max_bytes, max_age, sync_interval))
+    }
+}
+
 /// The daemon's own log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -181,6 +222,21 @@ impl Config {
         if self.state.sample_interval_s == 0 {
             return wrong("state.sample_interval_s", "has to be at least 1");
         }
+        if self.spool.max_mib < 4 {
+            return wrong("spool.max_mib", "has to be at least 4; `enabled = false` keeps no events");
+        }
+        if self.spool.max_age_hours == 0 {
+            return wrong("spool.max_age_hours", "has to be at least 1; `enabled = false` keeps no events");
+        }
+        if self.spool.sync_interval_ms == 0 {
+            return wrong("spool.sync_interval_ms", "has to be at least 1");
+        }
+        if self.spool.directory == self.state.directory {
+            return wrong(
+                "spool.directory",
+                "has to be a directory of its own, other than `state.directory`",
+            );
+        }
         Ok(())
     }
 }
@@ -214,5 +270,19 @@ mod tests {
         assert!(parse("[listen]\nport = 1").unwrap_err().contains("unknown field `port`"));
         assert!(parse("[tracing]\ninstance = '../x'").is_err());
         assert!(parse("[tracing]\nbuffer_kib = 1").is_err());
+    }
+
+    #[test]
+    fn the_spool_has_room_and_a_place_of_its_own() {
+        for bad in
+            ["max_mib = 3", "max_age_hours = 0", "sync_interval_ms = 0", "directory = '/var/lib/kprobed'"]
+        {
+            let error = parse(&format!("[spool]\n{bad}")).unwrap_err();
+            assert!(error.starts_with(&format!("`spool.{}`", bad.split(' ').next().unwrap())), "{error}");
+        }
+        assert_eq!(parse("[spool]\nenabled = false").unwrap().spool.options(), None);
+        let options = parse("[spool]\nmax_mib = 32\nmax_age_hours = 2").unwrap().spool.options().unwrap();
+        assert_eq!((options.max_bytes, options.segment_bytes), (32 << 20, 2 << 20));
+        assert_eq!((options.max_age.as_secs(), options.sync_interval.as_millis()), (7200, 1000));
     }
 }

@@ -14,8 +14,9 @@
 //!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `rpc` → `control`, `pipeline`, `filter` → `store`, `tracefs`, `decode`, `ring`, `validate` → `definition`,
-//! `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to the kernel.
+//! Imports point one way: `app` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
+//! the kernel.
 
 pub mod app;
 pub mod config;
@@ -30,6 +31,7 @@ pub mod pipeline;
 pub mod ring;
 pub mod rpc;
 pub mod shutdown;
+pub mod spool;
 pub mod store;
 pub mod telemetry;
 pub mod tracefs;

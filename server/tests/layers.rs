@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["model"],
     &["definition", "insn", "kernel", "ring"],
-    &["tracefs", "validate", "store"],
+    &["tracefs", "validate", "store", "spool"],
     &["decode"],
     &["wire", "filter"],
     &["pipeline"],

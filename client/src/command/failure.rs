@@ -83,6 +83,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// A file that was named can not be written.
+    #[error("can not write `{path}`: {source}")]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Standard input can not be read.
     #[error("can not read standard input: {0}")]
     Input(#[source] io::Error),
@@ -143,6 +151,7 @@ impl Failure {
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. }
             | Self::File { .. }
+            | Self::NotWritten { .. }
             | Self::Input(_)
             | Self::NotCounted
             | Self::Output(_)
@@ -165,7 +174,11 @@ impl Failure {
             }
             Self::NotCounted => vec!["the daemon's log says why: `journalctl -u kprobed`".to_owned()],
             Self::Client(error) | Self::InStream(error) => error.hints(),
-            Self::File { .. } | Self::Input(_) | Self::Output(_) | Self::Signals(_) => Vec::new(),
+            Self::File { .. }
+            | Self::NotWritten { .. }
+            | Self::Input(_)
+            | Self::Output(_)
+            | Self::Signals(_) => Vec::new(),
         }
     }
 

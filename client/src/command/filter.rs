@@ -1,9 +1,10 @@
 //! `kprobectl filter`: the kernel filter of a probe.
 
 use clap::Args;
+use kprobed_client::event::StreamRequest;
 
 use super::connection::connect;
-use super::{Exit, Failure};
+use super::{Exit, Failure, glob};
 use crate::cli::Global;
 use crate::output::Output;
 
@@ -11,26 +12,47 @@ const AFTER_HELP: &str = "\
 The filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and parentheses. Events \
 that do not pass are not recorded, but still counted as hits.
 
+--dry-run changes nothing, and says for each of the probes what the kernel could do of a filter that `kprobectl observe \
+--filter` takes, which may use comm, pid, tgid, cpu, probe and host too. It exits with 1 when the kernel can not do all of \
+it for all of them.
+
 Examples:
   kprobectl filter kprobes/open
   kprobectl filter kprobes/open 'dfd == -100 && filename ~ \"/etc/*\"'
-  kprobectl filter kprobes/open --clear";
+  kprobectl filter kprobes/open --clear
+  kprobectl filter 'kprobes/*' --dry-run 'comm == \"cat\" && dfd == -100'";
 
 /// Arguments of `filter`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it
+    /// GROUP/EVENT, or EVENT where only one probe has it; with --dry-run also `*` and `?`
     name: String,
     /// The new filter, as one argument or several; without it the present one is printed
     expression: Vec<String>,
     /// Remove the filter
     #[arg(long, conflicts_with = "expression")]
     clear: bool,
+    /// Change nothing, and say what of the filter the kernel could do
+    #[arg(long, requires = "expression")]
+    dry_run: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    if arguments.dry_run {
+        let mut request = StreamRequest::new().filter(arguments.expression.join(" "));
+        if arguments.name != "*" {
+            request = request.probe(glob::of_names(&arguments.name));
+        }
+        let checked = client.check_filter(request.selection().clone()).await?;
+        if checked.is_empty() {
+            return Err(Failure::NoMatch(arguments.name));
+        }
+        output.filter_check(&request.selection().filter, &checked)?;
+        let exact = checked.iter().all(|found| found.exact && found.problem.is_none());
+        return Ok(if exact { Exit::Success } else { Exit::Refused });
+    }
     let probe = if arguments.clear {
         client.set_filter(&arguments.name, "").await?
     } else if arguments.expression.is_empty() {

@@ -6,7 +6,7 @@ use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
-use crate::cli::{Global, duration};
+use crate::cli::{Global, point_in_time};
 use crate::output::{Output, to_proto_time};
 
 const AFTER_HELP: &str = "\
@@ -38,16 +38,6 @@ pub(crate) struct Arguments {
     /// Only samples before then: a time (RFC 3339) or how long ago (`10m`); means --history
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     until: Option<Timestamp>,
-}
-
-fn point_in_time(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse() {
-        return Ok(time);
-    }
-    let ago = duration(text).map_err(|_neither| {
-        format!("`{text}` is neither a time such as `2026-01-31T12:00:00Z` nor how long ago, such as `10m`")
-    })?;
-    Timestamp::now().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

@@ -97,17 +97,17 @@ impl Group {
 
     /// Thread ids of all events. `None`: a projection left them out, as for all that follows.
     pub fn tids(&self) -> Option<PackedNumbers<'_, i32>> {
-        self.tids.iter(self.rows)
+        self.tids.all(self.rows)
     }
 
     /// Addresses of the probe in all events, or of the probed function for a return probe. `None` for tracepoints too.
     pub fn ips(&self) -> Option<PackedNumbers<'_, u64>> {
-        self.ips.iter(self.rows)
+        self.ips.all(self.rows)
     }
 
     /// Addresses that a return probe returns to in all events. `None` for all other probes too.
     pub fn return_ips(&self) -> Option<PackedNumbers<'_, u64>> {
-        self.return_ips.iter(self.rows)
+        self.return_ips.all(self.rows)
     }
 
     /// Trace-clock time stamp of an event, in nanoseconds. Behind the last row it is that of the beginning of the group, and what

@@ -118,7 +118,7 @@ impl<T: Number + Default> Packed<T> {
     }
 
     /// The values of all rows.
-    pub(super) fn iter(&self, rows: usize) -> Option<PackedNumbers<'_, T>> {
+    pub(super) fn all(&self, rows: usize) -> Option<PackedNumbers<'_, T>> {
         match self {
             Self::Absent => None,
             Self::One(value) => Some(PackedNumbers::One(std::iter::repeat_n(*value, rows))),
@@ -190,11 +190,11 @@ mod tests {
             match Packed::<u32>::new(bytes.into(), rows) {
                 Some(Packed::Absent) => prop_assert_eq!(length, 0),
                 Some(column @ Packed::One(_)) => {
-                    prop_assert_eq!((length, column.iter(rows).unwrap().len()), (4, rows));
+                    prop_assert_eq!((length, column.all(rows).unwrap().len()), (4, rows));
                 }
                 Some(column @ Packed::Each(_)) => {
                     prop_assert_eq!(length, 4 * rows);
-                    let all: Vec<_> = column.iter(rows).unwrap().collect();
+                    let all: Vec<_> = column.all(rows).unwrap().collect();
                     prop_assert_eq!(all, (0..rows).filter_map(|row| column.get(row)).collect::<Vec<_>>());
                 }
                 None => prop_assert!(length != 4 * rows && length != 4 && length != 0),

@@ -153,6 +153,11 @@ impl StreamRequest {
         self.until_now
     }
 
+    /// Whether nothing of the past was asked for.
+    pub(super) fn starts_now(&self) -> bool {
+        self.start.is_none()
+    }
+
     /// Whether a full queue ends the stream.
     pub(super) fn disconnects_on_overflow(&self) -> bool {
         self.delivery.overflow() == api::OverflowPolicy::Disconnect

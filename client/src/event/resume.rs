@@ -159,32 +159,44 @@ impl ResumingStream {
         }
     }
 
-    /// Where to go on: behind everything that was read so far. `None` before the first [`StreamItem::Epoch`].
+    /// Where to go on: behind everything that was read so far. `None` before there was anything.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.cursor.as_ref()
     }
 
     /// Whether a batch lies before the place where the stream is: a daemon may begin with one that was seen.
     fn has_seen(&self, batch: &Batch) -> bool {
-        self.cursor.as_ref().is_some_and(|cursor| {
-            batch.end_sequence() <= cursor.sequence && batch.sequence() < cursor.sequence
-        })
+        let (Some(seen), Some(now)) = (&self.cursor, self.stream_cursor()) else { return false };
+        let same_log = seen.boot_id == now.boot_id && seen.epoch == now.epoch;
+        same_log && batch.sequence() < seen.sequence && batch.end_sequence() <= seen.sequence
     }
 
+    fn stream_cursor(&self) -> Option<&Cursor> {
+        match &self.state {
+            State::Open(stream) => stream.cursor(),
+            State::Waiting(_) | State::Ended => None,
+        }
+    }
+
+    /// Moves the place to go on. Not with an epoch, unless nothing before it was asked for: what is missing there is told only behind it,
+    /// and if the connection is lost in between it has to be told again.
     fn learn(&mut self, item: &StreamItem) {
-        if let State::Open(stream) = &self.state
-            && let Some(now) = stream.cursor()
-        {
-            match &mut self.cursor {
+        let moves = match item {
+            StreamItem::Batch(_) | StreamItem::CaughtUp(_) | StreamItem::Loss(_) => true,
+            StreamItem::Epoch(_) => self.cursor.is_none() && self.request.starts_now(),
+            StreamItem::Started(_) | StreamItem::Schema(_) | StreamItem::Watermark(_) => false,
+        };
+        if moves && let Some(mut now) = self.stream_cursor().cloned() {
+            if let Some(seen) = &self.cursor
+                && (&seen.boot_id, seen.epoch) == (&now.boot_id, now.epoch)
+            {
                 // A daemon may begin earlier than it was asked to.
-                Some(cursor) if cursor.boot_id == now.boot_id && cursor.epoch == now.epoch => {
-                    cursor.sequence = cursor.sequence.max(now.sequence);
-                }
-                cursor => *cursor = Some(now.clone()),
+                now.sequence = now.sequence.max(seen.sequence);
             }
+            self.cursor = Some(now);
         }
         // Only what moves the stream is worth an immediate try after the next failure.
-        if let StreamItem::Batch(_) | StreamItem::CaughtUp(_) | StreamItem::Watermark(_) = item {
+        if moves || matches!(item, StreamItem::Watermark(_)) {
             self.failures = 0;
         }
     }

@@ -11,6 +11,7 @@ mod describe;
 mod diagnostic;
 mod event;
 mod explain;
+mod filter;
 mod host;
 mod ledger;
 mod probe;
@@ -19,7 +20,7 @@ mod style;
 mod table;
 mod time;
 
-pub(crate) use event::{EventPrinter, TimeForm};
+pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use time::to_proto_time;
 
 use std::fmt::Write as _;

@@ -25,14 +25,39 @@ fn profile_and_ledger() {
     assert_snapshot!(fake.run(&["ledger"]), @"
     exit: 0
     -- stdout
-    PROBE         HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + HELD BACK)  MISSES  CLOSES
-    kprobes/open    10       6              1           3      2             1       1  yes
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES
+    kprobes/open          10       6              1           3      2            1       1  yes
+    sched/sched_switch     -       3              0           -      -            -       -  -
 
-    CPU  READ  LOST  (REFUSED)  UNDECODABLE  PAGES
-      0     6     2          0            1      4
+    CPU  READ  OVERRUN  REFUSED  WIPED  UNDECODABLE  PAGES
+      0     6        2        0      1            1      4
 
-    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + NOT SELECTED  CLOSES
-             1  2026-01-31T12:00:00Z     6            4         1          1               0  yes
+    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED
+             1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1
+
+    HISTORY READ  = STORED  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6         5             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    the last error of the history: no space left on device
+
+    the ledger closes, and it is settled
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
+    exit: 0
+    -- stdout
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES  FIRST READ  LAST READ
+    kprobes/open          10       6              1           3      2            1       1  yes       0.001000   2.500000
+    sched/sched_switch     -       3              0           -      -            -       -  -                -          -
+
+    CPU  READ  OVERRUN  REFUSED  WIPED  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
+      0     6        2        0      1            1      4  65536           -          -       0.000007      0.000008
+
+    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED  OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
+             1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1  drop-newest             2         0.001000        0.002000              -             -
+
+    HISTORY READ  = STORED  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6         5             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    the last error of the history: no space left on device
 
     the ledger closes, and it is settled
     -- stderr
@@ -50,36 +75,93 @@ fn profile_and_ledger() {
           "hits": 10,
           "misses": 1,
           "read": 6,
+          "read_span": {
+            "first_ns": 1000000,
+            "last_ns": 2500000000
+          },
           "undecodable": 1,
           "not_read": 3,
           "lost": 2,
-          "held_back": 1,
+          "filtered": 1,
           "loss_is_shared": false,
           "closes": true
+        },
+        {
+          "probe": "sched/sched_switch",
+          "probe_uid": 0,
+          "hits": null,
+          "misses": 0,
+          "read": 3,
+          "read_span": {
+            "first_ns": 0,
+            "last_ns": 0
+          },
+          "undecodable": 0,
+          "not_read": 0,
+          "lost": null,
+          "filtered": null,
+          "loss_is_shared": false,
+          "closes": null
         }
       ],
       "buffers": [
         {
           "cpu": 0,
           "read": 6,
-          "lost": 2,
+          "read_span": {
+            "first_ns": 0,
+            "last_ns": 0
+          },
+          "overrun": 2,
+          "overrun_span": {
+            "first_ns": 7000,
+            "last_ns": 8000
+          },
           "refused": 0,
+          "wiped": 1,
           "undecodable": 1,
-          "pages": 4
+          "pages": 4,
+          "buffer_bytes": 65536
         }
       ],
       "subscribers": [
         {
           "subscriber_id": 1,
           "start_time": "2026-01-31T12:00:00Z",
-          "read": 6,
-          "delivered": 4,
-          "queued": 1,
+          "overflow": "drop-newest",
+          "read": 20,
+          "not_selected": 5,
+          "filtered": 4,
+          "sampled_out": 3,
+          "limited": 2,
           "dropped": 1,
-          "not_selected": 0,
+          "dropped_span": {
+            "first_ns": 0,
+            "last_ns": 0
+          },
+          "queued": 1,
+          "delivered": 4,
+          "delivered_span": {
+            "first_ns": 1000000,
+            "last_ns": 2000000
+          },
+          "replayed": 9,
+          "expired": 1,
+          "loss_records": 2,
           "closes": true
         }
-      ]
+      ],
+      "spool": {
+        "read": 6,
+        "stored": 5,
+        "not_stored": 1,
+        "available": 100,
+        "expired": 50,
+        "bytes": 4096,
+        "oldest_time": "2026-01-31T11:59:00Z",
+        "last_error": "no space left on device",
+        "closes": true
+      }
     }
     -- stderr
     "#);
@@ -236,7 +318,7 @@ fn help_and_completions() {
       kprobectl delete kprobes/open
     -- stderr
     ");
-    assert_snapshot!(shown(&kprobectl(&["observe", "--help"]).output().unwrap()), @"
+    assert_snapshot!(shown(&kprobectl(&["observe", "--help"]).output().unwrap()), @r#"
     exit: 0
     -- stdout
     Follow events
@@ -254,6 +336,19 @@ fn help_and_completions() {
           --duration <DURATION>
               Stop after this time
 
+      -q, --quiet
+              Do not say what else could be said: no notes, no summary
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Which events:
+          --filter <EXPRESSION>
+              Only events for which this holds, in the language of kernel filters
+
+      -l, --label <KEY=VALUE>
+              Only probes that have this label
+
           --pid <N>
               Only events of this thread id, as seen from outside of containers
               
@@ -265,8 +360,71 @@ fn help_and_completions() {
           --cpu <N>
               Only events of this CPU
 
-          --where <FIELD OP VALUE>
-              Only events with a field that compares so
+          --sample <N>
+              Only one in so many of them
+
+    From when to when:
+          --since <TIME>
+              Begin at a time (RFC 3339), or so long ago (`10m`)
+
+          --last <N>
+              Begin with so many of the latest events
+
+          --oldest
+              Begin with the oldest event that the daemon has kept
+
+      -f, --follow
+              Go on with new events after those of the past
+
+          --no-follow
+              Stop when everything that has happened until now is shown
+
+          --cursor <FILE>
+              Begin where this file says, if it exists, and keep the place there
+
+    How they come:
+          --order <HOW>
+              In which order
+
+              Possible values:
+              - cpu:  As they are read: sorted for each CPU
+              - time: All in the order of time
+              
+              [default: cpu]
+
+          --pace <WHAT>
+              What matters more
+
+              Possible values:
+              - latency:    To see events at once
+              - throughput: To take little of the machine
+
+          --rate <EVENTS>
+              Show at most so many events a second; others count as lost
+
+          --queue <EVENTS>
+              Events that may wait in the daemon for this command; 0: the daemon's default
+
+          --queue-bytes <BYTES>
+              Bytes of events that may wait there (`64MiB`); 0: the daemon's default
+
+          --overflow <WHAT>
+              What to do when no more may wait
+
+              Possible values:
+              - drop-oldest: The oldest events that wait are lost
+              - drop-newest: The events that arrive are lost
+              - disconnect:  Read what waits, connect again, and get the rest from what the daemon has
+                kept
+              
+              [default: drop-oldest]
+
+          --no-reconnect
+              End when the connection is lost
+
+    How they are shown:
+          --fields <NAMES>
+              Only these fields of the probe, and of `tid`, `comm`, `context`, `location`
 
           --time <HOW>
               How to show time
@@ -283,15 +441,6 @@ fn help_and_completions() {
 
           --no-header
               Leave out the line of headings
-
-          --queue <EVENTS>
-              Events that may wait in the daemon for this command before it drops some; 0: the daemon's
-              default
-              
-              [default: 0]
-
-      -h, --help
-              Print help (see a summary with '-h')
 
     Global options:
           --server <TARGET>
@@ -338,23 +487,30 @@ fn help_and_completions() {
               
               [default: 30s]
 
-    Follows until Ctrl-C, unless -n or --duration say otherwise. Events of one CPU are in the order of
-    time; those of several CPUs come as they are read. --pid, --comm, --cpu and --where choose what is
-    shown of what arrives; to keep events from being recorded at all, use a kernel filter (`kprobectl
+    Follows until Ctrl-C, unless -n or --duration say otherwise. --since, --last and --oldest look at
+    what the daemon has kept, and end there unless -f follows on. When the connection is lost it is made
+    again, and what happened meanwhile comes from what the daemon has kept, or is reported as lost.
+
+    --filter is an expression of the kernel's filter language over the fields of the probe and comm,
+    pid, tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, &&
+    || ! and parentheses. The daemon evaluates it, for this command alone. --pid, --comm and --cpu are
+    short for parts of it. To keep events from being recorded at all, use a kernel filter (`kprobectl
     filter`).
 
-    --where compares a field: == != < <= > >= with a number or a text, ~ with a glob. A value that could
-    not be read matches nothing; an array matches when one of its values does. Of several --where all
-    must hold.
+    With --cursor the place where the command ended is kept in a file, and the next run goes on there. A
+    batch of events that -n cut is shown again.
 
     Examples:
       kprobectl observe
       kprobectl observe kprobes/open -n 10
-      kprobectl observe 'kprobes/*' --comm 'ssh*' --where 'filename ~ /etc/*'
-      kprobectl observe open --where 'dfd != -100' -o json | jq .fields
+      kprobectl observe 'kprobes/*' --comm 'ssh*' --filter 'filename ~ "/etc/*"'
+      kprobectl observe open --filter 'dfd != -100' -o json | jq .fields
+      kprobectl observe --since 10m
+      kprobectl observe --last 1000 -f --order time
+      kprobectl observe --cursor place.txt --no-follow -o json >> events.json
       kprobectl observe --duration 10s --time delta
     -- stderr
-    ");
+    "#);
     for shell in ["bash", "zsh", "fish"] {
         let output = kprobectl(&["completions", shell]).output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty());

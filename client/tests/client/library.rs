@@ -1,10 +1,12 @@
 //! The library against a fake daemon.
 
 use kprobed_client::api::ListHitProfileSamplesRequest;
-use kprobed_client::event::StreamItem;
+use std::time::Duration;
+
+use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Definition, Error, Target};
 
-use super::fake::{Ending, Fake};
+use super::fake::{Ending, Fake, History};
 
 async fn client(fake: &Fake) -> Client {
     let target = Target::Unix(fake.socket().to_owned());
@@ -55,22 +57,25 @@ async fn verdicts_come_one_by_one() {
 async fn events_come_as_rows() {
     let fake = Fake::start(Ending::Ended);
     let client = client(&fake).await;
-    let mut stream = client.stream_events(Vec::new(), 0).await.unwrap();
+    let mut stream = client.stream_events(StreamRequest::new()).await.unwrap();
     let mut seen = Vec::new();
     while let Some(item) = stream.next().await.unwrap() {
         match item {
             StreamItem::Started(started) => seen.push(format!("started {}", started.clock)),
+            StreamItem::Epoch(epoch) => seen.push(format!("epoch at {}", epoch.cursor)),
             StreamItem::Schema(schema) => seen.push(format!("schema of {}", schema.probe())),
             StreamItem::Loss(loss) => seen.push(format!("lost {:?}", loss.count)),
             StreamItem::Batch(batch) => {
                 seen.extend(batch.rows().map(|row| row.field("filename").unwrap().to_string()));
             }
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(
         seen,
         [
             "started mono",
+            "epoch at b0:2:0",
             "schema of kprobes/open",
             "lost Some(12)",
             "\"/etc/passwd\"",
@@ -78,9 +83,87 @@ async fn events_come_as_rows() {
             "(fault)"
         ]
     );
-    let mut rows = client.stream_event_rows(Vec::new(), 0).await.unwrap();
+    assert_eq!(stream.cursor().unwrap().to_string(), "b0:2:3");
+    let mut rows = client.stream_event_rows(StreamRequest::new()).await.unwrap();
+    assert!(rows.cursor().is_none());
     assert_eq!(rows.next().await.unwrap().unwrap().events.len(), 1);
+    assert_eq!(rows.cursor().unwrap().to_string(), "b0:2:3");
     assert!(rows.next().await.unwrap().is_none());
+}
+
+/// Reads a stream whose connection is cut at every message; the first event of each batch, and what is missing.
+async fn resumed(history: &History, request: StreamRequest) -> (Vec<u64>, Vec<u64>, u32) {
+    let target = Target::Unix(history.socket().to_owned());
+    let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+    let backoff = Backoff { initial: Duration::from_millis(1), longest: Duration::from_millis(4) };
+    let mut stream = ResumingStream::with_backoff(&client, request, backoff).await.unwrap();
+    let (mut batches, mut missing, mut cuts) = (Vec::new(), Vec::new(), 0);
+    loop {
+        match stream.next().await.unwrap().unwrap() {
+            ResumingItem::Interrupted(_) => cuts += 1,
+            ResumingItem::Item(StreamItem::Batch(batch)) => batches.push(batch.sequence()),
+            ResumingItem::Item(StreamItem::Loss(loss)) => {
+                assert_eq!(loss.cause, LossCause::Expired);
+                missing.push(loss.count.unwrap());
+            }
+            ResumingItem::Item(StreamItem::CaughtUp(cursor)) => {
+                assert_eq!(stream.cursor(), Some(&cursor));
+                return (batches, missing, cuts);
+            }
+            ResumingItem::Item(_) => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_missed_and_nothing_comes_twice_when_connections_are_cut() {
+    let (batches, missing, cuts) = resumed(&History::start(40, 0), StreamRequest::new().oldest()).await;
+    assert_eq!(batches, (0..40).map(|entry| 3 * entry).collect::<Vec<_>>());
+    assert!(missing.is_empty() && cuts >= 8, "{missing:?} {cuts}");
+}
+
+#[tokio::test]
+async fn what_has_expired_is_told() {
+    let cursor = "b0:2:6".parse().unwrap();
+    let (batches, missing, _) = resumed(&History::start(10, 4), StreamRequest::new().after(cursor)).await;
+    assert_eq!(batches, (4..10).map(|entry| 3 * entry).collect::<Vec<_>>());
+    assert_eq!(missing, [6], "once, although the first connections end before it");
+}
+
+#[tokio::test]
+async fn what_trying_again_does_not_mend_ends_a_stream() {
+    let history = History::start(4, 0);
+    let client =
+        Client::connect(Target::Unix(history.socket().to_owned()), ConnectOptions::default()).await.unwrap();
+    let error = ResumingStream::open(&client, StreamRequest::new()).await.unwrap_err();
+    assert!(error.rpc().is_some(), "{error:?}");
+    // A daemon that ends a stream in order is coming back, unless an end was asked for.
+    let fake = Fake::start(Ending::Ended);
+    let client = self::client(&fake).await;
+    let mut stream =
+        ResumingStream::open(&client, StreamRequest::new().last_events(3).until_now()).await.unwrap();
+    let mut items = 0;
+    while let Some(item) = stream.next().await.unwrap() {
+        assert!(matches!(item, ResumingItem::Item(_)), "{item:?}");
+        items += 1;
+    }
+    assert_eq!(items, 6);
+    assert!(stream.next().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn filters_are_judged() {
+    let fake = Fake::start(Ending::Open);
+    let client = client(&fake).await;
+    let request = StreamRequest::new().probe("*/open").filter("dfd == 3");
+    let checked = client.check_filter(request.selection().clone()).await.unwrap();
+    assert_eq!(
+        (checked.len(), checked[0].exact, checked[0].kernel_filter.as_str()),
+        (1, true, "dfd == 3 && 1")
+    );
+    let request = request.filter("dfd +3");
+    let error = client.check_filter(request.selection().clone()).await.unwrap_err();
+    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "dfd +3");
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake};
+use kprobed_client::api::stream_start::Start;
+
+use super::fake::{Ending, Fake, answers};
 
 #[test]
 fn observe_text() {
@@ -22,25 +24,154 @@ fn observe_text() {
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
-    assert_snapshot!(fake.run(&["observe", "open", "-n", "1", "--wide", "--comm", "l?", "--time", "trace", "--no-header"]), @r#"
+    assert_snapshot!(fake.run(&["observe", "open", "-n", "1", "--wide", "--time", "trace", "--no-header"]), @r#"
     exit: 0
     -- stdout
-    0.002000 [001] d..1. ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
+    0.001000 [001] ..... cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
     -- stderr
     lost: 12 events of CPU 1 before 2026-01-31T12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
-    assert_snapshot!(fake.run(&["observe", "--duration", "300ms", "--where", "dfd == -100", "--where", "filename ~ /etc/*"]), @r#"
+    assert_snapshot!(fake.run(&["observe", "-n", "2", "--fields", "dfd,location", "--order", "time", "-q"]), @r#"
     exit: 0
     -- stdout
-    TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
+    TIME [CPU] PROBE (LOCATION) FIELDS
+    12:00:00.001000 [001] kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
     -- stderr
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 1 shown, 12 lost
+    "#);
+}
+
+#[test]
+fn observe_asks_the_daemon() {
+    let fake = Fake::start(Ending::Ended);
+    let arguments = [
+        "observe",
+        "open",
+        "-l",
+        "team=a",
+        "--filter",
+        "dfd == -100",
+        "--comm",
+        "s*",
+        "--pid",
+        "7",
+        "--cpu",
+        "1",
+        "--sample",
+        "10",
+        "--last",
+        "5",
+        "--order",
+        "time",
+        "--pace",
+        "latency",
+        "--overflow",
+        "disconnect",
+        "--queue",
+        "9",
+        "--queue-bytes",
+        "1MiB",
+        "--rate",
+        "100",
+        "--fields",
+        "dfd,comm",
+    ];
+    assert_snapshot!(fake.run(&arguments), @r#"
+    exit: 0
+    -- stdout
+    TIME [CPU] COMM-TID PROBE FIELDS
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
+    -- stderr
+    note: the kernel can do this filter: see `kprobectl filter kprobes/open --dry-run '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1)'`
+    lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
+    3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
+    assert_snapshot!(format!("{:#?}", fake.asked()), @r#"
+    StreamEventsRequest {
+        selection: Some(
+            EventSelection {
+                probes: [
+                    "*/open",
+                ],
+                labels: {
+                    "team": "a",
+                },
+                filter: "(dfd == -100) && (pid == 7) && (comm ~ \"s*\") && (cpu == 1)",
+                sample_one_in: 10,
+            },
+        ),
+        fields: [
+            "dfd",
+            "comm",
+        ],
+        start: Some(
+            StreamStart {
+                until_now: true,
+                start: Some(
+                    LastEvents(
+                        5,
+                    ),
+                ),
+            },
+        ),
+        delivery: Some(
+            Delivery {
+                order: Time,
+                pace: Latency,
+                overflow: Disconnect,
+                queue_events: 9,
+                queue_bytes: 1048576,
+                max_events_per_second: 100,
+            },
+        ),
+    }
+    "#);
+}
+
+#[test]
+fn observe_keeps_its_place() {
+    let fake = Fake::start(Ending::Open);
+    let place = fake.directory().join("place");
+    let place = place.to_str().unwrap();
+    let run = |more: &[&str]| {
+        let arguments = [&["observe", "--cursor", place, "-q", "--no-header"][..], more].concat();
+        let code = fake.command(&arguments).output().unwrap().status.code();
+        (code, fake.asked().start.unwrap(), std::fs::read_to_string(place).unwrap())
+    };
+    let (code, start, saved) = run(&["--no-follow"]);
+    assert_eq!((code, saved.as_str()), (Some(0), "b0:2:5\n"), "behind all that has happened");
+    assert!(start.until_now && start.start == Some(Start::Oldest(true)), "{start:?}");
+    let (code, start, saved) = run(&["-n", "3"]);
+    assert_eq!((code, saved.as_str()), (Some(0), "b0:2:3\n"), "behind the batch");
+    assert_eq!(start.start, Some(Start::Cursor(answers::cursor(5))));
+    let (_, start, saved) = run(&["-n", "2"]);
+    assert_eq!(
+        (start.start, saved.as_str()),
+        (Some(Start::Cursor(answers::cursor(3))), "b0:2:0\n"),
+        "a batch that was cut"
+    );
+    std::fs::write(place, "nothing").unwrap();
+    assert_eq!(fake.command(&["observe", "--cursor", place]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn observe_connects_again() {
+    let fake = Fake::start(Ending::Broken);
+    let output = fake.command(&["observe", "--duration", "700ms", "-o", "json"]).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    // The fake begins anew each time: what it sends a second time was seen before.
+    let of = |kind: &str| stdout.lines().filter(|line| line.contains(kind)).count();
+    assert_eq!(
+        (output.status.code(), of("\"event\""), of("\"interruption\"") > 0),
+        (Some(0), 3, true),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -49,10 +180,10 @@ fn observe_for_programs() {
     assert_snapshot!(fake.run(&["observe", "-n", "3", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    {"type":"loss","cause":"overrun","cpu":1,"count":12,"before":"2026-01-31T12:00:00.001000000Z","before_ns":1000000}
-    {"type":"event","time":"2026-01-31T12:00:00.001000000Z","timestamp_ns":1000000,"probe":"kprobes/open","cpu":1,"tid":131,"comm":"cat","context":{"irqs_off":false,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":0,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":"/etc/passwd"},"faults":[]}
-    {"type":"event","time":"2026-01-31T12:00:00.002000000Z","timestamp_ns":2000000,"probe":"kprobes/open","cpu":1,"tid":132,"comm":"ls","context":{"irqs_off":true,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":1,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":3,"filename":{"hex":"2f746d702fff"}},"faults":[]}
-    {"type":"event","time":"2026-01-31T12:00:00.003000000Z","timestamp_ns":3000000,"probe":"kprobes/open","cpu":1,"tid":131,"comm":"cat","context":null,"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":null},"faults":["filename"]}
+    {"type":"loss","cause":"overrun","cpu":1,"count":12,"before":"2026-01-31T12:00:00.001000000Z","before_ns":1000000,"gaps":1}
+    {"type":"event","time":"2026-01-31T12:00:00.001000000Z","timestamp_ns":1000000,"probe":"kprobes/open","cpu":1,"tid":131,"tgid":130,"comm":"cat","context":{"irqs_off":false,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":0,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":"/etc/passwd"},"faults":[]}
+    {"type":"event","time":"2026-01-31T12:00:00.002000000Z","timestamp_ns":2000000,"probe":"kprobes/open","cpu":1,"tid":132,"tgid":null,"comm":"ls","context":{"irqs_off":true,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":1,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":3,"filename":{"hex":"2f746d702fff"}},"faults":[]}
+    {"type":"event","time":"2026-01-31T12:00:00.003000000Z","timestamp_ns":3000000,"probe":"kprobes/open","cpu":1,"tid":131,"tgid":130,"comm":"cat","context":null,"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":null},"faults":["filename"]}
     -- stderr
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -60,29 +191,83 @@ fn observe_for_programs() {
 }
 
 #[test]
-fn observe_refuses_conditions_that_can_not_hold() {
+fn observe_says_what_is_wrong_with_a_filter() {
     let fake = Fake::start(Ending::Open);
-    // One of the two probes has no fields yet, so that an unknown field is no error there.
-    assert_snapshot!(fake.run(&["observe", "--where", "dfd == many"]), @"
-    exit: 2
+    assert_snapshot!(fake.run(&["observe", "--filter", "dfd +3"]), @"
+    exit: 1
     -- stdout
     -- stderr
-    error: field `dfd` is a number
-    hint: `many` is none; write decimal, or hexadecimal with `0x`
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | dfd +3
+      |     ^^
+    hint: `+5` works
     ");
-    assert_snapshot!(fake.run(&["observe", "--where", "dfd = 3"]), @"
+    assert_snapshot!(fake.run(&["observe", "-q", "--comm", "cat", "--filter", "dfd +3"]), @r#"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | (dfd +3) && (comm == "cat")
+      |      ^^^^^^^^^^^^^^^^^^^^^^
+    hint: `+5` works
+    "#);
+    assert_snapshot!(fake.run(&["observe", "--no-follow"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: invalid value 'dfd = 3' for '--where <FIELD OP VALUE>': expected one of `== != < <= > >= ~` behind the field
+    error: `--no-follow` leaves nothing to show
+    hint: add `--since`, `--last`, `--oldest` or `--cursor`
+    ");
+}
 
-    For more information, try '--help'.
+#[test]
+fn observe_says_what_the_kernel_could_do() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["observe", "-n", "1", "--filter", "dfd == -100", "--no-header"]), @r#"
+    exit: 0
+    -- stdout
+    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
+    -- stderr
+    note: the kernel can do this filter: see `kprobectl filter kprobes/open --dry-run 'dfd == -100'`
+    lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
+    3 delivered, 1 shown, 12 lost
+      12 lost: the kernel's ring buffer was full
+    "#);
+    assert_snapshot!(fake.run(&["filter", "*", "--dry-run", "dfd == -100"]), @"
+    exit: 1
+    -- stdout
+    PROBE            THE KERNEL  KERNEL FILTER
+    kprobes/open     can do it   dfd == -100 && 1
+    kprobes/waiting  unusable    -
+
+    kprobes/waiting:
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | dfd == -100
+      |     ^^^^^^^
+    hint: `+5` works
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["filter", "open", "--dry-run", "dfd == -100"]), @"
+    exit: 0
+    -- stdout
+    PROBE         THE KERNEL  KERNEL FILTER
+    kprobes/open  can do it   dfd == -100 && 1
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["filter", "open", "--dry-run", "dfd +3"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | dfd +3
+      |     ^^
+    hint: `+5` works
     ");
 }
 
 #[test]
 fn observe_says_how_a_stream_ended() {
-    assert_snapshot!(Fake::start(Ending::Ended).run(&["observe", "--no-header"]), @r#"
+    assert_snapshot!(Fake::start(Ending::Ended).run(&["observe", "--no-header", "--no-reconnect"]), @r#"
     exit: 4
     -- stdout
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
@@ -95,7 +280,7 @@ fn observe_says_how_a_stream_ended() {
     error: the daemon ended the stream
     hint: is the daemon running? `systemctl status kprobed`
     "#);
-    assert_snapshot!(Fake::start(Ending::Broken).run(&["observe", "--no-header"]), @r#"
+    assert_snapshot!(Fake::start(Ending::Broken).run(&["observe", "--no-header", "--no-reconnect"]), @r#"
     exit: 4
     -- stdout
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"

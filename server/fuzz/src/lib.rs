@@ -17,6 +17,7 @@ pub mod kprobe_events;
 pub mod prototype;
 pub mod records;
 pub mod registered;
+pub mod spool;
 pub mod traceable;
 
 mod kernels;
@@ -39,5 +40,6 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("prototype", prototype::check),
     ("records", records::check),
     ("registered", registered::check),
+    ("spool", spool::check),
     ("traceable", traceable::check),
 ];

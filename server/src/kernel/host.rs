@@ -35,6 +35,17 @@ pub fn threads_of_this_process(procfs: &Path) -> Result<Vec<i32>, ReadError> {
 }
 
 impl HostIdentity {
+    /// Major and minor number of the release, as in `6.12.9-cloud-amd64`. Kernels of vendors have features of later ones too: only for
+    /// what the kernel shows in no other way and judges itself in the end.
+    #[must_use]
+    pub fn kernel_numbers(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.kernel_release.split(['.', '-', '+']).map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+            _ => None,
+        }
+    }
+
     /// Asks the kernel.
     ///
     /// # Errors
@@ -51,5 +62,24 @@ impl HostIdentity {
             machine: text(uname.machine()),
             boot_id: boot_id.trim().to_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HostIdentity;
+
+    fn numbers(release: &str) -> Option<(u32, u32)> {
+        let [hostname, kernel_version, machine, boot_id] = Default::default();
+        HostIdentity { hostname, kernel_release: release.to_owned(), kernel_version, machine, boot_id }
+            .kernel_numbers()
+    }
+
+    #[test]
+    fn releases_have_numbers() {
+        assert_eq!(numbers("6.12.9-cloud-amd64"), Some((6, 12)));
+        assert_eq!(numbers("7.0-rc1"), Some((7, 0)));
+        assert_eq!(numbers("5.4+"), Some((5, 4)));
+        assert_eq!(numbers("next"), None);
     }
 }

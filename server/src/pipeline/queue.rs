@@ -114,11 +114,14 @@ impl Queue {
         if !self.fits(events, bytes) {
             match self.limits.overflow {
                 Overflow::DropOldest => self.make_room(events, bytes),
-                Overflow::DropNewest => return self.drop_batch(&batch),
+                Overflow::DropNewest => {
+                    // Behind everything that is queued, as the gap is.
+                    self.note_dropped(&batch);
+                    return self.push_loss(dropped(&batch));
+                }
                 Overflow::Disconnect => {
                     // Not told as a loss: the subscriber can come back for it.
-                    self.counts.dropped += events;
-                    self.counts.dropped_span.note(batch.span.first_ns);
+                    self.note_dropped(&batch);
                     self.overflowed_at.get_or_insert(batch.sequence);
                     self.closed = true;
                     return;
@@ -136,7 +139,8 @@ impl Queue {
                 Some(Item::Batch(batch)) => {
                     self.counts.queued -= batch.events;
                     self.bytes -= batch.message.len() as u64;
-                    self.drop_batch(&batch);
+                    self.note_dropped(&batch);
+                    self.remember(dropped(&batch));
                 }
                 Some(Item::Loss(loss)) => self.remember(loss),
                 // A later one says the same and more; when there is none, the next will.
@@ -146,10 +150,9 @@ impl Queue {
         }
     }
 
-    fn drop_batch(&mut self, batch: &Delivery) {
+    fn note_dropped(&mut self, batch: &Delivery) {
         self.counts.dropped += batch.events;
         self.counts.dropped_span.note(batch.span.first_ns);
-        self.remember(Loss::on(batch.cpu, LossCause::SubscriberQueue, Some(batch.events), 0));
     }
 
     /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that CPU was queued in between: a subscriber that
@@ -204,8 +207,8 @@ impl Queue {
                 return Some(Item::Loss(Loss { before_ns: self.next_time_of(cpu), ..loss }));
             }
         }
-        let item = self.entries.pop_front()?;
-        match &item {
+        let mut item = self.entries.pop_front()?;
+        match &mut item {
             Item::Batch(batch) => {
                 self.bytes -= batch.message.len() as u64;
                 self.counts.queued -= batch.events;
@@ -213,7 +216,12 @@ impl Queue {
                 self.counts.delivered_span.note(batch.span.first_ns);
                 self.counts.delivered_span.note(batch.span.last_ns);
             }
-            Item::Loss(_) => self.counts.loss_records += 1,
+            Item::Loss(loss) => {
+                self.counts.loss_records += 1;
+                if loss.before_ns == 0 {
+                    loss.before_ns = self.next_time_of(loss.cpu);
+                }
+            }
             Item::Watermark(_) => {}
         }
         Some(item)
@@ -227,4 +235,9 @@ impl Queue {
         });
         times.next().unwrap_or(0)
     }
+}
+
+/// Events that the queue did not keep.
+fn dropped(batch: &Delivery) -> Loss {
+    Loss::on(batch.cpu, LossCause::SubscriberQueue, Some(batch.events), 0)
 }

@@ -220,9 +220,10 @@ fn the_newest_go_when_the_subscriber_wants_that() {
     for time in [100, 200, 300] {
         publish(&hub, &a, 0, 3, time);
     }
-    assert_eq!(summary(&taken(&subscription)), ["3 of cpu0"]);
+    // At once: whether and when that CPU has a next event is not known.
+    assert_eq!(summary(&taken(&subscription)), ["3 of cpu0", "SubscriberQueue Some(6) on cpu0 before 0"]);
     publish(&hub, &a, 0, 2, 400);
-    assert_eq!(summary(&taken(&subscription)), ["SubscriberQueue Some(6) on cpu0 before 400", "2 of cpu0"]);
+    assert_eq!(summary(&taken(&subscription)), ["2 of cpu0"]);
     let counts = hub.counts()[0].counts;
     assert!(closes(&counts) && counts.dropped == 6 && counts.loss_records == 1, "{counts:?}");
     assert_eq!(counts.dropped_span, Span { first_ns: 200, last_ns: 300 });

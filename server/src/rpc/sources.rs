@@ -7,6 +7,8 @@ use tonic::{Request, Response, Status};
 use super::{convert, status};
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle};
 use crate::model::ProbeName;
+use crate::pipeline::EventSource;
+use crate::wire::schema_message;
 
 /// The service.
 #[derive(Debug)]
@@ -53,7 +55,11 @@ fn message(attached: &AttachedEvent) -> v1::AttachedEvent {
         AttachedState::Waiting(reason) => (v1::AttachedEventState::Waiting, reason.clone()),
     };
     let counts = attached.source.as_ref().map(|source| source.counts()).unwrap_or_default();
-    let schema = |source: &_| v1::EventSchema { schema_id: 0, ..convert::source_schema(source) };
+    // No stream: the schema has no number there.
+    let schema = |source: &EventSource| {
+        let origin = &source.origin;
+        schema_message(0, &origin.name, origin.uid, &origin.schema, None)
+    };
     v1::AttachedEvent {
         name: attached.name.to_string(),
         uid: attached.uid.0,

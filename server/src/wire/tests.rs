@@ -54,13 +54,13 @@ fn faults(values: impl Iterator<Item = bool>) -> Vec<u8> {
     values.chunks(8).map(|chunk| (0..).zip(chunk).map(|(bit, fault)| u8::from(*fault) << bit).sum()).collect()
 }
 
-fn texts<'a>(values: impl Iterator<Item = &'a Option<Vec<u8>>> + Clone) -> ColumnParts {
+fn texts(values: &[&Option<Vec<u8>>]) -> ColumnParts {
     let mut part = ColumnParts { offsets: vec![0; 4], ..ColumnParts::default() };
-    for text in values.clone() {
+    for text in values {
         part.bytes.extend(text.iter().flatten());
         part.offsets.extend(u32::try_from(part.bytes.len()).unwrap().to_le_bytes());
     }
-    part.faults = faults(values.map(Option::is_none));
+    part.faults = faults(values.iter().map(|text| text.is_none()));
     part
 }
 
@@ -87,8 +87,8 @@ fn columns(events: &[Event], base_ns: u64) -> Columns {
             values: events.iter().flat_map(|event| event.b.map(u16::to_le_bytes).concat()).collect(),
             ..ColumnParts::default()
         },
-        texts(events.iter().map(|event| &event.texts[0])),
-        texts(events.iter().flat_map(|event| &event.texts[1..])),
+        texts(&events.iter().map(|event| &event.texts[0]).collect::<Vec<_>>()),
+        texts(&events.iter().flat_map(|event| &event.texts[1..]).collect::<Vec<_>>()),
     ];
     Columns::from_parts(schema(), parts).unwrap()
 }

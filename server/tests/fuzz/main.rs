@@ -85,7 +85,7 @@ macro_rules! replays {
 
 replays! {
     blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
-    traceable
+    spool traceable
 }
 
 /// A target is declared in four places.

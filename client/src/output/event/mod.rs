@@ -1,42 +1,67 @@
 //! Events as they come.
 //!
-//! Owns one buffer that all rows are written into: a row costs no allocation.
+//! Owns one buffer that all rows are written into, and lets go of it in large pieces: a row costs no allocation and no call of the system.
 
-mod json;
+mod people;
+mod programs;
 mod summary;
-mod text;
 
-pub(crate) use text::TimeForm;
+pub(crate) use people::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
-use kprobed_client::event::{Loss, Row};
+use kprobed_client::event::{Cursor, Interruption, Loss, Row};
+use kprobed_client::format::{JsonLines, TextLines, TextParts};
 
-use self::json::{EventView, LossView};
+use self::people::People;
+use self::programs::{CaughtUpView, EventView, InterruptionView, LossView};
 use self::summary::Summary;
-use self::text::TextForm;
 use super::Output;
+use super::style::Tone;
 use crate::cli::Format;
+
+/// Large enough for a batch of events, so that a busy stream costs few system calls.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Prints a stream of events, and keeps count.
 pub(crate) struct EventPrinter<'o> {
     output: &'o mut Output,
-    text: TextForm,
-    line: String,
+    people: People,
+    text: TextLines,
+    json: JsonLines,
+    buffer: Vec<u8>,
     header: bool,
     is_terminal: bool,
-    summary: Summary,
+    quiet: bool,
+    pub(crate) summary: Summary,
+}
+
+/// How to print a stream.
+pub(crate) struct EventStyle {
+    pub(crate) time: TimeForm,
+    /// With the date.
+    pub(crate) wide: bool,
+    pub(crate) parts: TextParts,
+    /// With a line of headings.
+    pub(crate) header: bool,
+    /// Without notes and summary.
+    pub(crate) quiet: bool,
 }
 
 impl<'o> EventPrinter<'o> {
-    pub(crate) fn new(output: &'o mut Output, time: TimeForm, wide: bool, header: bool) -> Self {
-        let text = TextForm::new(time, wide, output.style);
+    pub(crate) fn new(output: &'o mut Output, style: &EventStyle) -> Self {
+        let people = People::new(style.wide);
+        let brackets = output.style.brackets(Tone::Strong);
+        let text = TextLines::new(people.time(style.time), style.parts, brackets);
         Self {
             output,
+            people,
             text,
-            line: String::new(),
-            header,
+            json: JsonLines::new(),
+            buffer: Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 2)),
+            header: style.header,
             is_terminal: io::stdout().is_terminal(),
+            quiet: style.quiet,
             summary: Summary::default(),
         }
     }
@@ -46,20 +71,12 @@ impl<'o> EventPrinter<'o> {
         self.is_terminal
     }
 
-    /// Number of events that were printed.
-    pub(crate) fn shown(&self) -> u64 {
-        self.summary.shown
-    }
-
-    /// Counts events that arrived.
-    pub(crate) fn delivered(&mut self, events: usize) {
-        self.summary.delivered += events as u64;
-    }
-
-    /// The stream has begun: prints the headings.
+    /// The first stream has begun: prints the headings, once.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide if self.header => self.output.line(self.text.header()),
+            Format::Table | Format::Wide if std::mem::take(&mut self.header) => {
+                self.output.line(&self.text.header())
+            }
             _ => Ok(()),
         }
     }
@@ -67,16 +84,12 @@ impl<'o> EventPrinter<'o> {
     /// Prints an event.
     pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide => {
-                self.line.clear();
-                self.text.push_row(&mut self.line, row);
-                self.output.raw(self.line.as_bytes())?;
-            }
-            Format::Json => self.json(&EventView(row))?,
+            Format::Table | Format::Wide => self.text.push(&mut self.buffer, row),
+            Format::Json => self.json.push(&mut self.buffer, row),
             Format::Yaml => self.yaml(&EventView(row))?,
         }
         self.summary.shown += 1;
-        Ok(())
+        if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) }
     }
 
     /// Prints a gap: among the objects for programs, and on stderr for people.
@@ -84,18 +97,55 @@ impl<'o> EventPrinter<'o> {
         self.summary.lose(loss);
         match self.output.format {
             Format::Table | Format::Wide => {
-                let text = format!("{} {}\n", self.output.error_style.warning("lost:"), self.text.loss(loss));
+                self.write()?;
+                let text =
+                    format!("{} {}\n", self.output.error_style.warning("lost:"), self.people.loss(loss));
                 self.output.message(&text);
                 Ok(())
             }
-            Format::Json => self.json(&LossView::new(loss)),
-            Format::Yaml => self.yaml(&LossView::new(loss)),
+            _ => self.object(&LossView::new(loss)),
         }
     }
 
-    fn json(&mut self, view: &impl serde::Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.output.stdout, view)?;
-        self.output.raw(b"\n")
+    /// What had happened when the stream began is printed.
+    pub(crate) fn caught_up(&mut self, cursor: &Cursor) -> io::Result<()> {
+        match self.output.format {
+            Format::Table | Format::Wide => Ok(()),
+            _ => self.object(&CaughtUpView::new(cursor)),
+        }
+    }
+
+    /// Tells of a connection that was lost. Of several failures in a row people are told of the first.
+    pub(crate) fn interrupted(&mut self, interruption: &Interruption) -> io::Result<()> {
+        if interruption.failures == 1 {
+            self.summary.reconnects += 1;
+        }
+        match self.output.format {
+            Format::Table | Format::Wide => {
+                self.write()?;
+                if interruption.failures == 1 {
+                    self.note(&format!("{}; connecting again", people::why(interruption)));
+                }
+                Ok(())
+            }
+            _ => self.object(&InterruptionView::new(interruption)),
+        }
+    }
+
+    /// Prints a remark, unless nobody wants to hear any.
+    pub(crate) fn note(&mut self, message: &str) {
+        if !self.quiet {
+            self.output.note(message);
+        }
+    }
+
+    fn object(&mut self, view: &impl serde::Serialize) -> io::Result<()> {
+        if self.output.format == Format::Yaml {
+            return self.yaml(view);
+        }
+        serde_json::to_writer(&mut self.buffer, view)?;
+        self.buffer.push(b'\n');
+        Ok(())
     }
 
     fn yaml(&mut self, view: &impl serde::Serialize) -> io::Result<()> {
@@ -103,15 +153,24 @@ impl<'o> EventPrinter<'o> {
         self.output.yaml(view)
     }
 
+    fn write(&mut self) -> io::Result<()> {
+        self.output.raw(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
     /// Lets go of everything that was printed.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.write()?;
         self.output.flush()
     }
 
     /// Prints what became of all events, on stderr.
-    pub(crate) fn summary(&mut self) {
-        let text = format!("{}\n", self.summary);
-        self.output.message(&text);
+    pub(crate) fn print_summary(&mut self) {
+        if !self.quiet {
+            let text = format!("{}\n", self.summary);
+            self.output.message(&text);
+        }
     }
 }
 

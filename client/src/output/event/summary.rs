@@ -5,15 +5,19 @@ use std::fmt;
 
 use kprobed_client::event::{Loss, LossCause};
 
-use super::text::cause;
+use super::people::cause;
 
 /// Counts of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     /// Events that arrived.
-    pub(super) delivered: u64,
+    pub(crate) delivered: u64,
     /// Events that were printed.
-    pub(super) shown: u64,
+    pub(crate) shown: u64,
+    /// Events that were shown behind later ones, although the order of time was asked for.
+    pub(crate) late: u64,
+    /// Times the connection was lost.
+    pub(crate) reconnects: u64,
     lost: BTreeMap<LossCause, Lost>,
 }
 
@@ -29,7 +33,7 @@ impl Summary {
         let lost = self.lost.entry(loss.cause).or_default();
         match loss.count {
             Some(count) => lost.events = lost.events.saturating_add(count),
-            None => lost.uncounted_gaps += 1,
+            None => lost.uncounted_gaps = lost.uncounted_gaps.saturating_add(loss.gaps),
         }
     }
 }
@@ -38,6 +42,14 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lost = self.lost.values().fold(0_u64, |sum, lost| sum.saturating_add(lost.events));
         write!(f, "{} delivered, {} shown, {lost} lost", self.delivered, self.shown)?;
+        if self.late > 0 {
+            write!(f, ", {} late", self.late)?;
+        }
+        match self.reconnects {
+            0 => {}
+            1 => write!(f, ", 1 reconnect")?,
+            several => write!(f, ", {several} reconnects")?,
+        }
         for (why, lost) in &self.lost {
             write!(f, "\n  {} lost", lost.events)?;
             if lost.uncounted_gaps > 0 {

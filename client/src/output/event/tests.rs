@@ -4,7 +4,6 @@ use jiff::tz::TimeZone;
 use kprobed_client::api;
 use kprobed_client::event::{Batch, LossCause};
 
-use super::super::style::Style;
 use super::*;
 
 fn le<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> bytes::Bytes {
@@ -47,11 +46,12 @@ fn batch(rows: u32) -> Batch {
     let group = api::EventGroup {
         schema_id: 1,
         rows,
-        timestamps_ns: le((0..rows).map(|row| (u64::from(row) * 1_000_500).to_le_bytes())),
+        base_ns: 0,
+        offsets_ns: le((0..rows).map(|row| (row * 1_000_500).to_le_bytes())),
         tids: le((0..rows).map(|row| (131 + row % 2).to_le_bytes())),
         flags: vec![1; rows as usize].into(),
         preempt_counts: vec![0x10; rows as usize].into(),
-        ips: le((0..rows).map(|_| 0x1000_u64.to_le_bytes())),
+        ips: le([0x1000_u64.to_le_bytes()]),
         return_ips: le((0..rows).map(|_| 0x2010_u64.to_le_bytes())),
         columns: vec![
             api::Column {
@@ -74,7 +74,7 @@ fn batch(rows: u32) -> Batch {
     let batch = api::EventBatch {
         cpu: 1,
         groups: vec![group],
-        tasks: vec![api::Task { tid: 131, comm: b"cat".to_vec() }],
+        tasks: vec![api::Task { tid: 131, comm: b"cat".to_vec(), tgid: 130 }],
         symbols: vec![
             api::Symbol { address: 0x1000, text: "do_sys_openat2+0x0/0x170".to_owned() },
             api::Symbol { address: 0x2010, text: "do_sys_open+0x10/0x20".to_owned() },
@@ -86,13 +86,25 @@ fn batch(rows: u32) -> Batch {
 }
 
 fn lines(time: TimeForm, wide: bool) -> String {
-    let mut form = TextForm::in_zone(TimeZone::UTC, time, wide, Style::new(false));
-    let batch = batch(3);
-    let mut text = format!("{}\n", form.header());
-    for row in batch.rows() {
-        form.push_row(&mut text, &row);
+    let people = People::in_zone(TimeZone::UTC, wide);
+    let parts = TextParts { context: wide, task: true, location: true };
+    let mut form = TextLines::new(people.time(time), parts, ("", ""));
+    let mut text = format!("{}\n", form.header()).into_bytes();
+    for row in batch(3).rows() {
+        form.push(&mut text, &row);
     }
-    text
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn objects_of_both_writers_are_the_same() {
+    let mut json = JsonLines::new();
+    for row in batch(20).rows() {
+        let mut line = Vec::new();
+        json.push(&mut line, &row);
+        let expected = serde_json::to_string(&EventView(&row)).unwrap() + "\n";
+        assert_eq!(String::from_utf8(line).unwrap(), expected);
+    }
 }
 
 #[test]
@@ -129,6 +141,7 @@ fn objects_for_programs() {
       "probe": "kprobes/open",
       "cpu": 1,
       "tid": 131,
+      "tgid": 130,
       "comm": "cat",
       "context": {
         "irqs_off": true,
@@ -166,6 +179,7 @@ fn objects_for_programs() {
     probe: kprobes/open
     cpu: 1
     tid: 132
+    tgid: null
     comm: null
     context:
       irqs_off: true
@@ -192,16 +206,24 @@ fn objects_for_programs() {
 
 #[test]
 fn gaps_are_told_and_counted() {
-    let gap = |cause, count| Loss { cause, cpu: 1, count, before_ns: 5, before_wall_ns: 1_500_000_000 };
-    let gaps = [gap(LossCause::Overrun, Some(7)), gap(LossCause::SubscriberQueue, None)];
-    let form = TextForm::in_zone(TimeZone::UTC, TimeForm::Wall, false, Style::new(false));
+    let gap = |cause, count, gaps| Loss {
+        cause,
+        cpu: Some(1),
+        count,
+        before_ns: Some(5),
+        before_wall_ns: Some(1_500_000_000),
+        gaps,
+    };
+    let expired =
+        Loss { cpu: None, before_ns: None, before_wall_ns: None, ..gap(LossCause::Expired, Some(2), 1) };
+    let gaps = [gap(LossCause::Overrun, Some(7), 1), gap(LossCause::SubscriberQueue, None, 3), expired];
+    let people = People::in_zone(TimeZone::UTC, false);
     let mut summary = Summary::default();
-    summary.delivered = 9;
-    summary.shown = 3;
+    (summary.delivered, summary.shown, summary.late, summary.reconnects) = (9, 3, 1, 2);
     let mut text = String::new();
     for gap in &gaps {
         summary.lose(gap);
-        text.push_str(&form.loss(gap));
+        text.push_str(&people.loss(gap));
         text.push('\n');
         text.push_str(&serde_json::to_string(&LossView::new(gap)).unwrap());
         text.push('\n');
@@ -209,11 +231,14 @@ fn gaps_are_told_and_counted() {
     text.push_str(&summary.to_string());
     insta::assert_snapshot!(text, @r#"
     7 events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
-    {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5}
-    some events of CPU 1 before 00:00:01.500000: events came faster than they were printed
-    {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5}
-    9 delivered, 3 shown, 7 lost
+    {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}
+    some events of CPU 1 before 00:00:01.500000 in 3 gaps: events came faster than they were printed
+    {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":3}
+    2 events: the history does not have them
+    {"type":"loss","cause":"expired","cpu":null,"count":2,"before":null,"before_ns":null,"gaps":1}
+    9 delivered, 3 shown, 9 lost, 1 late, 2 reconnects
       7 lost: the kernel's ring buffer was full
-      0 lost and 1 gaps of unknown size: events came faster than they were printed
+      0 lost and 3 gaps of unknown size: events came faster than they were printed
+      2 lost: the history does not have them
     "#);
 }

@@ -245,29 +245,61 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
 
 pub(super) fn ledger() -> GetLedgerResponse {
     GetLedgerResponse {
-        probes: vec![ProbeLedger {
-            probe: "kprobes/open".to_owned(),
-            probe_uid: 1,
-            hits: 10,
-            misses: 1,
+        probes: vec![
+            ProbeLedger {
+                probe: "kprobes/open".to_owned(),
+                probe_uid: 1,
+                hits: Some(10),
+                misses: 1,
+                read: 6,
+                read_span: Some(TermSpan { first_ns: 1_000_000, last_ns: 2_500_000_000 }),
+                undecodable: 1,
+                not_read: 3,
+                lost: Some(2),
+                filtered: Some(1),
+                loss_is_shared: false,
+            },
+            ProbeLedger { probe: "sched/sched_switch".to_owned(), read: 3, ..Default::default() },
+        ],
+        buffers: vec![BufferLedger {
             read: 6,
+            overrun: 2,
+            wiped: 1,
             undecodable: 1,
-            not_read: 3,
-            lost: Some(2),
-            held_back: Some(1),
-            loss_is_shared: false,
+            pages: 4,
+            buffer_bytes: 65_536,
+            overrun_span: Some(TermSpan { first_ns: 7_000, last_ns: 8_000 }),
+            ..Default::default()
         }],
-        buffers: vec![BufferLedger { cpu: 0, read: 6, lost: 2, refused: 0, undecodable: 1, pages: 4 }],
         subscribers: vec![SubscriberLedger {
             subscriber_id: 1,
             start_time: Some(time(0)),
-            read: 6,
+            read: 20,
             delivered: 4,
+            delivered_span: Some(TermSpan { first_ns: 1_000_000, last_ns: 2_000_000 }),
             queued: 1,
             dropped: 1,
-            not_selected: 0,
+            limited: 2,
+            sampled_out: 3,
+            filtered: 4,
+            not_selected: 5,
+            replayed: 9,
+            expired: 1,
+            loss_records: 2,
+            overflow: OverflowPolicy::DropNewest.into(),
+            ..Default::default()
         }],
         settled: true,
+        spool: Some(SpoolLedger {
+            read: 6,
+            stored: 5,
+            not_stored: 1,
+            available: 100,
+            expired: 50,
+            bytes: 4096,
+            oldest_time: Some(time(-60)),
+            last_error: "no space left on device".to_owned(),
+        }),
     }
 }
 
@@ -313,7 +345,7 @@ pub(super) fn host() -> GetHostResponse {
 }
 
 /// Three events on CPU 1: of `cat`, of `ls`, and one whose file name could not be read.
-pub(super) fn batch(sequence: u64) -> EventBatch {
+pub(crate) fn batch(sequence: u64) -> EventBatch {
     let names: [&[u8]; 3] = [b"/etc/passwd", b"/tmp/\xff", b""];
     let mut offsets = vec![0_u32];
     for name in names {
@@ -322,11 +354,12 @@ pub(super) fn batch(sequence: u64) -> EventBatch {
     let group = EventGroup {
         schema_id: 1,
         rows: 3,
-        timestamps_ns: [1_000_000_u64, 2_000_000, 3_000_000].into_iter().flat_map(u64::to_le_bytes).collect(),
+        base_ns: 1_000_000,
+        offsets_ns: [0_u32, 1_000_000, 2_000_000].into_iter().flat_map(u32::to_le_bytes).collect(),
         tids: [131_u32, 132, 131].into_iter().flat_map(u32::to_le_bytes).collect(),
         flags: vec![0, 1, 0x48].into(),
         preempt_counts: vec![0, 1, 0xff].into(),
-        ips: [0x1000_u64; 3].into_iter().flat_map(u64::to_le_bytes).collect(),
+        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
         columns: vec![
             Column {
                 values: [-100_i32, 3, -100].into_iter().flat_map(i32::to_le_bytes).collect(),
@@ -344,19 +377,60 @@ pub(super) fn batch(sequence: u64) -> EventBatch {
     EventBatch {
         cpu: 1,
         sequence,
+        log_events: 3,
         groups: vec![group],
-        tasks: vec![Task { tid: 131, comm: b"cat".to_vec() }, Task { tid: 132, comm: b"ls".to_vec() }],
+        tasks: vec![
+            Task { tid: 131, comm: b"cat".to_vec(), tgid: 130 },
+            Task { tid: 132, comm: b"ls".to_vec(), tgid: 0 },
+        ],
         symbols: vec![Symbol { address: 0x1000, text: "do_sys_openat2+0x0/0x170".to_owned() }],
         clock: Some(clock()),
     }
 }
 
 pub(super) fn clock() -> ClockMapping {
-    ClockMapping { clock: "mono".to_owned(), wall_offset_ns: 1_769_860_800_000_000_000, error_bound_ns: 100 }
+    ClockMapping { wall_offset_ns: 1_769_860_800_000_000_000, error_bound_ns: 100, sampled_at_ns: 0 }
 }
 
 pub(super) fn loss() -> Loss {
-    Loss { cause: LossCause::Overrun.into(), cpu: 1, count: 12, before_ns: 1_000_000 }
+    Loss { cause: LossCause::Overrun.into(), cpu: Some(1), count: 12, before_ns: 1_000_000, gaps: 1 }
+}
+
+pub(crate) fn cursor(sequence: u64) -> Cursor {
+    Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence }
+}
+
+pub(super) fn epoch(sequence: u64) -> EpochStarted {
+    EpochStarted { cursor: Some(cursor(sequence)), may_miss: false }
+}
+
+pub(super) fn started() -> StreamStarted {
+    StreamStarted {
+        subscriber_id: 1,
+        clock: Some(clock()),
+        clock_name: "mono".to_owned(),
+        ..Default::default()
+    }
+}
+
+/// What the kernel could do: all of the filter for one probe, and nothing for another, which has a field less.
+pub(super) fn checked_filter(selection: &EventSelection) -> CheckFilterResponse {
+    let exact = ProbeFilter {
+        probe: "kprobes/open".to_owned(),
+        kernel_filter: format!("{} && 1", selection.filter),
+        exact: true,
+        problem: None,
+    };
+    let unusable = ProbeFilter {
+        probe: "kprobes/waiting".to_owned(),
+        problem: Some(finding(&selection.filter)),
+        ..Default::default()
+    };
+    let all = [exact, unusable];
+    let selected = |name: &str| {
+        selection.probes.is_empty() || selection.probes.iter().any(|glob| glob.ends_with(&name[8..]))
+    };
+    CheckFilterResponse { probes: all.into_iter().filter(|found| selected(&found.probe)).collect() }
 }
 
 /// A function of two parameters, and a structure behind any path.

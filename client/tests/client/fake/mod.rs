@@ -2,15 +2,20 @@
 //!
 //! It proves nothing about the real daemon: only what the command makes of what it is told.
 
-mod answers;
+pub(crate) mod answers;
+mod history;
 mod services;
 mod sources;
+
+pub(crate) use history::History;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
+use kprobed_client::api::StreamEventsRequest;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
@@ -40,6 +45,7 @@ pub(crate) enum Ending {
 pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
+    asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
 }
 
 impl Fake {
@@ -50,14 +56,15 @@ impl Fake {
         let socket = directory.path().join("kprobed.sock");
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let services = Services { ending, asked: Arc::clone(&asked) };
         std::thread::spawn(move || {
-            let services = Services { ending };
             let server = tonic::transport::Server::builder()
-                .add_service(ProbeServiceServer::new(services))
-                .add_service(CodeServiceServer::new(services))
-                .add_service(EventServiceServer::new(services))
-                .add_service(HostServiceServer::new(services))
-                .add_service(SourceServiceServer::new(services))
+                .add_service(ProbeServiceServer::new(services.clone()))
+                .add_service(CodeServiceServer::new(services.clone()))
+                .add_service(EventServiceServer::new(services.clone()))
+                .add_service(HostServiceServer::new(services.clone()))
+                .add_service(SourceServiceServer::new(services.clone()))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -65,7 +72,12 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket }
+        Self { directory, socket, asked }
+    }
+
+    /// The last stream that was asked for.
+    pub(crate) fn asked(&self) -> StreamEventsRequest {
+        self.asked.lock().unwrap().last().cloned().unwrap()
     }
 
     pub(crate) fn directory(&self) -> &Path {

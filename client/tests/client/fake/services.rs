@@ -1,6 +1,7 @@
 //! The services of the fake daemon.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kprobed_client::api::code_service_server::CodeService;
@@ -19,9 +20,11 @@ use super::answers;
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Services {
     pub(super) ending: Ending,
+    /// What streams were asked for.
+    pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
 }
 
 fn existing(name: &str) -> Result<Probe, Status> {
@@ -233,16 +236,32 @@ impl EventService for Services {
     type StreamEventsStream = BoxedStream<StreamEventsResponse>;
     type StreamEventRowsStream = BoxedStream<StreamEventRowsResponse>;
 
-    async fn stream_events(&self, _: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
-        let started = StreamStarted { subscriber_id: 1, clock: Some(answers::clock()), ..Default::default() };
+    async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
+        let request = request.into_inner();
+        let selection = request.selection.clone().unwrap_or_default();
+        if selection.filter.contains("+3") {
+            return Err(answers::refused(&selection.filter));
+        }
+        let in_time = request.delivery.as_ref().is_some_and(|delivery| delivery.order() == EventOrder::Time);
+        let ends = request.start.as_ref().is_some_and(|start| start.until_now);
+        self.asked.lock().unwrap().push(request);
         let canned = [
-            Message::Started(started),
+            Message::Started(answers::started()),
+            Message::Epoch(answers::epoch(0)),
             Message::Schema(answers::schema()),
             Message::Loss(answers::loss()),
             Message::Batch(answers::batch(0)),
         ];
         let message = |message| Ok(StreamEventsResponse { message: Some(message) });
-        let canned = tokio_stream::iter(canned).map(message);
+        let watermark = Watermark { watermark_ns: 10_000_000, late_events: 0 };
+        let watermark = in_time.then_some(Message::Watermark(watermark));
+        let canned = tokio_stream::iter(canned.into_iter().chain(watermark)).map(message);
+        if ends {
+            let caught_up = CaughtUp { cursor: Some(answers::cursor(5)) };
+            return Ok(Response::new(Box::pin(
+                canned.chain(tokio_stream::once(message(Message::CaughtUp(caught_up)))),
+            )));
+        }
         Ok(Response::new(match self.ending {
             Ending::Ended => Box::pin(canned),
             Ending::Open => Box::pin(canned.chain(tokio_stream::pending())),
@@ -252,7 +271,7 @@ impl EventService for Services {
             Ending::Endless => Box::pin(
                 canned.chain(
                     tokio_stream::iter(1..)
-                        .map(move |sequence| message(Message::Batch(answers::batch(sequence)))),
+                        .map(move |number| message(Message::Batch(answers::batch(3 * number)))),
                 ),
             ),
         }))
@@ -263,8 +282,17 @@ impl EventService for Services {
         _: Request<StreamEventRowsRequest>,
     ) -> Answer<Self::StreamEventRowsStream> {
         let row = EventRow { probe: "kprobes/open".to_owned(), ..Default::default() };
-        let message = StreamEventRowsResponse { events: vec![row], losses: Vec::new() };
+        let cursor = Some(answers::cursor(3));
+        let message = StreamEventRowsResponse { events: vec![row], losses: Vec::new(), cursor };
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(message)))))
+    }
+
+    async fn check_filter(&self, request: Request<CheckFilterRequest>) -> Answer<CheckFilterResponse> {
+        let selection = request.into_inner().selection.unwrap_or_default();
+        if selection.filter.contains("+3") {
+            return Err(answers::refused(&selection.filter));
+        }
+        Ok(Response::new(answers::checked_filter(&selection)))
     }
 
     async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{ProbeState, value::Kind};
+use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
@@ -38,7 +39,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
     let listed = json("kprobectl list -o json")?;
     ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "armed", "{listed}");
     let events = guest.shell(
-        "kprobectl observe open -n 2 --where 'filename == \"/etc/passwd\"' -o json & sleep 1; workload open /etc/passwd 524288 0 2 \
+        "kprobectl observe open -n 2 --filter 'filename == \"/etc/passwd\"' -o json & sleep 1; workload open /etc/passwd 524288 0 2 \
          > /dev/null; wait $!",
     )?;
     let events: Vec<serde_json::Value> =
@@ -89,7 +90,7 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
     guest.add(
         "p:both do_sys_openat2 filename=+0(%si):string dfd=%di:s32 bad=+0(\\0x10):u32 bytes=+0(%si):u8[3]",
     )?;
-    let mut rows = guest.wait_for(guest.client.stream_event_rows(vec!["both".to_owned()], 0))??;
+    let mut rows = guest.wait_for(guest.client.stream_event_rows(StreamRequest::new().probe("*/both")))??;
     let columns = guest.record(|| guest.workload(&["open", "/etc/passwd", "0", "0", "3"]).map(drop))?;
     let mut events = Vec::new();
     while events.len() < columns.events.len() {
@@ -122,7 +123,7 @@ fn contexts_are_told_where_they_are_known(fixture: &Fixture) -> Result<()> {
     guest.shell("echo 0 > /proc/sys/debug/kprobes-optimization")?;
     guest.add("p:entry __x64_sys_getppid")?;
     guest.add(&format!("p:behind __x64_sys_getppid+{}", behind.offset))?;
-    let mut rows = guest.wait_for(guest.client.stream_event_rows(Vec::new(), 0))??;
+    let mut rows = guest.wait_for(guest.client.stream_event_rows(StreamRequest::new()))??;
     guest.workload(&["getppid", "10"])?;
     let (mut known, mut unknown) = (0, 0);
     while known + unknown < 20 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, Probe, ProbeLedger};
-use kprobed_client::event::{EventStream, Loss, StreamItem};
+use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
@@ -143,7 +143,7 @@ impl DaemonGuest {
 
     /// Runs `work` and answers everything that the probes recorded meanwhile.
     pub(crate) fn record(&self, work: impl FnOnce() -> Result<()>) -> Result<Recording> {
-        let mut stream = self.subscribe(Vec::new(), 0)?;
+        let mut stream = self.subscribe(StreamRequest::new())?;
         let id = self.started(&mut stream)?;
         work()?;
         let ledger = self.ledger()?;
@@ -162,7 +162,7 @@ impl DaemonGuest {
                                 .comm()
                                 .map(|comm| String::from_utf8_lossy(comm).into_owned())
                                 .unwrap_or_default(),
-                            location: row.location().to_string(),
+                            location: row.location().map(|location| location.to_string()).unwrap_or_default(),
                             return_location: row.return_location().map(|location| location.to_string()),
                             wall_ns: row.wall_ns(),
                             fields: row
@@ -173,14 +173,14 @@ impl DaemonGuest {
                     }));
                 }
                 StreamItem::Loss(loss) => recording.losses.push(loss),
-                StreamItem::Started(_) | StreamItem::Schema(_) => {}
+                _ => {}
             }
         }
         Ok(recording)
     }
 
-    pub(crate) fn subscribe(&self, probes: Vec<String>, queue_events: u64) -> Result<EventStream> {
-        Ok(self.wait_for(self.client.stream_events(probes, queue_events))??)
+    pub(crate) fn subscribe(&self, request: StreamRequest) -> Result<EventStream> {
+        Ok(self.wait_for(self.client.stream_events(request))??)
     }
 
     /// The subscriber's id, from the first message of its stream.

@@ -41,7 +41,7 @@ fn the_schema_says_what_the_user_asked_for() {
         field("t", FieldKind::String, None, Some(2), true),
         field("g", FieldKind::Unsigned { bytes: 2 }, Some(Base::Decimal), Some(3), false),
     ];
-    assert_eq!(*plan.schema(), Schema { fields: expected.into(), is_return: false });
+    assert_eq!(**plan.schema(), Schema { fields: expected.into(), is_return: false });
     assert_eq!(plan.id(), 1392);
 }
 

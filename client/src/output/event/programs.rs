@@ -1,9 +1,10 @@
-//! Events as objects for programs.
+//! What programs are told about a stream, as objects.
 //!
-//! An event is `{"type": "event", …}`, a gap `{"type": "loss", …}`. A value that could not be read is `null`, and its field is
-//! listed in `faults`.
+//! An event is `{"type": "event", …}`, a gap `{"type": "loss", …}`, a connection that was lost `{"type": "interruption", …}`, and behind what
+//! had happened before the stream began is `{"type": "caught_up", …}`. Events in JSON are written by the library, which is faster; both
+//! forms are the same.
 
-use kprobed_client::event::{Context, Loss, LossCause, Row, Value};
+use kprobed_client::event::{Address, Context, Cursor, Interruption, Loss, Row, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, SerializeSeq as _, SerializeStruct as _, Serializer};
 
@@ -16,23 +17,29 @@ pub(super) struct EventView<'a>(pub(super) &'a Row<'a>);
 impl Serialize for EventView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let row = self.0;
-        let mut event = serializer.serialize_struct("event", 12)?;
+        let mut event = serializer.serialize_struct("event", 13)?;
         event.serialize_field("type", "event")?;
         event.serialize_field("time", &rfc3339_ns(row.wall_ns()))?;
         event.serialize_field("timestamp_ns", &row.timestamp_ns())?;
         event.serialize_field("probe", row.probe())?;
         event.serialize_field("cpu", &row.cpu())?;
         event.serialize_field("tid", &row.tid())?;
+        event.serialize_field("tgid", &row.tgid())?;
         event.serialize_field("comm", &row.comm().map(Text))?;
         event.serialize_field("context", &row.context().map(ContextView::new))?;
-        event.serialize_field("location", &format_args!("{}", row.location()))?;
-        match row.return_location() {
-            Some(location) => event.serialize_field("return_location", &format_args!("{location}"))?,
-            None => event.serialize_field("return_location", &None::<&str>)?,
-        }
+        event.serialize_field("location", &row.location().map(AddressView))?;
+        event.serialize_field("return_location", &row.return_location().map(AddressView))?;
         event.serialize_field("fields", &FieldsView(row))?;
         event.serialize_field("faults", &FaultsView(row))?;
         event.end()
+    }
+}
+
+struct AddressView<'a>(Address<'a>);
+
+impl Serialize for AddressView<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
     }
 }
 
@@ -109,28 +116,57 @@ impl ContextView {
 pub(super) struct LossView {
     r#type: &'static str,
     cause: &'static str,
-    cpu: u32,
+    /// `null`: any.
+    cpu: Option<u32>,
     /// `null`: some.
     count: Option<u64>,
-    before: String,
-    before_ns: u64,
+    /// `null`: nothing has followed yet.
+    before: Option<String>,
+    before_ns: Option<u64>,
+    gaps: u64,
 }
 
 impl LossView {
     pub(super) fn new(loss: &Loss) -> Self {
-        let cause = match loss.cause {
-            LossCause::Overrun => "overrun",
-            LossCause::SubscriberQueue => "subscriber_queue",
-            LossCause::Undecodable => "undecodable",
-            LossCause::Other => "other",
-        };
         Self {
             r#type: "loss",
-            cause,
+            cause: loss.cause.name(),
             cpu: loss.cpu,
             count: loss.count,
-            before: rfc3339_ns(loss.before_wall_ns),
+            before: loss.before_wall_ns.map(rfc3339_ns),
             before_ns: loss.before_ns,
+            gaps: loss.gaps,
+        }
+    }
+}
+
+/// Behind the history.
+#[derive(Serialize)]
+pub(super) struct CaughtUpView {
+    r#type: &'static str,
+    cursor: String,
+}
+
+impl CaughtUpView {
+    pub(super) fn new(cursor: &Cursor) -> Self {
+        Self { r#type: "caught_up", cursor: cursor.to_string() }
+    }
+}
+
+/// A connection that was lost, or could not be made again.
+#[derive(Serialize)]
+pub(super) struct InterruptionView {
+    r#type: &'static str,
+    error: String,
+    failures: u32,
+}
+
+impl InterruptionView {
+    pub(super) fn new(interruption: &Interruption) -> Self {
+        Self {
+            r#type: "interruption",
+            error: super::people::why(interruption),
+            failures: interruption.failures,
         }
     }
 }

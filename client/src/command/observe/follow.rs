@@ -1,0 +1,174 @@
+//! The loop from the stream to the printer, and when it ends.
+
+use kprobed_client::event::{
+    Batch, Cursor, EventStream, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
+};
+
+use super::place::Place;
+use crate::command::Failure;
+use crate::command::stop::{Stop, StopReason};
+use crate::output::EventPrinter;
+
+/// Where events come from.
+pub(super) enum Source {
+    /// One connection.
+    Once(Box<EventStream>),
+    /// As many as it takes.
+    Resuming(Box<ResumingStream>),
+}
+
+impl Source {
+    async fn next(&mut self) -> Result<Option<ResumingItem>, Failure> {
+        Ok(match self {
+            Self::Once(stream) => stream.next().await?.map(ResumingItem::Item),
+            Self::Resuming(stream) => stream.next().await?,
+        })
+    }
+
+    fn cursor(&self) -> Option<&Cursor> {
+        match self {
+            Self::Once(stream) => stream.cursor(),
+            Self::Resuming(stream) => stream.cursor(),
+        }
+    }
+}
+
+/// How following ended.
+pub(super) enum End {
+    /// As many events as were asked for.
+    Enough,
+    /// A signal, or the time was up.
+    Stopped(StopReason),
+    /// The daemon ended the stream.
+    ByDaemon,
+}
+
+/// What to follow, and how long.
+pub(super) struct Follow {
+    pub(super) source: Source,
+    pub(super) limit: Option<u64>,
+    pub(super) stop: Stop,
+    /// Events that wait for others, in the order of time.
+    pub(super) ordered: Option<TimeOrdered>,
+    pub(super) place: Option<Place>,
+    /// Where the batch begins that the limit cut: it is not printed to its end.
+    pub(super) cut_sequence: Option<u64>,
+}
+
+impl Follow {
+    /// Follows to the end, and prints and saves what there is to, however that came.
+    pub(super) async fn run(mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
+        let end = self.follow(printer).await;
+        if end.as_ref().is_err_and(Failure::is_broken_pipe) {
+            return end;
+        }
+        if let Some(ordered) = &mut self.ordered
+            && !matches!(end, Ok(End::Enough))
+        {
+            ordered.finish();
+            self.print_ordered(printer)?;
+        }
+        if let Some(ordered) = &self.ordered {
+            printer.summary.late = ordered.late_events();
+        }
+        printer.flush()?;
+        self.save()?;
+        end
+    }
+
+    async fn follow(&mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
+        let mut pending = false;
+        loop {
+            let item = tokio::select! {
+                biased;
+                reason = self.stop.wait() => return Ok(End::Stopped(reason)),
+                item = self.source.next() => item?,
+                // Nothing has arrived: this is the time to let go of what was printed.
+                () = std::future::ready(()), if pending => {
+                    printer.flush()?;
+                    pending = false;
+                    continue;
+                }
+            };
+            pending = true;
+            match item {
+                None => return Ok(End::ByDaemon),
+                Some(ResumingItem::Interrupted(interruption)) => printer.interrupted(&interruption)?,
+                Some(ResumingItem::Item(item)) => {
+                    if self.item(item, printer)? {
+                        return Ok(End::Enough);
+                    }
+                }
+            }
+            // On a terminal people watch line by line.
+            if printer.is_terminal() {
+                printer.flush()?;
+            }
+            if self.place.as_ref().is_some_and(Place::is_due) {
+                printer.flush()?;
+                self.save()?;
+            }
+        }
+    }
+
+    /// Prints what an item has, and says whether that was enough.
+    fn item(&mut self, item: StreamItem, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
+        match item {
+            StreamItem::Started(_) => printer.start()?,
+            StreamItem::Schema(_) => {}
+            StreamItem::Loss(loss) => printer.loss(&loss)?,
+            StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
+            StreamItem::Epoch(_) => {
+                if let Some(ordered) = &mut self.ordered {
+                    ordered.finish();
+                }
+                return self.print_ordered(printer);
+            }
+            StreamItem::Watermark(watermark) => {
+                if let Some(ordered) = &mut self.ordered {
+                    ordered.advance(watermark.watermark_ns);
+                }
+                return self.print_ordered(printer);
+            }
+            StreamItem::Batch(batch) => {
+                printer.summary.delivered += batch.len() as u64;
+                let Some(ordered) = &mut self.ordered else { return self.print(&batch, printer) };
+                ordered.push(batch);
+                return self.print_ordered(printer);
+            }
+        }
+        Ok(false)
+    }
+
+    fn print(&mut self, batch: &Batch, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
+        let mut rows = batch.rows();
+        while let Some(row) = rows.next() {
+            printer.row(&row)?;
+            if self.limit.is_some_and(|limit| printer.summary.shown >= limit) {
+                self.cut_sequence = (rows.len() > 0).then(|| batch.sequence());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn print_ordered(&mut self, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
+        let Some(ordered) = &mut self.ordered else { return Ok(false) };
+        while self.limit.is_none_or(|limit| printer.summary.shown < limit) {
+            match ordered.next_row() {
+                Some(row) => printer.row(&row)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Saves where to go on: nothing before it is still to be printed.
+    fn save(&mut self) -> Result<(), Failure> {
+        let (Some(place), Some(cursor)) = (&mut self.place, self.source.cursor()) else { return Ok(()) };
+        let waiting = self.ordered.as_ref().and_then(TimeOrdered::oldest_sequence);
+        let mut cursor = cursor.clone();
+        cursor.sequence = [waiting, self.cut_sequence].into_iter().flatten().fold(cursor.sequence, u64::min);
+        place.save(&cursor)
+    }
+}

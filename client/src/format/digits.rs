@@ -1,0 +1,90 @@
+//! Numbers as digits.
+
+/// Digits of 64 bits in decimal, at most.
+const LONGEST: usize = 20;
+
+/// Appends a number in decimal.
+#[inline]
+pub(super) fn push_decimal(buffer: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0_u8; LONGEST];
+    let mut start = LONGEST;
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (value % 10) as u8;
+        start -= 1;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    buffer.extend_from_slice(digits.get(start..).unwrap_or_default());
+}
+
+/// Appends a number with its sign in decimal.
+#[inline]
+pub(super) fn push_signed(buffer: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        buffer.push(b'-');
+    }
+    push_decimal(buffer, value.unsigned_abs());
+}
+
+/// Appends `0x` and a number in hexadecimal, without zeros in front.
+#[inline]
+pub(super) fn push_hex(buffer: &mut Vec<u8>, value: u64) {
+    let mut digits = *b"0x0000000000000000";
+    let length = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
+    for (place, digit) in digits.iter_mut().skip(2).zip((0..length).rev()) {
+        *place = hex_digit((value >> (4 * digit) & 0xf) as u8);
+    }
+    buffer.extend_from_slice(digits.get(..2 + length).unwrap_or_default());
+}
+
+/// The digit of a number below 16.
+#[inline]
+pub(super) fn hex_digit(value: u8) -> u8 {
+    if value < 10 { b'0' + value } else { b'a' + value - 10 }
+}
+
+/// Appends a number in `N` decimal digits, with zeros in front; what does not fit is cut off in front.
+#[inline]
+pub(super) fn push_padded<const N: usize>(buffer: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [b'0'; N];
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    buffer.extend_from_slice(&digits);
+}
+
+/// Appends nanoseconds as seconds with six digits behind the point.
+#[inline]
+pub(super) fn push_seconds(buffer: &mut Vec<u8>, ns: u64) {
+    push_decimal(buffer, ns / 1_000_000_000);
+    buffer.push(b'.');
+    push_padded::<6>(buffer, ns % 1_000_000_000 / 1_000);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pushed(push: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut buffer = Vec::new();
+        push(&mut buffer);
+        String::from_utf8(buffer).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn digits_are_those_of_the_standard_library(value: u64, shift in 0..64_u32) {
+            // Small numbers are rare among random ones.
+            let value = value >> shift;
+            prop_assert_eq!(pushed(|buffer| push_decimal(buffer, value)), value.to_string());
+            prop_assert_eq!(pushed(|buffer| push_signed(buffer, value as i64)), (value as i64).to_string());
+            prop_assert_eq!(pushed(|buffer| push_hex(buffer, value)), format!("0x{value:x}"));
+            prop_assert_eq!(pushed(|buffer| push_padded::<6>(buffer, value)), format!("{:06}", value % 1_000_000));
+        }
+    }
+}

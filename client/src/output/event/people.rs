@@ -1,0 +1,91 @@
+//! What people are told about a stream of events: times in their zone, and gaps.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kprobed_client::event::{Interruption, Loss, LossCause};
+use kprobed_client::format;
+
+/// How time is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeForm {
+    /// Time of day, in the local zone.
+    Wall,
+    /// Seconds since the event shown before.
+    Delta,
+    /// Seconds of the trace clock.
+    Trace,
+}
+
+/// Time for people.
+pub(super) struct People {
+    zone: TimeZone,
+    date: bool,
+}
+
+impl People {
+    pub(super) fn new(date: bool) -> Self {
+        Self::in_zone(TimeZone::system(), date)
+    }
+
+    pub(super) fn in_zone(zone: TimeZone, date: bool) -> Self {
+        Self { zone, date }
+    }
+
+    /// The same for the lines of events.
+    pub(super) fn time(&self, form: TimeForm) -> format::TimeForm {
+        match form {
+            TimeForm::Wall => {
+                let people = Self { zone: self.zone.clone(), date: self.date };
+                format::TimeForm::Wall(Box::new(move |second| people.second(second)))
+            }
+            TimeForm::Delta => format::TimeForm::Delta,
+            TimeForm::Trace => format::TimeForm::Trace,
+        }
+    }
+
+    fn second(&self, second: u64) -> String {
+        let time = Timestamp::from_second(second as i64).unwrap_or_default().to_zoned(self.zone.clone());
+        time.strftime(if self.date { "%Y-%m-%dT%H:%M:%S" } else { "%H:%M:%S" }).to_string()
+    }
+
+    /// What is to be said about a gap.
+    pub(super) fn loss(&self, loss: &Loss) -> String {
+        let mut text = loss.count.map_or_else(|| "some".to_owned(), |count| count.to_string());
+        text.push_str(" events");
+        // Writing to a string can not fail.
+        if let Some(cpu) = loss.cpu {
+            write!(text, " of CPU {cpu}").ok();
+        }
+        if let Some(wall_ns) = loss.before_wall_ns {
+            let second = self.second(wall_ns / 1_000_000_000);
+            write!(text, " before {second}.{:06}", wall_ns % 1_000_000_000 / 1_000).ok();
+        }
+        if loss.gaps > 1 {
+            write!(text, " in {} gaps", loss.gaps).ok();
+        }
+        write!(text, ": {}", cause(loss.cause)).ok();
+        text
+    }
+}
+
+/// Why events were lost.
+pub(super) fn cause(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::Overrun => "the kernel's ring buffer was full",
+        LossCause::SubscriberQueue => "events came faster than they were printed",
+        LossCause::Undecodable => "the daemon could not decode them",
+        LossCause::RateLimit => "they were over the limit on the rate",
+        LossCause::Expired => "the history does not have them",
+        LossCause::NotStored => "they could not be written to the history",
+        LossCause::Wiped => "somebody emptied the kernel's ring buffer",
+        LossCause::Refused => "the kernel's ring buffer refused them",
+        _ => "for a reason that this version does not know",
+    }
+}
+
+/// Why a connection was lost.
+pub(super) fn why(interruption: &Interruption) -> String {
+    interruption.error.as_ref().map_or_else(|| "the daemon ended the stream".to_owned(), ToString::to_string)
+}

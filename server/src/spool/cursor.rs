@@ -1,0 +1,106 @@
+//! Places in the history of a host's events.
+//!
+//! Owns what a client keeps to come back to. Knows nothing of files.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// The identity of one boot of a host: a UUID that the kernel draws at boot (drivers/char/random.c:proc_do_uuid, `boot_id`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BootId(pub [u8; 16]);
+
+/// A text that is no boot id.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "`{0}` is not a boot id: 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 with hyphens between them"
+)]
+pub struct BootIdError(String);
+
+/// Where the hyphens of a UUID stand.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+impl FromStr for BootId {
+    type Err = BootIdError;
+
+    /// Takes the text of `/proc/sys/kernel/random/boot_id`, without blanks around it.
+    fn from_str(text: &str) -> Result<Self, BootIdError> {
+        let bad = || BootIdError(text.to_owned());
+        let in_place = |(at, c): (usize, char)| (c == '-') == HYPHENS.contains(&at);
+        if text.len() != 36 || !text.chars().enumerate().all(in_place) {
+            return Err(bad());
+        }
+        let digits = text.chars().filter(|c| *c != '-');
+        let number = digits.into_iter().try_fold(0_u128, |number, c| {
+            c.to_digit(16).map(|digit| number << 4 | u128::from(digit)).ok_or_else(bad)
+        })?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&at) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A place between two events of one run of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The boot that the run was in.
+    pub boot_id: BootId,
+    /// The run: nanoseconds since 1970 when it began, or one more than the run before where the clock has gone back.
+    pub epoch: u64,
+    /// Events of that run before this place: the next event is the one with this number.
+    pub sequence: u64,
+}
+
+/// Where to begin to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Behind what a client already has.
+    Cursor(Cursor),
+    /// With the first entry whose last event is of this time or later, in nanoseconds since 1970.
+    SinceWall(u64),
+    /// With the entry that the event is in behind which so many minus one follow.
+    LastEvents(u64),
+    /// With the oldest there is.
+    Beginning,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn boot_ids_are_those_of_the_kernel() {
+        let text = "0b5f3a52-3c1b-4a0e-9d5e-6f1c2d3e4f50";
+        let id: BootId = text.parse().unwrap();
+        assert_eq!(id.0[..5], [0x0b, 0x5f, 0x3a, 0x52, 0x3c]);
+        assert_eq!(id.to_string(), text);
+        let no_digit = text.replace('a', "g");
+        for bad in ["", "0b5f3a523c1b4a0e9d5e6f1c2d3e4f50", &text[1..], &no_digit, &text.replace('-', "0")] {
+            assert_eq!(bad.parse::<BootId>(), Err(BootIdError(bad.to_owned())));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+        #[test]
+        fn boot_ids_read_as_they_are_written(bytes: [u8; 16], any in ".{0,40}") {
+            let id = BootId(bytes);
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
+            if let Ok(id) = any.parse::<BootId>() {
+                prop_assert_eq!(id.to_string(), any.to_lowercase());
+            }
+        }
+    }
+}

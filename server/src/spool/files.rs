@@ -1,0 +1,145 @@
+//! The directory of the spool.
+//!
+//! Owns its files: making, naming, removing, replacing them, and who may read them. Knows nothing of what is in them.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::SpoolError;
+use super::segment::SegmentId;
+
+/// Events hold memory of the kernel and of programs: they are for the daemon alone.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// The list of what has expired, and the name that it is written under before it takes the place of the one before.
+const EXPIRED: &str = "expired";
+const EXPIRED_NEW: &str = "expired.new";
+
+/// The directory, locked for this process while it exists.
+#[derive(Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    directory: File,
+}
+
+impl Files {
+    /// Opens or makes the directory, and takes it for this process.
+    ///
+    /// # Errors
+    /// [`SpoolError::InUse`], or what the system says.
+    pub(super) fn open(path: &Path) -> Result<Self, SpoolError> {
+        let make = SpoolError::io("make", path);
+        let made = path
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| DirBuilder::new().mode(DIRECTORY_MODE).create(path));
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(make(error)),
+            _ => {}
+        }
+        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
+            .map_err(SpoolError::io("set the permissions of", path))?;
+        let directory = File::open(path).map_err(SpoolError::io("open", path))?;
+        match directory.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), directory }),
+            Err(TryLockError::WouldBlock) => Err(SpoolError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(SpoolError::io("lock", path)(source)),
+        }
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file of a segment.
+    pub(super) fn segment(&self, id: SegmentId) -> PathBuf {
+        self.path.join(id.to_string())
+    }
+
+    /// The segments that are there, in order. All other files are somebody else's.
+    pub(super) fn segments(&self) -> Result<Vec<SegmentId>, SpoolError> {
+        let read = || {
+            let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+            names.collect::<io::Result<Vec<_>>>()
+        };
+        let names = read().map_err(SpoolError::io("list", &self.path))?;
+        let mut ids: Vec<_> =
+            names.iter().filter_map(|name| OsStr::to_str(name)).filter_map(SegmentId::parse).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Makes the file of a segment.
+    pub(super) fn create(&self, id: SegmentId) -> Result<Arc<File>, SpoolError> {
+        let path = self.segment(id);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+        Ok(Arc::new(options.open(&path).map_err(SpoolError::io("make", &path))?))
+    }
+
+    /// Opens the file of a segment that was made before.
+    pub(super) fn open_segment(&self, id: SegmentId, write: bool) -> Result<Arc<File>, SpoolError> {
+        let path = self.segment(id);
+        let file = OpenOptions::new().read(true).write(write).open(&path);
+        Ok(Arc::new(file.map_err(SpoolError::io("open", &path))?))
+    }
+
+    /// Removes a segment. One that is not there is removed.
+    pub(super) fn remove(&self, id: SegmentId) -> Result<(), SpoolError> {
+        let path = self.segment(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SpoolError::io("remove", &path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file that can not be read another name, behind which it is left alone, and says that name.
+    pub(super) fn set_aside(&self, name: &str) -> Result<String, SpoolError> {
+        let path = self.path.join(name);
+        let mut aside = format!("{name}.bad");
+        let mut number = 1;
+        while self.path.join(&aside).exists() {
+            number += 1;
+            aside = format!("{name}.bad{number}");
+        }
+        fs::rename(&path, self.path.join(&aside)).map_err(SpoolError::io("rename", &path))?;
+        Ok(aside)
+    }
+
+    /// The name and the bytes of the list of what has expired. `None` when there is none.
+    pub(super) fn expired(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
+        let path = self.path.join(EXPIRED);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some((EXPIRED, bytes))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SpoolError::io("read", &path)(error)),
+        }
+    }
+
+    /// Puts another list into the place of the one there is: after a power cut it is the one or the other.
+    pub(super) fn replace_expired(&self, bytes: &[u8]) -> Result<(), SpoolError> {
+        let new = self.path.join(EXPIRED_NEW);
+        let write = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
+            file.write_all(bytes)?;
+            file.sync_data()?;
+            fs::rename(&new, self.path.join(EXPIRED))?;
+            self.directory.sync_all()
+        };
+        write().map_err(SpoolError::io("write", &new))
+    }
+
+    /// Has the names of the files reach the disk.
+    pub(super) fn sync(&self) -> Result<(), SpoolError> {
+        self.directory.sync_all().map_err(SpoolError::io("sync", &self.path))
+    }
+}

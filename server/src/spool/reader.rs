@@ -1,0 +1,232 @@
+//! Reading entries in order.
+//!
+//! Owns a place in the spool, and what a reader has been told so far. It reads what was there when it was last asked to look, holds the
+//! segment open that it reads, and says what is missing where segments do not follow each other.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::record::{Record, RecordKind};
+use super::segment::{SegmentFacts, SegmentId};
+use super::start::Start;
+use super::state::{Limit, Shared};
+use super::walk::{Walk, WalkError};
+use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
+
+/// Reads the spool from a place on.
+#[derive(Debug)]
+pub struct SpoolReader {
+    shared: Arc<Shared>,
+    limit: Limit,
+    /// Behind what was given or told.
+    at: Cursor,
+    /// Where to look for the next segment.
+    next: Bound<SegmentId>,
+    /// The segment that is read.
+    walk: Option<(SegmentId, Walk<Arc<File>>)>,
+    /// Entries are left out until one ends at this time, in nanoseconds since 1970.
+    since_wall_ns: Option<u64>,
+    /// Checksums of the schemas that were given, of this run.
+    schemas: HashMap<u32, u32>,
+    /// What is to be given before anything else.
+    items: VecDeque<SpoolItem>,
+}
+
+impl SpoolReader {
+    pub(super) fn new(shared: Arc<Shared>, limit: Limit, start: Start) -> Self {
+        Self {
+            shared,
+            limit,
+            at: start.at,
+            next: start.segment,
+            walk: None,
+            since_wall_ns: start.since_wall_ns,
+            schemas: HashMap::new(),
+            items: start.items.into(),
+        }
+    }
+
+    /// What comes next. `None` when everything was given that was there when the reader was made, or last extended.
+    ///
+    /// The first item is the beginning of a run; each item is of the run of the last such. Before an entry come the schemas that it names,
+    /// once for each run. An entry is given whole, when the reader begins in the middle of it too. An entry without events that stands where
+    /// the reader begins is given: a client that has it already gets it again.
+    ///
+    /// # Errors
+    /// [`SpoolError::Io`] when a segment can not be read. Reading can go on behind it: what could not be read is then told as missing.
+    #[expect(clippy::should_implement_trait, reason = "it can be asked again after the end")]
+    pub fn next(&mut self) -> Result<Option<SpoolItem>, SpoolError> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Ok(Some(item));
+            }
+            let more = if self.walk.is_some() { self.step()? } else { self.advance()? };
+            if !more {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Looks again, and gives the place that it can read up to now: it is of the present run. Events behind it were put in later.
+    pub fn extend(&mut self) -> Cursor {
+        self.limit = self.shared.limit();
+        if let Some((id, walk)) = &mut self.walk {
+            let limit = match self.limit.segment {
+                Some((last, bytes)) if last == *id => Some(bytes),
+                // It was closed; when it has gone, the walk ends where it is.
+                _ => self.shared.lock().index.segments.get(id).map(|facts| facts.bytes),
+            };
+            match limit {
+                Some(limit) => walk.set_limit(limit),
+                None => self.walk = None,
+            }
+        }
+        self.end()
+    }
+
+    /// The place that it reads up to.
+    pub fn end(&self) -> Cursor {
+        self.limit.cursor
+    }
+
+    /// The place behind what it has given.
+    pub fn cursor(&self) -> Cursor {
+        self.at
+    }
+
+    /// Takes the next record of the segment. False at the limit.
+    fn step(&mut self) -> Result<bool, SpoolError> {
+        let Some((id, walk)) = &mut self.walk else { return Ok(true) };
+        match walk.next() {
+            Ok(Some((_, record))) => {
+                let item =
+                    Filter { at: &mut self.at, since: &mut self.since_wall_ns, schemas: &mut self.schemas }
+                        .pass(&record);
+                self.items.extend(item);
+                Ok(true)
+            }
+            // More may be put into the last segment, unless it is of an earlier run.
+            Ok(None) if self.limit.segment.is_some_and(|(last, _)| last == *id) => {
+                let ended = id.epoch < self.limit.cursor.epoch;
+                if ended {
+                    self.walk = None;
+                }
+                Ok(ended)
+            }
+            Ok(None) => {
+                self.walk = None;
+                Ok(true)
+            }
+            Err(error) => {
+                let path = self.shared.files.segment(*id);
+                self.walk = None;
+                match error {
+                    // What is behind the break is told as missing on the way to the next segment.
+                    WalkError::Broken(_) => Ok(true),
+                    WalkError::Io(source) => Err(SpoolError::io("read", &path)(source)),
+                }
+            }
+        }
+    }
+
+    /// Goes on to the next segment, or to the limit. False when it is there.
+    fn advance(&mut self) -> Result<bool, SpoolError> {
+        let shared = Arc::clone(&self.shared);
+        let state = shared.lock();
+        let next = self.next_segment(&state.index.segments);
+        let to = next.map_or(self.limit.cursor, |facts| Cursor {
+            boot_id: facts.header.boot_id,
+            epoch: facts.header.id.epoch,
+            sequence: facts.header.first_sequence,
+        });
+        if (self.at.epoch, self.at.sequence) < (to.epoch, to.sequence) {
+            if self.at.epoch < to.epoch {
+                self.schemas.clear();
+            }
+            self.items.extend(state.index.between(self.at, to));
+            self.at = to;
+        }
+        let Some(facts) = next else { return Ok(!self.items.is_empty()) };
+        let id = facts.header.id;
+        self.next = Bound::Excluded(id);
+        let file = match &state.tail {
+            Some(tail) if tail.facts().id() == id => Arc::clone(&tail.file),
+            _ => match shared.files.open_segment(id, false) {
+                Ok(file) => file,
+                // Somebody has removed it: its events are told as missing.
+                Err(SpoolError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let limit =
+            self.limit.segment.filter(|(last, _)| *last == id).map_or(facts.bytes, |(_, bytes)| bytes);
+        let start = SegmentFacts::new(facts.header, facts.seed);
+        self.walk = Some((id, Walk::new(file, start, limit)));
+        Ok(true)
+    }
+
+    fn next_segment(
+        &self,
+        segments: &std::collections::BTreeMap<SegmentId, SegmentFacts>,
+    ) -> Option<SegmentFacts> {
+        let (last, _) = self.limit.segment?;
+        let is_behind = |id: &SegmentId| match self.next {
+            Bound::Unbounded => true,
+            Bound::Included(first) => *id >= first,
+            Bound::Excluded(before) => *id > before,
+        };
+        segments.iter().find(|(id, _)| is_behind(id) && **id <= last).map(|(_, facts)| *facts)
+    }
+}
+
+/// Decides what a reader is given of the records of a segment.
+struct Filter<'a> {
+    at: &'a mut Cursor,
+    since: &'a mut Option<u64>,
+    schemas: &'a mut HashMap<u32, u32>,
+}
+
+impl Filter<'_> {
+    fn pass(&mut self, record: &Record<'_>) -> Option<SpoolItem> {
+        match record.kind {
+            RecordKind::End => None,
+            RecordKind::Entry(EntryKind::Schema) => {
+                let checksum = crc32fast::hash(record.payload);
+                let is_new = self.schemas.insert(record.key, checksum) != Some(checksum);
+                if is_new { record.to_entry().map(SpoolItem::Entry) } else { None }
+            }
+            RecordKind::Entry(_) => {
+                let wanted = self.is_wanted(record)?;
+                self.at.sequence = wanted.end;
+                record.to_entry().map(SpoolItem::Entry)
+            }
+            RecordKind::NotStored => {
+                let wanted = self.is_wanted(record)?;
+                self.at.sequence = wanted.end;
+                Some(SpoolItem::Missing(Missing {
+                    epoch: self.at.epoch,
+                    from: Some(wanted.start),
+                    to: Some(wanted.end),
+                    cause: MissingCause::NotStored,
+                }))
+            }
+        }
+    }
+
+    /// The events of a record that were asked for and not given. `None` when it is to be left out.
+    fn is_wanted(&mut self, record: &Record<'_>) -> Option<std::ops::Range<u64>> {
+        let end = record.end()?;
+        if self.since.is_some_and(|since| record.last_wall_ns() < since) {
+            self.at.sequence = self.at.sequence.max(end);
+            return None;
+        }
+        *self.since = None;
+        let given = end < self.at.sequence || (end == self.at.sequence && record.sequence < end);
+        if given { None } else { Some(record.sequence.max(self.at.sequence)..end) }
+    }
+}

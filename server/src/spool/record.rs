@@ -1,0 +1,230 @@
+//! How an entry stands in a segment.
+//!
+//! Owns the bytes of one record: 52 bytes of facts, then the payload. The checksum covers all of it and begins with that of the segment's
+//! header, so that a record of another segment, left over on the disk, is none of this one.
+//!
+//! ```text
+//! 0 checksum u32 | 4 payload bytes u32 | 8 kind u32 | 12 key u32 | 16 events u32
+//! 20 sequence u64 | 28 first_ns u64 | 36 last_ns u64 | 44 wall_offset_ns i64 | 52 payload
+//! ```
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use bytes::Bytes;
+use crc32fast::Hasher;
+use thiserror::Error;
+
+use super::fields::Fields;
+use super::{Entry, EntryKind};
+
+/// Bytes before the payload.
+pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
+pub(super) const HEAD_SIZE: usize = 52;
+
+/// The largest payload, in bytes. A length beyond it is a broken one, and is not read into memory.
+pub const MAX_PAYLOAD_BYTES: u32 = 64 << 20;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// An entry that was put in.
+    Entry(EntryKind),
+    /// Events that could not be put in. The payload is their number, 8 bytes.
+    NotStored,
+    /// The last record of a segment, with sums over all of it.
+    End,
+}
+
+const KINDS: [(u32, RecordKind); 5] = [
+    (1, RecordKind::Entry(EntryKind::Schema)),
+    (2, RecordKind::Entry(EntryKind::Events)),
+    (3, RecordKind::Entry(EntryKind::Loss)),
+    (4, RecordKind::NotStored),
+    (5, RecordKind::End),
+];
+
+/// One record. The fields are those of [`Entry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it is.
+    pub kind: RecordKind,
+    /// Schema id, or CPU.
+    pub key: u32,
+    /// How many events it covers.
+    pub events: u32,
+    /// Number of the first one.
+    pub sequence: u64,
+    /// Trace clock, in nanoseconds.
+    pub first_ns: u64,
+    /// Trace clock, in nanoseconds.
+    pub last_ns: u64,
+    /// To be added for nanoseconds since 1970.
+    pub wall_offset_ns: i64,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// How bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BrokenRecord {
+    /// They end too early.
+    #[error("the record has {needed} bytes, where {available} are left")]
+    Truncated {
+        /// Bytes that the record has.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
+    /// The length is beyond [`MAX_PAYLOAD_BYTES`].
+    #[error("the record says that its payload has {0} bytes")]
+    TooLong(u32),
+    /// The bytes are not those that were written.
+    #[error("the checksum is wrong")]
+    Checksum,
+    /// A kind that this version does not write.
+    #[error("there is no kind {0} of record")]
+    Kind(u32),
+    /// It does not follow what is before it.
+    #[error("the record begins with event {found}, where {expected} is the next")]
+    OutOfOrder {
+        /// The next event.
+        expected: u64,
+        /// Where the record begins.
+        found: u64,
+    },
+    /// It does not say how many events it covers, or more than there can be.
+    #[error("the number of events of the record is wrong")]
+    Events,
+    /// The sums of the last record are not those of the segment.
+    #[error("the sums at the end are not those of the segment")]
+    Sums,
+    /// Something follows the last record.
+    #[error("there are bytes behind the end")]
+    BehindTheEnd,
+}
+
+impl<'a> Record<'a> {
+    /// The record of an entry.
+    pub(super) fn of(entry: &'a Entry) -> Self {
+        Self {
+            kind: RecordKind::Entry(entry.kind),
+            key: entry.key,
+            events: entry.events,
+            sequence: entry.sequence,
+            first_ns: entry.first_ns,
+            last_ns: entry.last_ns,
+            wall_offset_ns: entry.wall_offset_ns,
+            payload: &entry.payload,
+        }
+    }
+
+    /// The entry that it is the record of, if it is one of an entry.
+    pub fn to_entry(&self) -> Option<Entry> {
+        let RecordKind::Entry(kind) = self.kind else { return None };
+        Some(Entry {
+            kind,
+            sequence: self.sequence,
+            events: self.events,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            wall_offset_ns: self.wall_offset_ns,
+            key: self.key,
+            payload: Bytes::copy_from_slice(self.payload),
+        })
+    }
+
+    /// Number of the first event behind it. `None` when there is none, and when a record covers events that can not.
+    pub(super) fn end(&self) -> Option<u64> {
+        let covered = match self.kind {
+            RecordKind::Entry(EntryKind::Events | EntryKind::Loss) => u64::from(self.events),
+            RecordKind::NotStored if self.events == 0 => u64::from_le_bytes(self.payload.try_into().ok()?),
+            RecordKind::Entry(EntryKind::Schema) | RecordKind::End if self.events == 0 => 0,
+            _ => return None,
+        };
+        self.sequence.checked_add(covered)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        HEAD_BYTES.saturating_add(self.payload.len() as u64)
+    }
+
+    /// Time of the first event, in nanoseconds since 1970.
+    pub(super) fn first_wall_ns(&self) -> u64 {
+        self.first_ns.saturating_add_signed(self.wall_offset_ns)
+    }
+
+    /// Time of the last event, in nanoseconds since 1970.
+    pub(super) fn last_wall_ns(&self) -> u64 {
+        self.last_ns.saturating_add_signed(self.wall_offset_ns)
+    }
+
+    /// Puts the bytes behind those of `buffer`. The payload has at most [`MAX_PAYLOAD_BYTES`]: whoever makes a record sees to it.
+    pub fn encode(&self, seed: u32, buffer: &mut Vec<u8>) {
+        let start = buffer.len();
+        let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(number, _)| *number);
+        let payload_bytes = u32::try_from(self.payload.len()).unwrap_or(u32::MAX);
+        buffer.extend_from_slice(&[0; 4]);
+        for number in [payload_bytes, kind, self.key, self.events] {
+            buffer.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in [self.sequence, self.first_ns, self.last_ns] {
+            buffer.extend_from_slice(&number.to_le_bytes());
+        }
+        buffer.extend_from_slice(&self.wall_offset_ns.to_le_bytes());
+        buffer.extend_from_slice(self.payload);
+        if let Some((checksum, rest)) =
+            buffer.get_mut(start..).and_then(|record| record.split_first_chunk_mut())
+        {
+            *checksum = checksum_of(seed, rest).to_le_bytes();
+        }
+    }
+
+    /// Bytes that the record has which begins with these.
+    ///
+    /// # Errors
+    /// [`BrokenRecord::Truncated`], [`BrokenRecord::TooLong`].
+    pub(super) fn size(bytes: &[u8]) -> Result<u64, BrokenRecord> {
+        let available = bytes.len() as u64;
+        let mut fields = Fields(bytes);
+        let length = fields.u32().and_then(|_checksum| fields.u32());
+        let length = length.ok_or(BrokenRecord::Truncated { needed: HEAD_BYTES, available })?;
+        if length > MAX_PAYLOAD_BYTES {
+            return Err(BrokenRecord::TooLong(length));
+        }
+        Ok(HEAD_BYTES.saturating_add(u64::from(length)))
+    }
+
+    /// Reads the record that these bytes begin with.
+    ///
+    /// # Errors
+    /// See [`BrokenRecord`].
+    pub fn decode(bytes: &'a [u8], seed: u32) -> Result<Self, BrokenRecord> {
+        let needed = Self::size(bytes)?;
+        let truncated = BrokenRecord::Truncated { needed, available: bytes.len() as u64 };
+        let bytes = usize::try_from(needed).ok().and_then(|size| bytes.get(..size)).ok_or(truncated)?;
+        let mut fields = Fields(bytes);
+        let checksum = fields.u32().ok_or(truncated)?;
+        if checksum_of(seed, fields.0) != checksum {
+            return Err(BrokenRecord::Checksum);
+        }
+        let _length = fields.u32().ok_or(truncated)?;
+        let number = fields.u32().ok_or(truncated)?;
+        let (_, kind) = KINDS.iter().find(|(known, _)| *known == number).ok_or(BrokenRecord::Kind(number))?;
+        Ok(Self {
+            kind: *kind,
+            key: fields.u32().ok_or(truncated)?,
+            events: fields.u32().ok_or(truncated)?,
+            sequence: fields.u64().ok_or(truncated)?,
+            first_ns: fields.u64().ok_or(truncated)?,
+            last_ns: fields.u64().ok_or(truncated)?,
+            wall_offset_ns: fields.i64().ok_or(truncated)?,
+            payload: fields.0,
+        })
+    }
+}
+
+fn checksum_of(seed: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(seed);
+    hasher.update(bytes);
+    hasher.finalize()
+}

@@ -1,0 +1,175 @@
+//! Opening a spool that is on the disk.
+//!
+//! Owns what becomes of each file that is found: a good one stays, a torn end is cut off, what is no segment is set aside. Whatever it changes,
+//! it reports; it never removes a file that could hold an entry, but for what had expired.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use super::SpoolError;
+use super::expired::{Expired, ExpiredEpoch};
+use super::files::Files;
+use super::index::Index;
+use super::scan::{Scan, ScanError, scan};
+use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
+
+/// What was found when the spool was opened, and what was done about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Segments that can be read.
+    pub segments: u64,
+    /// Events in them.
+    pub events: u64,
+    /// Segments that had a broken end, which was cut off.
+    pub cut_segments: u64,
+    /// Bytes that were cut off.
+    pub cut_bytes: u64,
+    /// Files that are no segments although they have the name of one; they have another name now.
+    pub set_aside: u64,
+    /// What was wrong, a sentence for each file.
+    pub reasons: Vec<String>,
+}
+
+/// Reads what is there, and repairs it.
+///
+/// # Errors
+/// What the system says. A segment that can not be read or repaired is an error: nothing is decided about bytes that nobody has seen.
+pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
+    let mut recovery = Recovery::default();
+    let (expired, is_known) = expired(files, &mut recovery)?;
+    let mut index = Index { expired, ..Index::default() };
+    for id in files.segments()? {
+        if let Some(facts) = segment(files, id, &mut recovery)? {
+            index.segments.insert(id, facts);
+        }
+    }
+    finish_expiry(files, &mut index)?;
+    if !is_known {
+        guess_expired(&mut index);
+    }
+    recovery.segments = index.segments.len() as u64;
+    recovery.events = index.segments.values().map(|facts| facts.events).sum();
+    Ok((index, recovery))
+}
+
+/// The list of what has gone, and whether it is the one that was written last.
+fn expired(files: &Files, recovery: &mut Recovery) -> Result<(Expired, bool), SpoolError> {
+    let Some((name, bytes)) = files.expired()? else { return Ok((Expired::default(), true)) };
+    match Expired::decode(&bytes) {
+        Ok(expired) => Ok((expired, true)),
+        Err(broken) => {
+            set_aside(files, name, &broken.to_string(), recovery)?;
+            Ok((Expired::default(), false))
+        }
+    }
+}
+
+fn set_aside(files: &Files, name: &str, why: &str, recovery: &mut Recovery) -> Result<(), SpoolError> {
+    let aside = files.set_aside(name)?;
+    recovery.set_aside += 1;
+    recovery.reasons.push(format!("{name}: {why}; it is now {aside}"));
+    Ok(())
+}
+
+/// What is good of a segment, after the rest was cut off.
+fn segment(
+    files: &Files,
+    id: SegmentId,
+    recovery: &mut Recovery,
+) -> Result<Option<SegmentFacts>, SpoolError> {
+    let path = files.segment(id);
+    let file = files.open_segment(id, true)?;
+    let length = file.metadata().map_err(SpoolError::io("read", &path))?.len();
+    let scanned = match scan(Arc::clone(&file), length) {
+        // No run has the last number: there would be none for the next.
+        Ok(scan) if scan.facts.header.id != id || id.epoch == u64::MAX => {
+            Err(ScanError::Header(BrokenHeader::Name(scan.facts.header.id)))
+        }
+        scanned => scanned,
+    };
+    match scanned {
+        Ok(scan) => repaired(files, id, &file, length, &scan, recovery).map(Some),
+        Err(ScanError::Io(source)) => Err(SpoolError::io("read", &path)(source)),
+        // The power failed while it was made: it never had an entry.
+        Err(ScanError::Header(BrokenHeader::Truncated(_))) if length < HEADER_BYTES => {
+            files.remove(id)?;
+            recovery.cut_segments += 1;
+            recovery.cut_bytes += length;
+            recovery.reasons.push(format!("{id}: has {length} bytes and was never begun; it is removed"));
+            Ok(None)
+        }
+        Err(ScanError::Header(broken)) => {
+            set_aside(files, &id.to_string(), &broken.to_string(), recovery)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Cuts off what is not good, and closes the segment, so that it need not be read through another time.
+fn repaired(
+    files: &Files,
+    id: SegmentId,
+    file: &File,
+    length: u64,
+    scan: &Scan,
+    recovery: &mut Recovery,
+) -> Result<SegmentFacts, SpoolError> {
+    let mut facts = scan.facts;
+    let path = files.segment(id);
+    let cut = length.saturating_sub(facts.bytes);
+    if cut > 0 {
+        file.set_len(facts.bytes).map_err(SpoolError::io("cut the end off", &path))?;
+        recovery.cut_segments += 1;
+        recovery.cut_bytes += cut;
+        let why = scan.broken.map_or_else(String::new, |broken| format!(": {broken}"));
+        recovery.reasons.push(format!("{id}: its last {cut} bytes were cut off{why}"));
+    }
+    if !facts.closed {
+        let mut bytes = Vec::new();
+        let sums = facts.sums(false);
+        let end = facts.end_record(&sums);
+        end.encode(facts.seed, &mut bytes);
+        // Where there is no room for it, the segment is as good without.
+        if file.write_all_at(&bytes, facts.bytes).is_ok() && facts.add(&end).is_err() {
+            file.set_len(facts.bytes).map_err(SpoolError::io("cut the end off", &path))?;
+        }
+    }
+    if cut > 0 || facts.bytes != length {
+        file.sync_data().map_err(SpoolError::io("sync", &path))?;
+    }
+    Ok(facts)
+}
+
+/// Removes what had expired when the daemon was stopped in the middle of removing it.
+fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
+    let expired = &index.expired;
+    let has_gone = |facts: &SegmentFacts| {
+        let last = expired.epochs.last();
+        last.is_some_and(|last| {
+            let id = facts.header.id;
+            id.epoch < last.epoch || (id.epoch == last.epoch && id.number <= last.last_segment)
+        })
+    };
+    let gone: Vec<_> =
+        index.segments.iter().filter(|(_, facts)| has_gone(facts)).map(|(id, _)| *id).collect();
+    for id in gone {
+        files.remove(id)?;
+        index.segments.remove(&id);
+    }
+    Ok(())
+}
+
+/// What has gone of the oldest run that is there, when the list is lost: the oldest segments go first.
+fn guess_expired(index: &mut Index) {
+    let Some(oldest) = index.segments.values().next() else { return };
+    let Some(last_segment) = oldest.header.id.number.checked_sub(1) else { return };
+    index.expired.epochs.push(ExpiredEpoch {
+        boot_id: oldest.header.boot_id,
+        epoch: oldest.header.id.epoch,
+        last_segment,
+        up_to: oldest.header.first_sequence,
+        last_wall_ns: oldest.header.created_wall_ns,
+        ended_cleanly: false,
+    });
+}

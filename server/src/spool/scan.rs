@@ -1,0 +1,94 @@
+//! What is good of a segment that was found on the disk.
+//!
+//! Owns the decision how far its bytes are to be believed. Never changes them.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io;
+
+use thiserror::Error;
+
+use super::record::{BrokenRecord, Record, RecordKind};
+use super::segment::{BrokenHeader, END_BYTES, END_SIZE, HEADER_BYTES, HEADER_SIZE, Header, SegmentFacts};
+use super::walk::{ReadAt, Walk, WalkError, read_up_to};
+
+/// The good part of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// What is known of it. `bytes` are the good ones.
+    pub facts: SegmentFacts,
+    /// Why what follows is not good. Absent when nothing follows.
+    pub broken: Option<BrokenRecord>,
+}
+
+/// Why nothing of a file is good.
+#[derive(Debug, Error)]
+pub(super) enum ScanError {
+    /// It can not be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is no segment.
+    #[error(transparent)]
+    Header(#[from] BrokenHeader),
+}
+
+/// Looks at the whole of a segment in memory, and shows every good record and where it begins.
+///
+/// # Errors
+/// See [`BrokenHeader`].
+pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Result<Scan, BrokenHeader> {
+    let (header, seed) = Header::decode(bytes)?;
+    let length = bytes.len() as u64;
+    let scanned = walk_through(bytes, SegmentFacts::new(header, seed), length, &mut each);
+    // There is no error from reading memory; were there one, everything behind the header would be left out.
+    Ok(scanned.unwrap_or_else(|_| Scan { facts: SegmentFacts::new(header, seed), broken: None }))
+}
+
+/// Looks at a file of `length` bytes. One that was closed is believed what its last record says; readers check each record all the same.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(super) fn scan<R: ReadAt>(source: R, length: u64) -> Result<Scan, ScanError> {
+    let mut header = [0; HEADER_SIZE];
+    let read = read_up_to(&source, &mut header, 0)?;
+    let (header, seed) = Header::decode(header.get(..read).unwrap_or_default())?;
+    let start = SegmentFacts::new(header, seed);
+    if let Some(facts) = closed(&source, &start, length)? {
+        return Ok(Scan { facts, broken: None });
+    }
+    Ok(walk_through(source, start, length, &mut |_, _| {})?)
+}
+
+/// What the last record says, if there is one.
+fn closed<R: ReadAt>(source: &R, start: &SegmentFacts, length: u64) -> io::Result<Option<SegmentFacts>> {
+    let mut bytes = [0; END_SIZE];
+    let Some(at) = length.checked_sub(END_BYTES).filter(|at| *at >= HEADER_BYTES) else { return Ok(None) };
+    if read_up_to(source, &mut bytes, at)? < bytes.len() {
+        return Ok(None);
+    }
+    let Ok(end) = Record::decode(&bytes, start.seed) else { return Ok(None) };
+    let mut facts = *start;
+    let believable = end.kind == RecordKind::End
+        && facts.take_sums(&end).is_ok()
+        && facts.bytes == at
+        && facts.next_sequence >= facts.header.first_sequence;
+    facts.bytes = length;
+    Ok(believable.then_some(facts))
+}
+
+fn walk_through<R: ReadAt>(
+    source: R,
+    start: SegmentFacts,
+    length: u64,
+    each: &mut impl FnMut(u64, &Record<'_>),
+) -> io::Result<Scan> {
+    let mut walk = Walk::new(source, start, length);
+    let broken = loop {
+        match walk.next() {
+            Ok(Some((at, record))) => each(at, &record),
+            Ok(None) => break None,
+            Err(WalkError::Broken(broken)) => break Some(broken),
+            Err(WalkError::Io(error)) => return Err(error),
+        }
+    };
+    Ok(Scan { facts: *walk.facts(), broken })
+}

@@ -1,0 +1,256 @@
+//! One file of the spool: its name, its header, its sums.
+//!
+//! Owns what is told of a segment without its records. Never reads or writes a file.
+//!
+//! ```text
+//! header:  0 "kprobedS" | 8 version u32 | 12 checksum u32 | 16 boot id | 32 epoch u64 | 40 number u64 | 48 first sequence u64
+//!          56 created_wall_ns u64
+//! records: see `record`
+//! end:     a record without events, whose payload is
+//!          0 offset u64 | 8 events u64 | 16 first_wall_ns u64 | 24 last_wall_ns u64 | 32 whether the run ended here u32
+//! ```
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::fields::Fields;
+use super::record::{BrokenRecord, HEAD_SIZE, Record, RecordKind};
+use super::{BootId, EntryKind};
+
+const MAGIC: [u8; 8] = *b"kprobedS";
+
+/// The version of the format. Another one is not read.
+const VERSION: u32 = 1;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: u64 = HEADER_SIZE as u64;
+pub(super) const HEADER_SIZE: usize = 64;
+
+/// Bytes of the payload of the last record.
+const SUMS_SIZE: usize = 36;
+
+/// Bytes of the last record of a segment that was closed.
+pub(super) const END_BYTES: u64 = END_SIZE as u64;
+pub(super) const END_SIZE: usize = HEAD_SIZE.saturating_add(SUMS_SIZE);
+
+/// A segment's place in the order of all: the run of the daemon, and the how many-eth of that run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId {
+    /// The run.
+    pub epoch: u64,
+    /// Its number in the run, from 0.
+    pub number: u64,
+}
+
+impl fmt::Display for SegmentId {
+    /// The name of its file, which sorts as segments do: 20 digits have room for every number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:020}-{:020}.seg", self.epoch, self.number)
+    }
+}
+
+impl SegmentId {
+    /// The segment whose file has this name. `None` for a name that is not one of ours.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (epoch, number) = name.strip_suffix(".seg")?.split_once('-')?;
+        let id = Self { epoch: epoch.parse().ok()?, number: number.parse().ok()? };
+        (id.to_string() == name).then_some(id)
+    }
+}
+
+/// What a segment says of itself before its first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The boot.
+    pub boot_id: BootId,
+    /// The run, and the number in it.
+    pub id: SegmentId,
+    /// Number of its first event in the run.
+    pub first_sequence: u64,
+    /// Time of its first entry when it was made, in nanoseconds since 1970.
+    pub created_wall_ns: u64,
+}
+
+/// How bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BrokenHeader {
+    /// There are fewer than a header has.
+    #[error("the file has {0} bytes, fewer than a header")]
+    Truncated(u64),
+    /// They do not begin as a segment does.
+    #[error("it does not begin as a segment of the spool does")]
+    Magic,
+    /// It was written by another version.
+    #[error("it has version {0} of the format, which this kprobed does not read")]
+    Version(u32),
+    /// The bytes are not those that were written.
+    #[error("the checksum of the header is wrong")]
+    Checksum,
+    /// The header is that of another file.
+    #[error("it is the segment `{0}`, under another name")]
+    Name(SegmentId),
+}
+
+impl Header {
+    /// The bytes, and what the checksums of the records begin with.
+    pub fn encode(&self) -> (Vec<u8>, u32) {
+        let mut body = Vec::with_capacity(48);
+        body.extend_from_slice(&self.boot_id.0);
+        for number in [self.id.epoch, self.id.number, self.first_sequence, self.created_wall_ns] {
+            body.extend_from_slice(&number.to_le_bytes());
+        }
+        let checksum = crc32fast::hash(&body);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.extend_from_slice(&body);
+        (bytes, checksum)
+    }
+
+    /// Reads the header that the bytes begin with, and what the checksums of the records begin with.
+    ///
+    /// # Errors
+    /// See [`BrokenHeader`].
+    pub fn decode(bytes: &[u8]) -> Result<(Self, u32), BrokenHeader> {
+        let truncated = BrokenHeader::Truncated(bytes.len() as u64);
+        let header = bytes.first_chunk::<HEADER_SIZE>().ok_or(truncated)?;
+        let mut fields = Fields(header);
+        if fields.bytes() != Some(MAGIC) {
+            return Err(BrokenHeader::Magic);
+        }
+        let version = fields.u32().ok_or(truncated)?;
+        if version != VERSION {
+            return Err(BrokenHeader::Version(version));
+        }
+        let checksum = fields.u32().ok_or(truncated)?;
+        if crc32fast::hash(fields.0) != checksum {
+            return Err(BrokenHeader::Checksum);
+        }
+        let boot_id = BootId(fields.bytes().ok_or(truncated)?);
+        let mut number = || fields.u64().ok_or(truncated);
+        let id = SegmentId { epoch: number()?, number: number()? };
+        let header = Self { boot_id, id, first_sequence: number()?, created_wall_ns: number()? };
+        Ok((header, checksum))
+    }
+}
+
+/// What is known of a segment: its header, and sums over its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFacts {
+    /// The header.
+    pub header: Header,
+    /// What the checksums of the records begin with.
+    pub(super) seed: u32,
+    /// Number of the first event behind it.
+    pub next_sequence: u64,
+    /// Events in it.
+    pub events: u64,
+    /// Earliest time of a first event, in nanoseconds since 1970; that of its creation when it has none.
+    pub first_wall_ns: u64,
+    /// Latest time of a last event, in nanoseconds since 1970; that of its creation when it has none.
+    pub last_wall_ns: u64,
+    /// Bytes of header and records.
+    pub bytes: u64,
+    /// Whether its last record is there, and no other will follow.
+    pub closed: bool,
+    /// Whether the run of the daemon ended with it, and everything was written down.
+    pub ends_epoch: bool,
+}
+
+impl SegmentFacts {
+    /// Those of a segment without records.
+    pub(super) fn new(header: Header, seed: u32) -> Self {
+        Self {
+            header,
+            seed,
+            next_sequence: header.first_sequence,
+            events: 0,
+            first_wall_ns: header.created_wall_ns,
+            last_wall_ns: header.created_wall_ns,
+            bytes: HEADER_BYTES,
+            closed: false,
+            ends_epoch: false,
+        }
+    }
+
+    /// The segment.
+    pub(super) fn id(&self) -> SegmentId {
+        self.header.id
+    }
+
+    /// Counts the next record. Gives an error, and counts nothing, for one that can not stand here.
+    pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
+        if self.closed {
+            return Err(BrokenRecord::BehindTheEnd);
+        }
+        if record.sequence != self.next_sequence {
+            return Err(BrokenRecord::OutOfOrder { expected: self.next_sequence, found: record.sequence });
+        }
+        let next_sequence = record.end().ok_or(BrokenRecord::Events)?;
+        if record.kind == RecordKind::End {
+            let mut claimed = *self;
+            claimed.take_sums(record)?;
+            let same = Self { closed: true, ends_epoch: claimed.ends_epoch, ..*self };
+            if claimed != same {
+                return Err(BrokenRecord::Sums);
+            }
+            *self = claimed;
+        }
+        self.next_sequence = next_sequence;
+        if let RecordKind::Entry(EntryKind::Events | EntryKind::Loss) = record.kind {
+            self.first_wall_ns = self.first_wall_ns.min(record.first_wall_ns());
+            self.last_wall_ns = self.last_wall_ns.max(record.last_wall_ns());
+        }
+        if record.kind == RecordKind::Entry(EntryKind::Events) {
+            self.events = self.events.saturating_add(u64::from(record.events));
+        }
+        self.bytes = self.bytes.saturating_add(record.bytes());
+        Ok(())
+    }
+
+    /// The payload of the last record.
+    pub(super) fn sums(&self, ends_epoch: bool) -> [u8; SUMS_SIZE] {
+        let mut sums = [0; SUMS_SIZE];
+        let numbers = [self.bytes, self.events, self.first_wall_ns, self.last_wall_ns];
+        for (place, number) in sums.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        if let Some(last) = sums.last_chunk_mut() {
+            *last = u32::from(ends_epoch).to_le_bytes();
+        }
+        sums
+    }
+
+    /// The last record.
+    pub(super) fn end_record<'a>(&self, sums: &'a [u8; SUMS_SIZE]) -> Record<'a> {
+        Record {
+            kind: RecordKind::End,
+            key: 0,
+            events: 0,
+            sequence: self.next_sequence,
+            first_ns: 0,
+            last_ns: 0,
+            wall_offset_ns: 0,
+            payload: sums,
+        }
+    }
+
+    /// Takes the sums of the last record for those of the segment; `bytes` become those before it.
+    pub(super) fn take_sums(&mut self, end: &Record<'_>) -> Result<(), BrokenRecord> {
+        let mut fields = Fields(end.payload);
+        let mut number = || fields.u64().ok_or(BrokenRecord::Sums);
+        self.bytes = number()?;
+        self.events = number()?;
+        self.first_wall_ns = number()?;
+        self.last_wall_ns = number()?;
+        self.ends_epoch = match fields.u32() {
+            Some(flag @ (0 | 1)) if fields.0.is_empty() => flag == 1,
+            _ => return Err(BrokenRecord::Sums),
+        };
+        self.next_sequence = end.sequence;
+        self.closed = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Where a reader begins.
+//!
+//! Owns finding the place that was asked for, and what has to be told when it is not there any more.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::record::{Record, RecordKind};
+use super::segment::{SegmentFacts, SegmentId};
+use super::state::{Limit, Shared, State};
+use super::walk::{Walk, WalkError};
+use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
+
+/// Where to begin.
+pub(super) struct Start {
+    /// Events before this one are not wanted.
+    pub(super) at: Cursor,
+    /// Where to look for the first segment.
+    pub(super) segment: Bound<SegmentId>,
+    /// Entries are left out until one ends at this time, in nanoseconds since 1970.
+    pub(super) since_wall_ns: Option<u64>,
+    /// What is to be told first.
+    pub(super) items: Vec<SpoolItem>,
+}
+
+/// With the oldest there is. All that has gone is told on the way.
+pub(super) fn beginning(state: &State) -> Start {
+    let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
+    Start {
+        at: Cursor { boot_id, epoch, sequence: 0 },
+        segment: Bound::Unbounded,
+        since_wall_ns: None,
+        items: vec![state.index.epoch_start(epoch, boot_id)],
+    }
+}
+
+/// Behind what a client has.
+pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError> {
+    let Cursor { epoch, sequence, .. } = cursor;
+    let now = state.now;
+    let known = if epoch == now.epoch { Some(now.boot_id) } else { state.index.boot_of(epoch) };
+    if epoch > now.epoch || known.is_some_and(|boot_id| boot_id != cursor.boot_id) {
+        let now_boot = known.unwrap_or(now.boot_id);
+        return Err(SpoolError::ForeignCursor { cursor, now_boot, now_epoch: now.epoch });
+    }
+    let mut items = vec![state.index.epoch_start(epoch, cursor.boot_id)];
+    // Runs newer than the oldest one that is known, and not known themselves, have put nothing in.
+    if known.is_none() && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
+        let (from, to) = (Some(sequence), None);
+        items.push(SpoolItem::Missing(Missing { epoch, from, to, cause: MissingCause::Expired }));
+    }
+    // Entries without events may stand at the very end of a segment.
+    let is_behind = |facts: &&SegmentFacts| {
+        let id = facts.header.id;
+        id.epoch > epoch || (id.epoch == epoch && facts.next_sequence >= sequence)
+    };
+    let first = state.index.segments.values().find(is_behind).map(|facts| facts.header.id);
+    let segment = first.map_or_else(|| newest(state, epoch), Bound::Included);
+    Ok(Start { at: cursor, segment, since_wall_ns: None, items })
+}
+
+/// With the first entry that ends at a time or later.
+pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
+    let first = state.index.segments.values().find(|facts| facts.last_wall_ns >= wall_ns);
+    let at = first.map_or(limit.cursor, |facts| Cursor {
+        boot_id: facts.header.boot_id,
+        epoch: facts.header.id.epoch,
+        sequence: facts.header.first_sequence,
+    });
+    let segment = first.map_or_else(|| newest(state, at.epoch), |facts| Bound::Included(facts.header.id));
+    let mut items = Vec::new();
+    for gone in state.index.expired.epochs.iter().filter(|gone| gone.last_wall_ns >= wall_ns) {
+        items.push(state.index.epoch_start(gone.epoch, gone.boot_id));
+        let (epoch, to, cause) = (gone.epoch, Some(gone.up_to), MissingCause::Expired);
+        items.push(SpoolItem::Missing(Missing { epoch, from: None, to, cause }));
+    }
+    let told = state.index.expired.epochs.last().filter(|gone| gone.last_wall_ns >= wall_ns);
+    if told.is_none_or(|gone| gone.epoch != at.epoch) {
+        items.push(state.index.epoch_start(at.epoch, at.boot_id));
+    }
+    Start { at, segment, since_wall_ns: Some(wall_ns), items }
+}
+
+/// With the entry that makes `wanted` full, counting back from the last one. `count` is shown the schemas of a segment before its other
+/// entries, and those from the last one back. `None` when all that is there is less.
+pub(super) fn last(
+    shared: &Arc<Shared>,
+    limit: &Limit,
+    wanted: u64,
+    mut count: impl FnMut(&Record<'_>) -> u64,
+) -> Result<Option<Start>, SpoolError> {
+    let Some((mut id, mut bytes)) = limit.segment else { return Ok(None) };
+    let mut found = 0_u64;
+    loop {
+        // A segment that has gone meanwhile, and all before it, have expired.
+        let Some((facts, file)) = open(shared, id)? else { return Ok(None) };
+        let io = |error| match error {
+            WalkError::Io(source) => SpoolError::io("read", &shared.files.segment(id))(source),
+            WalkError::Broken(broken) => {
+                SpoolError::io("read", &shared.files.segment(id))(std::io::Error::other(broken))
+            }
+        };
+        let mut walk = Walk::new(file, SegmentFacts::new(facts.header, facts.seed), bytes);
+        let mut entries = Vec::new();
+        loop {
+            match walk.next() {
+                Ok(Some((_, record))) if record.kind == RecordKind::Entry(EntryKind::Schema) => {
+                    count(&record);
+                }
+                Ok(Some((at, record))) if record.kind == RecordKind::Entry(EntryKind::Events) => {
+                    entries.push((at, record.sequence));
+                }
+                Ok(Some(_)) => {}
+                // What is behind a break is missing, and told so to the reader.
+                Ok(None) | Err(WalkError::Broken(_)) => break,
+                Err(error @ WalkError::Io(_)) => return Err(io(error)),
+            }
+        }
+        for (at, sequence) in entries.into_iter().rev() {
+            found = found.saturating_add(count(&walk.record_at(at).map_err(io)?));
+            if found >= wanted {
+                return Ok(Some(at_entry(&shared.lock(), &facts, sequence)));
+            }
+        }
+        match shared.lock().index.segments.range(..id).next_back() {
+            Some((before, facts)) => (id, bytes) = (*before, facts.bytes),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// The facts and the file of a segment, while it is there.
+fn open(shared: &Shared, id: SegmentId) -> Result<Option<(SegmentFacts, Arc<std::fs::File>)>, SpoolError> {
+    let state = shared.lock();
+    let Some(facts) = state.index.segments.get(&id) else { return Ok(None) };
+    Ok(Some((*facts, shared.files.open_segment(id, false)?)))
+}
+
+fn at_entry(state: &State, facts: &SegmentFacts, sequence: u64) -> Start {
+    let (epoch, boot_id) = (facts.header.id.epoch, facts.header.boot_id);
+    Start {
+        at: Cursor { boot_id, epoch, sequence },
+        segment: Bound::Included(facts.header.id),
+        since_wall_ns: None,
+        items: vec![state.index.epoch_start(epoch, boot_id)],
+    }
+}
+
+/// Nothing but what is put in from now on.
+pub(super) fn end(state: &State, limit: &Limit) -> Start {
+    let at = limit.cursor;
+    let items = vec![state.index.epoch_start(at.epoch, at.boot_id)];
+    Start { at, segment: newest(state, at.epoch), since_wall_ns: None, items }
+}
+
+/// Where to look for what is put in later: the last segment, since more may be put into it, unless it is of an earlier run.
+fn newest(state: &State, epoch: u64) -> Bound<SegmentId> {
+    match state.index.segments.keys().next_back() {
+        Some(last) if last.epoch == epoch => Bound::Included(*last),
+        Some(last) => Bound::Excluded(*last),
+        None => Bound::Unbounded,
+    }
+}

@@ -1,0 +1,136 @@
+//! From record to record of a segment.
+//!
+//! Owns reading in large pieces, and the rule that each record continues the one before it. Never decides what becomes of a segment that
+//! breaks.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::record::{BrokenRecord, HEAD_BYTES, Record};
+use super::segment::{HEADER_BYTES, SegmentFacts};
+
+/// Bytes that are read at once.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// Bytes that can be read anywhere.
+pub(super) trait ReadAt {
+    /// Reads some bytes; none at the end.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for Arc<File> {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        File::read_at(self, buffer, at)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let rest = usize::try_from(at).ok().and_then(|at| self.get(at..)).unwrap_or_default();
+        let bytes = buffer.iter_mut().zip(rest);
+        Ok(bytes.map(|(to, from)| *to = *from).count())
+    }
+}
+
+/// Why there is no next record.
+#[derive(Debug, Error)]
+pub(super) enum WalkError {
+    /// The file can not be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It can, and there is no record.
+    #[error(transparent)]
+    Broken(#[from] BrokenRecord),
+}
+
+/// A walk over the records of a segment.
+#[derive(Debug)]
+pub(super) struct Walk<R> {
+    source: R,
+    /// Those of the records so far: `bytes` is where the next one begins.
+    facts: SegmentFacts,
+    /// Where the records end that may be read.
+    limit: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<R: ReadAt> Walk<R> {
+    /// Begins with the first record. Reads nothing at or behind `limit`.
+    pub(super) fn new(source: R, start: SegmentFacts, limit: u64) -> Self {
+        Self { source, facts: start, limit, window: Vec::new(), window_at: HEADER_BYTES }
+    }
+
+    /// What is known of the records so far.
+    pub(super) fn facts(&self) -> &SegmentFacts {
+        &self.facts
+    }
+
+    /// Allows more, when more was written.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// The next record, and where it begins. `None` at the limit. After an error the walk is at an end: it gives the same error again.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Record<'_>)>, WalkError> {
+        let at = self.facts.bytes;
+        if at >= self.limit {
+            return Ok(None);
+        }
+        let size = Record::size(self.fill(at, HEAD_BYTES)?)?;
+        self.fill(at, size)?;
+        let Self { facts, window, window_at, .. } = self;
+        let record = Record::decode(behind(window, *window_at, at), facts.seed)?;
+        facts.add(&record)?;
+        Ok(Some((at, record)))
+    }
+
+    /// The record at a place where one begins.
+    pub(super) fn record_at(&mut self, at: u64) -> Result<Record<'_>, WalkError> {
+        let size = Record::size(self.fill(at, HEAD_BYTES)?)?;
+        self.fill(at, size)?;
+        Ok(Record::decode(behind(&self.window, self.window_at, at), self.facts.seed)?)
+    }
+
+    /// The bytes from `at` on: at least `wanted`, when there are so many before the limit.
+    fn fill(&mut self, at: u64, wanted: u64) -> Result<&[u8], WalkError> {
+        let available = self.limit.saturating_sub(at);
+        if (behind(&self.window, self.window_at, at).len() as u64) < wanted.min(available) {
+            let size = wanted.max(WINDOW_BYTES).min(available);
+            self.window.resize(usize::try_from(size).unwrap_or(0), 0);
+            self.window_at = at;
+            let read = read_up_to(&self.source, &mut self.window, at);
+            self.window.truncate(*read.as_ref().unwrap_or(&0));
+            read?;
+        }
+        if available < wanted {
+            return Err(BrokenRecord::Truncated { needed: wanted, available }.into());
+        }
+        Ok(behind(&self.window, self.window_at, at))
+    }
+}
+
+/// What a window that begins at `window_at` has of the bytes from `at` on.
+fn behind(window: &[u8], window_at: u64, at: u64) -> &[u8] {
+    let offset = at.checked_sub(window_at).and_then(|offset| usize::try_from(offset).ok());
+    offset.and_then(|offset| window.get(offset..)).unwrap_or_default()
+}
+
+/// Fills the buffer as far as there are bytes.
+pub(super) fn read_up_to(source: &impl ReadAt, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0_usize;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match source.read_at(rest, at.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(bytes) => filled = filled.saturating_add(bytes),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
