@@ -114,7 +114,7 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
     let sums: Vec<_> = aggregation.sums.iter().map(|sum| sum.name.clone()).collect();
     let view = arguments.shown.view(&sums, arguments.unit)?;
     let snapshot = client.read_aggregation(&arguments.name).await?;
-    CountPrinter::new(output, aggregation, view, false, false).last(&snapshot)?;
+    CountPrinter::new(output, &aggregation, view, false, false).last(&snapshot)?;
     Ok(Exit::Success)
 }
 

@@ -4,6 +4,7 @@
 mod accounts;
 mod attached;
 mod code;
+mod counting;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Counting {
     pub(super) fn printer<'a>(&self, view: CountView, output: &'a mut Output) -> CountPrinter<'a> {
         let redraw = !self.readings.deltas && !self.readings.scroll;
         let several = self.readings.interval.is_some();
-        CountPrinter::new(output, self.stream.aggregation().clone(), view, several, several && redraw)
+        CountPrinter::new(output, self.stream.aggregation(), view, several, several && redraw)
     }
 
     /// Shows readings until it is time to stop. `fresh`: the first of deltas is no more than where counting begins.
