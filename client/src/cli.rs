@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kprobed_client::Target;
 
 use crate::command::{
-    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, hist, label, latency, ledger,
-    list, observe, profile, stacks, switch, symbols, version,
+    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
+    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -154,7 +154,11 @@ pub(crate) enum Command {
 impl Command {
     /// Whether its output can have call stacks.
     pub(crate) fn has_stacks(&self) -> bool {
-        matches!(self, Self::Hist(_) | Self::Stacks(_) | Self::Aggregations(_))
+        match self {
+            Self::Hist(_) | Self::Stacks(_) => true,
+            Self::Aggregations(arguments) => arguments.has_stacks(),
+            _ => false,
+        }
     }
 }
 

@@ -31,6 +31,13 @@ pub(crate) struct Arguments {
     action: Option<Action>,
 }
 
+impl Arguments {
+    /// Whether there can be call stacks in the output.
+    pub(crate) fn has_stacks(&self) -> bool {
+        matches!(self.action, Some(Action::Read(_)))
+    }
+}
+
 /// What to do with them.
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -113,6 +120,7 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
     let aggregation = client.get_aggregation(&arguments.name).await?;
     let sums: Vec<_> = aggregation.sums.iter().map(|sum| sum.name.clone()).collect();
     let view = arguments.shown.view(&sums, arguments.unit)?;
+    arguments.readings.refuse_folded(global, aggregation.spec.as_ref())?;
     let snapshot = client.read_aggregation(&arguments.name).await?;
     CountPrinter::new(output, &aggregation, view, false, false).last(&snapshot)?;
     Ok(Exit::Success)
@@ -121,7 +129,7 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 /// What is read goes on counting, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, shown } = arguments;
-    readings.refuse_folded(global)?;
+    readings.refuse_folded(global, None)?;
     let mut stop = Stop::new(duration).map_err(Failure::Signals)?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,

@@ -21,9 +21,9 @@ mod style;
 mod table;
 mod time;
 
-pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
+pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use time::to_proto_time;
 

@@ -4,6 +4,7 @@
 mod accounts;
 mod attached;
 mod code;
+#[cfg(test)]
 mod counting;
 #[cfg(test)]
 mod fake;

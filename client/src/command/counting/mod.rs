@@ -8,8 +8,10 @@ mod key;
 use std::time::Duration;
 
 use clap::Args;
+use kprobed_client::api::aggregation_key::Key;
+use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::stream_aggregation_request::Source;
-use kprobed_client::api::{AggregationSnapshot, AggregationSpec};
+use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, ContextKey};
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::key::{KeyArgument, latency_key};
@@ -56,13 +58,30 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Stacks of several readings would be added up by whoever reads them.
-    pub(super) fn refuse_folded(&self, global: &Global) -> Result<(), Failure> {
-        if global.output == Format::Folded && self.interval.is_some() {
+    /// Refuses `-o folded` where it makes no sense.
+    ///
+    /// # Errors
+    /// When there are several readings, whose stacks would be added up by whoever reads them, or no stacks.
+    pub(super) fn refuse_folded(
+        &self,
+        global: &Global,
+        spec: Option<&AggregationSpec>,
+    ) -> Result<(), Failure> {
+        if global.output != Format::Folded {
+            return Ok(());
+        }
+        if self.interval.is_some() {
             let message = "`-o folded` is one reading, and `--interval` asks for many".to_owned();
             return Err(Failure::usage(message, Some("leave out `--interval`".to_owned())));
         }
-        Ok(())
+        let is_stack = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Stack.into()));
+        match spec.and_then(|spec| spec.aggregation.as_ref()) {
+            Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
+            _ => {
+                let message = "`-o folded` is for call stacks, and nothing is counted by them".to_owned();
+                Err(Failure::usage(message, Some("`--by stack` counts by them".to_owned())))
+            }
+        }
     }
 }
 
@@ -111,7 +130,7 @@ pub(super) async fn count(
     view: CountView,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    life.readings.refuse_folded(global)?;
+    life.readings.refuse_folded(global, Some(&spec))?;
     if let Some(name) = &life.keep {
         let made = tokio::select! {
             made = async { Ok::<_, Failure>(connect(global).await?.create_aggregation(name, spec, life.ttl).await?) } => made?,

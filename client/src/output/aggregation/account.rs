@@ -17,11 +17,12 @@ pub(super) fn account(
     let AggregationSnapshot { hits, dropped, starts, match_dropped, .. } = *snapshot;
     let mut text = String::new();
     // Writing to a string can not fail.
-    match is_latency {
-        true => write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok(),
-        false => write!(text, "{hits} hits").ok(),
-    };
-    write!(text, ", {dropped} dropped, {} rows", snapshot.rows.len()).ok();
+    if is_latency {
+        write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
+    } else {
+        write!(text, "{hits} hits").ok();
+    }
+    write!(text, ", {dropped} dropped, {}", rows(snapshot.rows.len() as u64)).ok();
     if snapshot.kernel_rows as usize > snapshot.rows.len() {
         write!(text, " ({} in the kernel)", snapshot.kernel_rows).ok();
     }
@@ -29,14 +30,20 @@ pub(super) fn account(
     let mut remark = |tone, line: String| writeln!(text, "  {}", style.paint(tone, &line)).ok();
     if hits > chosen.total {
         let late = hits - chosen.total;
-        remark(Tone::Plain, format!("{late} of the hits came while the rows were read, which do not have them yet"));
+        remark(
+            Tone::Plain,
+            format!("{late} of them came while the rows were read, which do not have them yet"),
+        );
     } else if hits < chosen.total {
         let more = chosen.total - hits;
-        remark(Tone::Plain, format!("the rows have {more} more than the hits, which are read at another moment"));
+        remark(
+            Tone::Plain,
+            format!("the rows have {more} more than the hits, which are read at another moment"),
+        );
     }
     if chosen.left_out.rows > 0 {
-        let (count, rows) = (chosen.left_out.count, chosen.left_out.rows);
-        remark(Tone::Plain, format!("{count} of the hits are in {rows} rows that `--top` does not show"));
+        let (count, rows) = (chosen.left_out.count, rows(chosen.left_out.rows));
+        remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` does not show"));
     }
     if dropped > 0 {
         let why = "the kernel's table was full; `--size` makes it larger, and coarser keys need fewer rows";
@@ -51,4 +58,8 @@ pub(super) fn account(
         remark(Tone::Plain, format!("{} starts without a measured end: {why}", starts - hits));
     }
     text
+}
+
+fn rows(number: u64) -> String {
+    if number == 1 { "1 row".to_owned() } else { format!("{number} rows") }
 }

@@ -52,8 +52,12 @@ impl Bucket {
     /// The range of a key, if it is one.
     pub(super) fn of(value: Option<&Value>) -> Option<Self> {
         match value? {
-            Value::UnsignedBucket(bucket) => Some(Self { first: bucket.first.into(), last: bucket.last.into() }),
-            Value::SignedBucket(bucket) => Some(Self { first: bucket.first.into(), last: bucket.last.into() }),
+            Value::UnsignedBucket(bucket) => {
+                Some(Self { first: bucket.first.into(), last: bucket.last.into() })
+            }
+            Value::SignedBucket(bucket) => {
+                Some(Self { first: bucket.first.into(), last: bucket.last.into() })
+            }
             _ => None,
         }
     }
@@ -65,7 +69,9 @@ impl Bucket {
         let mut first = self.last.checked_add(1)?;
         while first < next.first {
             let last = match scale {
-                Scale::Log2 => i128::try_from(u128::try_from(first).ok()?.checked_next_power_of_two()?).ok()?,
+                Scale::Log2 => {
+                    i128::try_from(u128::try_from(first).ok()?.checked_next_power_of_two()?).ok()?
+                }
                 Scale::Linear(width) => first.checked_add(i128::from(width).checked_sub(1)?)?,
             };
             // The bucket before 0 may be narrower.
@@ -136,6 +142,7 @@ impl Quantity {
             Self::Number => number.to_string(),
             Self::Hexadecimal if number < 0 => format!("-{:#x}", number.unsigned_abs()),
             Self::Hexadecimal => format!("{number:#x}"),
+            Self::Nanoseconds(_) if number == 0 => "0".to_owned(),
             Self::Nanoseconds(unit) => unit.text(number as f64),
         }
     }
@@ -180,10 +187,20 @@ impl LatencyUnit {
 
 fn automatic(ns: f64) -> String {
     // What would be rounded up to 1000 of a unit belongs to the next one.
-    let (unit, name) =
-        match ns { ns if ns < 999.95 => (1.0, "ns"), ns if ns < 999.95e3 => (1e3, "us"), ns if ns < 999.95e6 => (1e6, "ms"), _ => (1e9, "s") };
+    let (unit, name) = match ns {
+        ns if ns < 999.95 => (1.0, "ns"),
+        ns if ns < 999.95e3 => (1e3, "us"),
+        ns if ns < 999.95e6 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
     let number = ns / unit;
-    let decimals = if number < 9.9995 { 3 } else if number < 99.995 { 2 } else { 1 };
+    let decimals = if number < 9.9995 {
+        3
+    } else if number < 99.995 {
+        2
+    } else {
+        1
+    };
     format!("{}{name}", trimmed(format!("{number:.decimals$}")))
 }
 
@@ -225,7 +242,10 @@ mod tests {
         assert_eq!(label(LatencyUnit::Us), "(1048.576, 2097.152]");
         assert_eq!(label(LatencyUnit::S), "(0.001, 0.002]");
         let auto = |ns: i128| Quantity::Nanoseconds(LatencyUnit::Auto).plain(ns);
-        assert_eq!([0, 512, 999, 1_000, 999_949, 999_960].map(auto), ["0ns", "512ns", "999ns", "1us", "999.9us", "1ms"]);
+        assert_eq!(
+            [0, 512, 999, 1_000, 999_949, 999_960].map(auto),
+            ["0", "512ns", "999ns", "1us", "999.9us", "1ms"]
+        );
         assert_eq!(auto(90_000_000_000), "90s");
         assert_eq!(Quantity::Number.average(7, 2), "3.5");
         assert_eq!(Quantity::Number.average(7, 0), "-");

@@ -42,10 +42,10 @@ impl Columns {
     pub(super) fn of(aggregation: &Aggregation, unit: LatencyUnit) -> Self {
         let spec = aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref());
         let is_latency = matches!(spec, Some(Spec::Latency(_)));
-        let quantity = |column: &AggregationColumn| match column.hexadecimal {
-            true => Quantity::Hexadecimal,
-            false if is_latency && column.name == LATENCY_COLUMN => Quantity::Nanoseconds(unit),
-            false => Quantity::Number,
+        let quantity = |column: &AggregationColumn| match column.name.as_str() {
+            LATENCY_COLUMN if is_latency => Quantity::Nanoseconds(unit),
+            _ if column.hexadecimal => Quantity::Hexadecimal,
+            _ => Quantity::Number,
         };
         let mut keys: Vec<KeyColumn> = Vec::with_capacity(aggregation.keys.len());
         for (index, column) in aggregation.keys.iter().enumerate() {

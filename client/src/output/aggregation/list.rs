@@ -150,8 +150,10 @@ impl Output {
             (name.clone(), last.as_ref().map(|last| last.hits), last.as_ref().map(|last| last.dropped))
         };
         let deleted: Vec<_> = deleted.iter().map(view).collect();
-        let views: Vec<_> =
-            deleted.iter().map(|(name, hits, dropped)| DeletedView { name, hits: *hits, dropped: *dropped }).collect();
+        let views: Vec<_> = deleted
+            .iter()
+            .map(|(name, hits, dropped)| DeletedView { name, hits: *hits, dropped: *dropped })
+            .collect();
         if self.structured(&views)? {
             return Ok(());
         }

@@ -81,8 +81,11 @@ impl<'a> CountPrinter<'a> {
         let chosen = choose(&snapshot.rows, &self.columns, self.view);
         if self.output.is_structured() {
             let view = SnapshotView::new(snapshot, &chosen, &self.columns, last);
-            let _is_printed =
-                if self.several { self.output.structured_stream(&view)? } else { self.output.structured(&view)? };
+            let _is_printed = if self.several {
+                self.output.structured_stream(&view)?
+            } else {
+                self.output.structured(&view)?
+            };
             return Ok(());
         }
         if self.output.format == Format::Folded {
@@ -107,17 +110,15 @@ impl<'a> CountPrinter<'a> {
 
     /// Nothing but stacks goes to standard output.
     fn fold(&mut self, snapshot: &AggregationSnapshot, chosen: &order::Chosen<'_>) -> io::Result<()> {
-        let Some(stack) = self.columns.stack else {
-            self.output.note("there are no stacks to fold: `--by stack` counts by them");
-            return Ok(());
-        };
+        // Commands do not ask for it where there is none.
+        let Some(stack) = self.columns.stack else { return Ok(()) };
         let folded = stack::folded(chosen, &self.columns, stack);
         self.output.raw(folded.text.as_bytes())?;
         let account = account(snapshot, chosen, self.columns.is_latency, Style::new(false));
         self.output.note(account.trim_end());
         if folded.left_out > 0 {
             let left_out = folded.left_out;
-            self.output.note(&format!("{left_out} stacks are left out: their sum is below 1"));
+            self.output.note(&format!("left out: {left_out} with a sum below 1"));
         }
         Ok(())
     }

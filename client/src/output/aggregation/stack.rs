@@ -43,7 +43,7 @@ pub(super) struct Folded {
     pub(super) left_out: usize,
 }
 
-/// Frames lose their offsets, and stacks that are the same then are added up. The number is the first sum, or the count without one.
+/// Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then are added up. The number is the first sum, or the count without one.
 pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Folded {
     let mut lines = BTreeMap::<String, i128>::new();
     for group in &chosen.groups {
@@ -68,11 +68,10 @@ pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Fo
     folded
 }
 
-fn others(
-    columns: &Columns,
-    stack: usize,
-) -> impl Iterator<Item = (usize, &KeyColumn)> {
-    columns.keys.iter().enumerate().filter(move |(index, _)| *index != stack)
+/// The keys that stand beside a stack.
+fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyColumn)> {
+    let is_other = move |(index, _): &(usize, &KeyColumn)| *index != stack && Some(*index) != columns.axis;
+    columns.keys.iter().enumerate().filter(is_other)
 }
 
 fn frames<'a>(group: &Group<'a>, stack: usize) -> &'a [String] {

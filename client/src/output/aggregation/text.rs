@@ -86,7 +86,8 @@ pub(super) fn bars(chosen: &Chosen<'_>, columns: &Columns, axis: usize, style: S
 /// What a group has in common: its keys but for those that are shown otherwise.
 pub(super) fn title(group: &Group<'_>, columns: &Columns) -> String {
     let others = columns.keys.iter().enumerate().filter(|(index, _)| Some(*index) != columns.axis);
-    let keys = others.map(|(index, column)| format!("{}={}", column.name, key_text(group.key(index), column)));
+    let keys =
+        others.map(|(index, column)| format!("{}={}", column.name, key_text(group.key(index), column)));
     keys.collect::<Vec<_>>().join(" ")
 }
 

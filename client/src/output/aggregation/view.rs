@@ -65,7 +65,8 @@ impl<'a> SnapshotView<'a> {
         last: bool,
     ) -> Self {
         let latency = |number| columns.is_latency.then_some(number);
-        let distribution = |axis| chosen.groups.iter().map(|group| distribution(group, columns, axis)).collect();
+        let distribution =
+            |axis| chosen.groups.iter().map(|group| distribution(group, columns, axis)).collect();
         Self {
             name: &snapshot.name,
             time: rfc3339(snapshot.time.as_ref()),
@@ -78,7 +79,12 @@ impl<'a> SnapshotView<'a> {
             starts: latency(snapshot.starts),
             match_dropped: latency(snapshot.match_dropped),
             not_shown: chosen.left_out,
-            rows: chosen.groups.iter().flat_map(|group| &group.rows).map(|row| self::row(row, columns)).collect(),
+            rows: chosen
+                .groups
+                .iter()
+                .flat_map(|group| &group.rows)
+                .map(|row| self::row(row, columns))
+                .collect(),
             distributions: columns.axis.map(distribution),
         }
     }
@@ -99,7 +105,9 @@ fn distribution<'a>(group: &Group<'a>, columns: &'a Columns, axis: usize) -> Dis
     DistributionView {
         keys: Keys(others.map(|(index, column)| (column.name.as_str(), group.key(index))).collect()),
         count: group.count,
-        sums: Sums(columns.sums.iter().map(|sum| sum.name.as_str()).zip(group.sums.iter().copied()).collect()),
+        sums: Sums(
+            columns.sums.iter().map(|sum| sum.name.as_str()).zip(group.sums.iter().copied()).collect(),
+        ),
         percentiles: Distribution::of(&group.rows, axis).percentiles(),
     }
 }
@@ -125,7 +133,9 @@ impl Serialize for KeyView<'_> {
             Some(Value::Text(text)) => Text(text).serialize(serializer),
             Some(Value::Symbol(symbol)) => serializer.serialize_str(symbol),
             Some(Value::Stack(stack)) => serializer.collect_seq(&stack.frames),
-            Some(Value::UnsignedBucket(_) | Value::SignedBucket(_)) => Bucket::of(self.0).serialize(serializer),
+            Some(Value::UnsignedBucket(_) | Value::SignedBucket(_)) => {
+                Bucket::of(self.0).serialize(serializer)
+            }
             Some(Value::Thread(thread)) => {
                 let mut map = serializer.serialize_map(Some(2))?;
                 map.serialize_entry("tid", &thread.tid)?;

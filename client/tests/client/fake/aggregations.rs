@@ -79,7 +79,7 @@ fn context_name(key: ContextKey) -> &'static str {
 }
 
 /// An aggregation of this name, or why there can be none.
-fn aggregation(name: &str, spec: AggregationSpec, bound_to_stream: bool) -> Result<Aggregation, Status> {
+fn aggregation(name: &str, spec: &AggregationSpec, bound_to_stream: bool) -> Result<Aggregation, Status> {
     let (probes, filters) = match spec.aggregation.as_ref().unwrap() {
         Kind::Histogram(spec) => (vec![&spec.probe], vec![&spec.filter]),
         Kind::Latency(spec) => {
@@ -156,7 +156,9 @@ fn values(key: &Key, alone: bool) -> [Value; 3] {
 fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSnapshot {
     let spec = aggregation.spec.as_ref().unwrap().aggregation.as_ref().unwrap();
     let (probe, keys): (&str, Vec<Key>) = match spec {
-        Kind::Histogram(spec) => (&spec.probe, spec.keys.iter().map(|key| key.key.clone().unwrap()).collect()),
+        Kind::Histogram(spec) => {
+            (&spec.probe, spec.keys.iter().map(|key| key.key.clone().unwrap()).collect())
+        }
         Kind::Latency(spec) => {
             (&spec.start_probe, spec.keys().map(|context| Key::Context(context.into())).collect())
         }
@@ -167,16 +169,16 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
             0 => [(513, 1024), (2049, 4096), (1_048_577, 2_097_152)],
             width => [(0, width - 1), (width, 2 * width - 1), (3 * width, 4 * width - 1)],
         };
-        let latencies =
-            ranges.map(|(first, last)| Value::UnsignedBucket(UnsignedBucket { first, last }));
+        let latencies = ranges.map(|(first, last)| Value::UnsignedBucket(UnsignedBucket { first, last }));
         values.insert(0, latencies);
     }
     let is_latency = matches!(spec, Kind::Latency(_));
     let row = |index: usize| {
         let count = [1, 5, 2][index] * times;
-        let sum = match is_latency {
-            true => sum_value::Value::Unsigned([1_000, 3_000, 1_500_000][index] * count),
-            false => sum_value::Value::Signed([-10, 4, 100][index] * i64::try_from(count).unwrap()),
+        let sum = if is_latency {
+            sum_value::Value::Unsigned([1_000, 3_000, 1_500_000][index] * count)
+        } else {
+            sum_value::Value::Signed([-10, 4, 100][index] * i64::try_from(count).unwrap())
         };
         AggregationRow {
             keys: values.iter().map(|values| KeyValue { value: Some(values[index].clone()) }).collect(),
@@ -194,7 +196,7 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
     AggregationSnapshot {
         name: aggregation.name.clone(),
         time: answers::profile(i64::try_from(times).unwrap(), 0).time,
-        since: answers::profile(if delta { 1 } else { 0 }, 0).time,
+        since: answers::profile(i64::from(delta), 0).time,
         delta,
         kernel_rows: u32::try_from(rows.len()).unwrap() + u32::try_from(busy).unwrap(),
         hits: counted + 3 * busy,
@@ -227,7 +229,7 @@ fn existing(name: &str) -> Result<Aggregation, Status> {
         }),
         _ => return Err(Status::not_found(format!("there is no aggregation `{name}`"))),
     };
-    let found = aggregation(name, AggregationSpec { aggregation: Some(kind) }, name == "reads")?;
+    let found = aggregation(name, &AggregationSpec { aggregation: Some(kind) }, name == "reads")?;
     Ok(Aggregation {
         expire_time: (name == "opens").then(|| answers::profile(3600, 0).time).flatten(),
         ..found
@@ -245,9 +247,12 @@ impl AggregationService for Aggregations {
     ) -> Answer<CreateAggregationResponse> {
         let request = request.into_inner();
         if existing(&request.name).is_ok() {
-            return Err(Status::already_exists(format!("there is an aggregation `{}` already", request.name)));
+            return Err(Status::already_exists(format!(
+                "there is an aggregation `{}` already",
+                request.name
+            )));
         }
-        let made = aggregation(&request.name, request.spec.unwrap(), false)?;
+        let made = aggregation(&request.name, &request.spec.unwrap(), false)?;
         let ttl = request.ttl.map(|ttl| ttl.seconds);
         self.note(format!("made {} for {ttl:?} s: {:?}", made.name, made.spec.as_ref().unwrap()));
         Ok(Response::new(CreateAggregationResponse { aggregation: Some(made) }))
@@ -276,7 +281,7 @@ impl AggregationService for Aggregations {
         let name = request.into_inner().name;
         self.note(format!("deleted {name}"));
         let deleted = match self.streamed(&name) {
-            Some(spec) => aggregation(&name, spec, true)?,
+            Some(spec) => aggregation(&name, &spec, true)?,
             None => existing(&name)?,
         };
         let unread = name.contains("unread");
@@ -302,7 +307,7 @@ impl AggregationService for Aggregations {
         let streamed = match request.source.unwrap() {
             Source::Name(name) => existing(&name)?,
             Source::Spec(spec) => {
-                let made = aggregation(&self.remember(&spec), spec, true)?;
+                let made = aggregation(&self.remember(&spec), &spec, true)?;
                 self.note(format!("made {}", made.name));
                 made
             }
@@ -316,13 +321,16 @@ impl AggregationService for Aggregations {
         let is_broken = streamed.name.contains("broken");
         let started = StreamAggregationResponse { message: Some(Message::Started(streamed)) };
         let ended = Ended(self.clone());
-        let canned = tokio_stream::iter(std::iter::once(Ok(started)).chain(readings)).map(move |message| {
+        let canned = tokio_stream::iter(std::iter::once(Ok(started)).chain(readings));
+        let end: Self::StreamAggregationStream = if is_broken {
+            Box::pin(tokio_stream::once(Err(Status::unavailable("shutting down"))))
+        } else {
+            Box::pin(tokio_stream::pending())
+        };
+        // A chain lets go of what is at its end: what tells of the end of the stream is around all of it.
+        Ok(Response::new(Box::pin(canned.chain(end).map(move |message| {
             let _open = &ended;
             message
-        });
-        Ok(Response::new(match is_broken {
-            true => Box::pin(canned.chain(tokio_stream::once(Err(Status::unavailable("shutting down"))))),
-            false => Box::pin(canned.chain(tokio_stream::pending())),
-        }))
+        }))))
     }
 }
