@@ -106,20 +106,20 @@ impl Shown {
         let order = match self.sort.as_str() {
             "count" => CountOrder::Count,
             "key" => CountOrder::Key,
-            name => match sums.iter().position(|sum| sum == name) {
-                Some(index) => CountOrder::Sum(index),
-                None => {
-                    let sums: Vec<_> = sums.iter().map(|sum| format!(", `{sum}`")).collect();
-                    return Err(Failure::usage(
-                        format!("there is no column `{name}` to sort by"),
-                        Some(format!("there are `count`, `key`{}", sums.concat())),
-                    ));
-                }
-            },
+            name => {
+                let index = sums.iter().position(|sum| sum == name);
+                CountOrder::Sum(index.ok_or_else(|| no_column(name, sums))?)
+            }
         };
         let top = self.top.map(|top| usize::try_from(top).unwrap_or(usize::MAX));
         Ok(CountView { order, top, unit })
     }
+}
+
+fn no_column(name: &str, sums: &[String]) -> Failure {
+    let sums: Vec<_> = sums.iter().map(|sum| format!(", `{sum}`")).collect();
+    let columns = format!("there are `count`, `key`{}", sums.concat());
+    Failure::usage(format!("there is no column `{name}` to sort by"), Some(columns))
 }
 
 /// Counts until it is time to stop, and shows what was counted; or leaves it to count.
@@ -132,8 +132,12 @@ pub(super) async fn count(
 ) -> Result<Exit, Failure> {
     life.readings.refuse_folded(global, Some(&spec))?;
     if let Some(name) = &life.keep {
+        let made = async {
+            let client = connect(global).await?;
+            Ok::<_, Failure>(client.create_aggregation(name, spec, life.ttl).await?)
+        };
         let made = tokio::select! {
-            made = async { Ok::<_, Failure>(connect(global).await?.create_aggregation(name, spec, life.ttl).await?) } => made?,
+            made = made => made?,
             _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
         };
         output.aggregation_kept(&made)?;
