@@ -18,6 +18,9 @@ powers of two and FIELD.buckets=N by buckets of that width, both drawn as bars; 
 and FIELD.sym-offset each by itself. FIELD.exact is a field whose name is that of another key. Without a key all events \
 are counted together.
 
+The last reading, at the end, holds all that was counted, with --deltas too. Of what was counted nothing is left out \
+in silence: `dropped` are the events that the kernel's table had no row for.
+
 In `(4, 8]` the 8 is included and the 4 is not; in `[4, 8)` it is the other way round. K, M, G are powers of 1024. \
 Percentiles are known as far as the bucket that they lie in.
 

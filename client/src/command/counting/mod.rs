@@ -49,7 +49,7 @@ pub(crate) struct Readings {
     /// Show what was counted so far again and again, 100ms or more apart
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) interval: Option<Duration>,
-    /// Show what came since the reading before, and all of it at the end
+    /// Show what came since the reading before
     #[arg(long, requires = "interval")]
     pub(super) deltas: bool,
     /// Show each reading below the one before, also on a terminal
