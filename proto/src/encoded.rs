@@ -17,6 +17,12 @@ impl From<Bytes> for StreamEventsResponse {
     }
 }
 
+impl From<StreamEventsResponse> for Bytes {
+    fn from(response: StreamEventsResponse) -> Self {
+        response.0
+    }
+}
+
 impl From<crate::v1::StreamEventsResponse> for StreamEventsResponse {
     fn from(message: crate::v1::StreamEventsResponse) -> Self {
         Self(prost::Message::encode_to_vec(&message).into())

@@ -10,7 +10,6 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::encoded::event_service_server::EventServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -35,8 +34,8 @@ use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, Log, ProbeServer, SourceServer,
-    TypeServer,
+    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
+    SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, BootIdError, Cursor, SpoolError};
@@ -234,7 +233,7 @@ impl App {
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
-            .add_service(EventServiceServer::new(events))
+            .add_service(EventRoutes::new(events))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))

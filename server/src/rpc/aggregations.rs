@@ -162,9 +162,18 @@ impl AggregationService for AggregationServer {
         let (aggregation, bound) = match request.source {
             Some(Source::Name(name)) => (self.find(&name).await?, None),
             Some(Source::Spec(spec)) => {
-                let made = self.create(String::new(), Some(spec), None, true).await?;
-                let (control, name) = (self.control.clone(), made.name.clone());
-                (made, Some(Bound { control, name, runtime: Handle::current() }))
+                let server = Self { control: self.control.clone() };
+                // A client that goes away while it is made cancels this call, not that task, which then lets go of it at once.
+                let made = tokio::spawn(async move {
+                    let made = server.create(String::new(), Some(spec), None, true).await?;
+                    let bound = Bound {
+                        control: server.control,
+                        name: made.name.clone(),
+                        runtime: Handle::current(),
+                    };
+                    Ok::<_, Status>((made, Some(bound)))
+                });
+                made.await.map_err(|error| Status::internal(error.to_string()))??
             }
             None => return Err(status::invalid("source", "say which aggregation, or what to count")),
         };

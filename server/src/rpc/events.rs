@@ -37,7 +37,8 @@ pub struct EventServer {
     pub log: Log,
 }
 
-type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+/// A stream of responses.
+pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {

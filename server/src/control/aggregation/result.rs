@@ -131,7 +131,11 @@ impl Meaning {
 
     fn bucket(self, (first, last): (u64, u64)) -> KeyValue {
         match self {
-            Self::Signed => KeyValue::SignedBucket(first.cast_signed(), last.cast_signed()),
+            Self::Signed => {
+                let (first, last) = (first.cast_signed(), last.cast_signed());
+                // The last range of powers of two ends beyond the largest number.
+                KeyValue::SignedBucket(first, if last < first { i64::MAX } else { last })
+            }
             _ => KeyValue::UnsignedBucket(first, last),
         }
     }
@@ -207,6 +211,13 @@ mod tests {
         assert_eq!(Meaning::Signed.of(&bucket), KeyValue::SignedBucket(-6, -1));
         let bucket = HistValue::Bucket(10, 19);
         assert_eq!(Meaning::Signed.of(&bucket), KeyValue::SignedBucket(10, 19));
+    }
+
+    #[test]
+    fn the_largest_bucket_ends_with_the_largest_number() {
+        let bucket = |meaning: Meaning| meaning.bucket(log2(63));
+        assert_eq!(bucket(Meaning::Signed), KeyValue::SignedBucket((1 << 62) + 1, i64::MAX));
+        assert_eq!(bucket(Meaning::Unsigned), KeyValue::UnsignedBucket((1 << 62) + 1, 1 << 63));
     }
 
     #[test]
