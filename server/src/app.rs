@@ -40,7 +40,7 @@ use crate::rpc::{
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, BootIdError, Cursor, SpoolError};
 use crate::store::{Store, StoreError};
-use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
+use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, MountError, Mounts, TracefsError};
 
 /// Why the daemon could not be started.
 #[derive(Debug, Error)]
@@ -137,14 +137,14 @@ impl App {
         let sysfs = PathBuf::from("/sys");
         let own_types = KernelTypes::new(&sysfs).available();
         let features = Features::from_readme(&tracefs.readme()?).with_types(own_types);
-        let instance = Instance::open_or_create(
-            &tracefs,
-            &InstanceOptions {
-                name: config.tracing.instance.clone(),
-                buffer_kib: config.tracing.buffer_kib,
-                clock: TRACE_CLOCK,
-            },
-        )?;
+        let instance_options = InstanceOptions {
+            name: config.tracing.instance.clone(),
+            buffer_kib: config.tracing.buffer_kib,
+            sub_buffer_kib: config.tracing.sub_buffer_kib,
+            clock: TRACE_CLOCK,
+        };
+        let instance = Instance::open_or_create(&tracefs, &instance_options)?;
+        let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
         // A probe on a function that reading events takes would otherwise feed itself for ever. Later threads are children of these.
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
@@ -175,6 +175,8 @@ impl App {
         let controller = Controller::start(ControllerParts {
             mounted,
             instance: instance.clone(),
+            instance_options,
+            current_instance: Arc::clone(&current_instance),
             store: store.clone(),
             facts: Arc::clone(&facts),
             checker: Arc::clone(&checker),
@@ -192,7 +194,6 @@ impl App {
             cpus: instance.cpus()?.len(),
             start,
             tracefs: tracefs.root().to_owned(),
-            instance: instance.root().to_owned(),
             buffer_kib: config.tracing.buffer_kib,
             sub_buffer_bytes: controller.sub_buffer_bytes(),
         };
@@ -206,7 +207,7 @@ impl App {
 
         let doctor = Doctor {
             tracefs,
-            instance,
+            instance: current_instance,
             facts: Arc::clone(&facts),
             registry: Arc::clone(&registry),
             procfs,

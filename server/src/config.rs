@@ -127,13 +127,21 @@ pub struct Tracing {
     pub instance: String,
     /// Size of the ring buffer of each CPU, in KiB.
     pub buffer_kib: u64,
+    /// Size of a sub-buffer, in KiB: a power of two from 4 to 512. 0 leaves it as the kernel has it, and so does a kernel without the choice
+    /// (before 6.8).
+    pub sub_buffer_kib: u64,
     /// What becomes of the kernel when the daemon stops.
     pub on_exit: OnExit,
 }
 
 impl Default for Tracing {
     fn default() -> Self {
-        Self { instance: "kprobed".to_owned(), buffer_kib: 8192, on_exit: OnExit::Restore }
+        Self {
+            instance: "kprobed".to_owned(),
+            buffer_kib: 8192,
+            sub_buffer_kib: 64,
+            on_exit: OnExit::Restore,
+        }
     }
 }
 
@@ -220,6 +228,14 @@ impl Config {
         if self.tracing.buffer_kib < 16 {
             return wrong("tracing.buffer_kib", "has to be at least 16");
         }
+        // The kernel takes up to 128 pages (kernel/trace/trace.c:buffer_subbuf_size_write).
+        let sub_buffer_kib = self.tracing.sub_buffer_kib;
+        if sub_buffer_kib != 0 && !(sub_buffer_kib.is_power_of_two() && (4..=512).contains(&sub_buffer_kib)) {
+            return wrong(
+                "tracing.sub_buffer_kib",
+                "has to be a power of two from 4 to 512, or 0 for the kernel's own",
+            );
+        }
         if self.state.sample_interval_s == 0 {
             return wrong("state.sample_interval_s", "has to be at least 1");
         }
@@ -271,6 +287,8 @@ mod tests {
         assert!(parse("[listen]\nport = 1").unwrap_err().contains("unknown field `port`"));
         assert!(parse("[tracing]\ninstance = '../x'").is_err());
         assert!(parse("[tracing]\nbuffer_kib = 1").is_err());
+        assert!(parse("[tracing]\nsub_buffer_kib = 48").unwrap_err().contains("power of two"));
+        assert!(parse("[tracing]\nsub_buffer_kib = 0").is_ok());
     }
 
     #[test]

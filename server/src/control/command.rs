@@ -79,7 +79,8 @@ pub(super) enum Command {
     Attach(AttachRequest, Reply<AttachedEvent>),
     Detach(ProbeName, Reply<AttachedEvent>),
     Attached(Reply<Vec<AttachedEvent>>),
-    Stop(oneshot::Sender<()>),
+    /// Without a sender when nobody is left to wait for the end.
+    Stop(Option<oneshot::Sender<()>>),
 }
 
 /// Commands that may wait for the control thread. More wait in their callers.
@@ -168,7 +169,7 @@ impl ControlHandle {
     /// Ends the control thread and waits until the kernel is as the configuration wants it.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
-        if self.commands.send(Command::Stop(done)).await.is_ok() && stopped.await.is_err() {
+        if self.commands.send(Command::Stop(Some(done))).await.is_ok() && stopped.await.is_err() {
             tracing::error!("the control thread ended before it was done");
         }
     }

@@ -1,27 +1,24 @@
 //! The control thread: its state, its loop, and the steps that several requests share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Command, ControlHandle, KernelHits, QUEUE};
+use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
 use super::{Probe, ProbeState};
-use crate::decode::{Plan, PlanOptions};
-use crate::definition::{FetchKind, MemoryAddress, ProbeDefinition};
 use crate::kernel::{FactsCache, HostIdentity};
 use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
 use crate::pipeline::{EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::Store;
-use crate::tracefs::format::Format;
-use crate::tracefs::{Instance, Mounted, Tracefs};
+use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
 
 /// What becomes of the kernel when the daemon stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -39,8 +36,12 @@ pub enum OnExit {
 pub struct ControllerParts {
     /// Mounted file systems.
     pub mounted: Mounted,
-    /// The daemon's instance.
+    /// The daemon's instance. It is another one after a deletion.
     pub instance: Instance,
+    /// How it is made; the name is that of the first one.
+    pub instance_options: InstanceOptions,
+    /// The same instance, for those who only look.
+    pub current_instance: Arc<CurrentInstance>,
     /// The database.
     pub store: Store,
     /// Facts of the kernel.
@@ -87,9 +88,6 @@ pub(super) struct Live {
     pub(super) base: LedgerBase,
 }
 
-/// Schemas are numbered through the whole life of the daemon.
-static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
-
 impl Controller {
     /// Brings kernel and database together and starts reading. Recording is held back until both agree, so that the ledger begins with
     /// the first event.
@@ -100,8 +98,8 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         parts.instance.set_recording(false).map_err(ControlError::from)?;
         // Before any probe is removed: those that were counted could not be.
-        remove_leftovers(&parts.mounted.tracefs, parts.instance.name())?;
-        let live = super::reconcile::reconcile(&parts, &sources).await?;
+        remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
+        let (live, unfinished) = super::reconcile::reconcile(&parts, &sources).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
         let context = ReaderContext {
@@ -114,6 +112,9 @@ impl Controller {
         };
         let readers = Readers::start(&context)?;
         readers.drain();
+        // Only now: a removal empties the buffers.
+        super::reconcile::finish_removals(&parts, &unfinished).await?;
+        readers.buffers_were_reset();
         let mut controller = Self {
             parts,
             sources,
@@ -142,7 +143,18 @@ impl Controller {
     /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
     pub async fn run(mut self, mut queue: CommandQueue) {
         let mut next_sample = Instant::now() + self.parts.sample_interval;
+        let mut waiting = VecDeque::new();
         loop {
+            if let Some(command) = waiting.pop_front() {
+                if let ControlFlow::Break(done) = self.carry_out(command, &mut queue, &mut waiting).await {
+                    self.shut_down().await;
+                    if done.is_some_and(|done| done.send(()).is_err()) {
+                        tracing::debug!("nobody waits for the control thread");
+                    }
+                    return;
+                }
+                continue;
+            }
             let expiry = self.aggregations.next_expiry();
             let command = tokio::select! {
                 command = queue.0.recv() => command,
@@ -157,26 +169,52 @@ impl Controller {
                     continue;
                 }
             };
-            match command {
-                Some(Command::Create(request, reply)) => answer(reply, self.create(request).await),
-                Some(Command::Update(request, reply)) => answer(reply, self.update(request).await),
-                Some(Command::Remove(request, reply)) => answer(reply, self.remove(request).await),
-                Some(Command::Aggregation(command)) => self.aggregate(command),
-                Some(Command::HitProfiles(reply)) => answer(reply, self.hit_profiles()),
-                Some(Command::Ledger(reply)) => answer(reply, self.ledger()),
-                Some(Command::Attach(request, reply)) => answer(reply, self.attach(request).await),
-                Some(Command::Detach(name, reply)) => answer(reply, self.detach(&name).await),
-                Some(Command::Attached(reply)) => answer(reply, Ok(self.attached_events())),
-                Some(Command::Stop(done)) => {
-                    self.shut_down().await;
-                    if done.send(()).is_err() {
-                        tracing::debug!("nobody waits for the control thread");
-                    }
-                    return;
-                }
-                None => return self.shut_down().await,
-            }
+            waiting.push_back(command.unwrap_or(Command::Stop(None)));
         }
+    }
+
+    /// Carries out one command, and what it can be carried out with. `Stop` ends it all.
+    async fn carry_out(
+        &mut self,
+        command: Command,
+        queue: &mut CommandQueue,
+        waiting: &mut VecDeque<Command>,
+    ) -> ControlFlow<Option<oneshot::Sender<()>>> {
+        match command {
+            Command::Create(request, reply) => answer(reply, self.create(request).await),
+            Command::Update(request, reply) => answer(reply, self.update(request).await),
+            Command::Remove(request, reply) => {
+                // Those that wait right behind it are removed with it.
+                let (mut requests, mut replies) = (vec![request], vec![reply]);
+                while let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok()) {
+                    match next {
+                        // The same request again is to find the outcome of the first.
+                        Command::Remove(request, reply)
+                            if requests.iter().all(|other: &RemoveRequest| other.name != request.name) =>
+                        {
+                            requests.push(request);
+                            replies.push(reply);
+                        }
+                        other => {
+                            waiting.push_front(other);
+                            break;
+                        }
+                    }
+                }
+                let outcomes = self.remove(requests).await;
+                for (reply, outcome) in replies.into_iter().zip(outcomes) {
+                    answer(reply, outcome);
+                }
+            }
+            Command::Aggregation(command) => self.aggregate(command),
+            Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
+            Command::Ledger(reply) => answer(reply, self.ledger()),
+            Command::Attach(request, reply) => answer(reply, self.attach(request).await),
+            Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
+            Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
+            Command::Stop(done) => return ControlFlow::Break(done),
+        }
+        ControlFlow::Continue(())
     }
 
     /// Leaves the kernel as the configuration wants it.
@@ -280,42 +318,4 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
 /// Whether the kernel has the definition.
 pub(super) fn in_kernel(state: &ProbeState) -> bool {
     matches!(state, ProbeState::Armed | ProbeState::Disabled | ProbeState::Waiting)
-}
-
-/// Reads how the kernel describes an event, and makes a source of it.
-pub(super) fn event_source(
-    tracefs: &Tracefs,
-    uid: ProbeUid,
-    name: &ProbeName,
-    options: &PlanOptions,
-) -> Result<(u16, Arc<EventSource>), ControlError> {
-    let text = tracefs.format_text(name.group(), name.event())?;
-    let bad = |reason: String| ControlError::Format { name: name.clone(), reason };
-    let format = Format::parse(&text).map_err(|error| bad(error.to_string()))?;
-    let plan = Plan::compile(&format, options).map_err(|error| bad(error.to_string()))?;
-    let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
-    Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
-}
-
-/// What the format of a probe does not say: which fields can not fault, since they are registers, the stack pointer, immediates, and kernel variables.
-pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
-    let infallible = |kind: &FetchKind| {
-        matches!(
-            kind,
-            FetchKind::Register(_)
-                | FetchKind::StackNth(_)
-                | FetchKind::Stack
-                | FetchKind::Argument(_)
-                | FetchKind::Retval
-                | FetchKind::Immediate(_)
-                | FetchKind::Memory(MemoryAddress::Symbol { .. })
-        ) || matches!(kind, FetchKind::Btf { members, .. } if members.is_empty())
-    };
-    let infallible = definition
-        .args
-        .iter()
-        .filter(|argument| infallible(&argument.fetch.kind))
-        .filter_map(|argument| Some(argument.name.as_ref()?.text.clone()))
-        .collect();
-    PlanOptions { infallible }
 }

@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use super::checker::{CheckOutcome, KernelLine};
 use super::command::CreateRequest;
-use super::controller::{Controller, Live, event_source, plan_options};
+use super::controller::{Controller, Live};
 use super::ledger::LedgerBase;
+use super::source::{event_source, plan_options};
 use super::{ControlError, doctor};
 use super::{Probe, ProbeState};
 use crate::definition::{ProbeDefinition, ProbeKind};
@@ -95,7 +96,7 @@ impl Controller {
         let source = match outcome {
             Ok(source) => source,
             Err(error) => {
-                self.take_out_of_kernel(probe, false)?;
+                self.take_unused_out_of_kernel(probe)?;
                 return Err(error);
             }
         };

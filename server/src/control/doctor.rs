@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::kernel::FactsCache;
 use crate::model::ProbeName;
-use crate::tracefs::{Instance, ListedProbe, Tracefs};
+use crate::tracefs::{CurrentInstance, ListedProbe, Tracefs};
 
 use super::Registry;
 
@@ -41,7 +41,7 @@ pub struct Doctor {
     /// Tracefs.
     pub tracefs: Tracefs,
     /// The daemon's instance.
-    pub instance: Instance,
+    pub instance: Arc<CurrentInstance>,
     /// Facts of the kernel.
     pub facts: Arc<FactsCache>,
     /// The daemon's own probes.
@@ -85,8 +85,9 @@ impl Doctor {
     }
 
     fn recording_check(&self) -> HostCheck {
-        match self.instance.is_recording() {
-            Ok(true) => ok("recording", format!("on in {}", self.instance.root().display())),
+        let instance = self.instance.get();
+        match instance.is_recording() {
+            Ok(true) => ok("recording", format!("on in {}", instance.root().display())),
             Ok(false) => failed(
                 "recording",
                 "`tracing_on` of the daemon's instance is 0".to_owned(),

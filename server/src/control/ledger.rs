@@ -12,12 +12,19 @@ pub(super) struct LedgerBase {
     counts: ProbeCounts,
     buffers_lost: u64,
     shared: bool,
+    /// Hits while recording was paused.
+    paused: u64,
 }
 
 impl LedgerBase {
     /// For a probe that was just defined.
     pub(super) fn new(buffers_lost: u64) -> Self {
         Self { buffers_lost, ..Self::default() }
+    }
+
+    /// So many hits were not recorded, since recording was paused.
+    pub(super) const fn note_pause(&mut self, hits: u64) {
+        self.paused += hits;
     }
 }
 
@@ -34,9 +41,11 @@ pub struct ProbeLedger {
     pub counts: ProbeCounts,
     /// Hits of which no event was read. Derived; 0 without hits.
     pub not_read: u64,
-    /// The part of those that was lost in the buffers. Absent when other probes recorded at the same time and something was lost: the
+    /// The part of those that was lost in the buffers, or never got there in a pause. Absent when other probes recorded at the same time and something was lost: the
     /// buffers do not know whose events they lose.
     pub lost: Option<u64>,
+    /// Hits while recording was paused, because another probe had to be deleted in place. A part of `lost` where that is known.
+    pub paused: u64,
     /// Whether other probes recorded at the same time.
     pub shared: bool,
 }
@@ -69,7 +78,8 @@ impl Controller {
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
-                live.base = LedgerBase { hits, counts: live.source.counts(), buffers_lost, shared: false };
+                live.base =
+                    LedgerBase { hits, counts: live.source.counts(), buffers_lost, shared: false, paused: 0 };
             }
         }
         self.note_sharing();
@@ -127,7 +137,9 @@ impl Controller {
                     counts,
                     not_read: hits.hits.saturating_sub(counts.read + counts.undecodable),
                     lost: Some(buffers_lost.saturating_sub(base.buffers_lost))
-                        .filter(|lost| !base.shared || *lost == 0),
+                        .filter(|lost| !base.shared || *lost == 0)
+                        .map(|lost| lost + base.paused),
+                    paused: base.paused,
                     shared: base.shared,
                 })
             })
@@ -149,6 +161,7 @@ impl Controller {
                 counts: event.source?.counts(),
                 not_read: 0,
                 lost: (buffers_lost == 0).then_some(0),
+                paused: 0,
                 shared: true,
             })
         })

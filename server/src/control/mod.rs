@@ -12,12 +12,14 @@ mod controller;
 mod create;
 mod doctor;
 mod error;
+mod handover;
 mod ledger;
 mod probe;
 mod reconcile;
 mod registry;
 mod remove;
 mod sample;
+mod source;
 mod update;
 
 pub use aggregation::{

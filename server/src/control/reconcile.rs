@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::controller::{ControllerParts, Live, event_source, plan_options};
+use super::controller::{ControllerParts, Live};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
+use super::source::{event_source, plan_options};
 use super::{CheckOutcome, ControlError};
 use super::{Probe, ProbeState};
 use crate::model::ProbeUid;
@@ -16,17 +17,17 @@ use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredProbe};
 use crate::tracefs::ListedProbe;
 
-/// Goes through all rows of the database. Answers what the kernel has of them.
+/// Goes through all rows of the database. Answers what the kernel has of them, and what is still to be removed: see [`finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
     sources: &SourceTable,
-) -> Result<HashMap<ProbeUid, Live>, ControlError> {
-    let mut live = HashMap::new();
+) -> Result<(HashMap<ProbeUid, Live>, Vec<StoredProbe>), ControlError> {
+    let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let listed = parts.mounted.tracefs.list_kprobes()?;
     for row in parts.store.probes().await? {
         let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
         match row.phase {
-            Phase::Pending | Phase::Removing => finish_removal(parts, &row, in_kernel).await?,
+            Phase::Pending | Phase::Removing => unfinished.push(row),
             Phase::Settled => {
                 let probe = match bring_back(parts, sources, &row, in_kernel).await {
                     Ok((probe, entry)) => {
@@ -42,7 +43,21 @@ pub(super) async fn reconcile(
             }
         }
     }
-    Ok(live)
+    Ok((live, unfinished))
+}
+
+/// Removes what was on its way out, or never acknowledged, when the daemon ended. The kernel empties the buffers with that: what an earlier run
+/// has recorded in them has to be read before.
+pub(super) async fn finish_removals(
+    parts: &ControllerParts,
+    unfinished: &[StoredProbe],
+) -> Result<(), ControlError> {
+    let listed = parts.mounted.tracefs.list_kprobes()?;
+    for row in unfinished {
+        let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
+        finish_removal(parts, row, in_kernel).await?;
+    }
+    Ok(())
 }
 
 /// Whether the event in the kernel is the one of this row.

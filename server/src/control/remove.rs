@@ -1,80 +1,245 @@
-//! Removing a probe.
+//! Removing probes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 
 use super::ControlError;
-use super::command::RemoveRequest;
+use super::command::{KernelHits, RemoveRequest};
 use super::controller::Controller;
+use super::handover::Recorded;
 use super::update::check_etag;
 use super::{Probe, ProbeState};
-use crate::model::{HitProfile, ProbeName};
+use crate::kernel::trace_clock_ns;
+use crate::model::{HitProfile, ProbeName, ProbeUid};
+use crate::pipeline::{Loss, LossCause};
 use crate::tracefs::TracefsError;
 
+/// The name and the last hit counts of what was removed.
+pub(super) type Removed = (ProbeName, Option<HitProfile>);
+
+/// What one request asks for.
+enum Judged {
+    /// Nothing that is still to be done.
+    Done(Removed),
+    /// To remove this.
+    Remove(Arc<Probe>, Option<HitProfile>),
+}
+
 impl Controller {
+    /// Removes several probes at once: that costs the others no more than one would. Answers in the order of the requests.
     pub(super) async fn remove(
         &mut self,
-        request: RemoveRequest,
-    ) -> Result<(ProbeName, Option<HitProfile>), ControlError> {
+        requests: Vec<RemoveRequest>,
+    ) -> Vec<Result<Removed, ControlError>> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut doomed = Vec::new();
+        for request in requests {
+            let judged = match self.judge_removal(&request).await {
+                Ok(Judged::Remove(probe, profile)) => {
+                    // Two requests may ask for the same one.
+                    if doomed.iter().any(|(_, other, _): &(usize, Arc<Probe>, _)| other.uid == probe.uid) {
+                        Err(ControlError::NotFound { name: request.name, foreign: false })
+                    } else {
+                        doomed.push((outcomes.len(), Arc::clone(&probe), profile.clone()));
+                        Ok((probe.name.clone(), profile))
+                    }
+                }
+                Ok(Judged::Done(removed)) => Ok(removed),
+                Err(error) => Err(error),
+            };
+            outcomes.push(judged);
+        }
+        let probes: Vec<_> = doomed.iter().map(|(_, probe, _)| Arc::clone(probe)).collect();
+        let taken_out = self.take_all_out_of_kernel(&probes);
+        for ((index, probe, profile), taken_out) in doomed.into_iter().zip(taken_out) {
+            let finished = self.finish_removal(&probe, profile.as_ref(), taken_out).await;
+            if let (Err(error), Some(outcome)) = (finished, outcomes.get_mut(index)) {
+                *outcome = Err(error);
+            }
+        }
+        outcomes
+    }
+
+    /// Whether a request can be carried out. When it is to be, the database knows.
+    async fn judge_removal(&self, request: &RemoveRequest) -> Result<Judged, ControlError> {
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
-            return Ok((name, None));
+            return Ok(Judged::Done((name, None)));
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
         self.require_uncounted(&probe.name)?;
         let profile = self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid);
         if request.validate_only {
-            return Ok((probe.name.clone(), profile));
+            return Ok(Judged::Done((probe.name.clone(), profile)));
         }
         self.parts.store.begin_remove(probe.uid, request.request.as_ref()).await?;
-        if let Err(error) = self.take_out_of_kernel(&probe, probe.enabled) {
+        Ok(Judged::Remove(probe, profile))
+    }
+
+    async fn finish_removal(
+        &mut self,
+        probe: &Probe,
+        profile: Option<&HitProfile>,
+        taken_out: Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        if let Err(error) = taken_out {
             self.parts.store.abort_remove(probe.uid).await?;
             return Err(error);
         }
-        if let Some(profile) = &profile {
+        if let Some(profile) = profile {
             self.store_samples(std::slice::from_ref(profile)).await;
         }
         self.parts.registry.remove(&probe.name);
         self.parts.store.forget(probe.uid).await?;
         tracing::info!(probe = %probe.name, uid = %probe.uid, "deleted");
-        Ok((probe.name.clone(), profile))
+        Ok(())
     }
 
-    /// Switches a probe off and removes it from the kernel. Its removal empties the buffers of our instance when it was ever enabled there,
-    /// so nothing is let in until they were read and are empty. `enabled` is what to go back to when somebody else holds the event.
-    pub(super) fn take_out_of_kernel(&mut self, probe: &Probe, enabled: bool) -> Result<(), ControlError> {
-        let exists = self.tracefs().has_event(probe.name.group(), probe.name.event());
-        // What has failed is not in the kernel: an event of that name is somebody else's.
-        if exists && !matches!(probe.state, ProbeState::Failed(_)) {
-            let instance = &self.parts.instance;
-            instance.set_enabled(&probe.name, false)?;
-            let ever_enabled = self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled);
-            if ever_enabled {
-                instance.set_recording(false)?;
-                self.readers.drain();
-            }
-            let removed = self.tracefs().remove_kprobe(&probe.name);
-            if ever_enabled {
-                if removed.is_ok() {
-                    self.readers.buffers_were_reset();
-                }
-                instance.set_recording(true)?;
-            }
-            if let Err(error) = removed {
-                if enabled {
-                    instance.set_enabled(&probe.name, true)?;
-                }
-                return Err(removal_error(error, &probe.name));
-            }
+    /// Takes a probe out that was never switched on.
+    pub(super) fn take_unused_out_of_kernel(&mut self, probe: &Probe) -> Result<(), ControlError> {
+        if self.is_in_kernel(probe) {
+            self.parts.instance.set_enabled(&probe.name, false)?;
+            self.tracefs().remove_kprobe(&probe.name).map_err(|error| removal_error(error, &probe.name))?;
         }
+        self.forget_live(probe);
+        Ok(())
+    }
+
+    /// What has failed is not in the kernel: an event of that name is somebody else's.
+    fn is_in_kernel(&self, probe: &Probe) -> bool {
+        self.tracefs().has_event(probe.name.group(), probe.name.event())
+            && !matches!(probe.state, ProbeState::Failed(_))
+    }
+
+    fn forget_live(&mut self, probe: &Probe) {
         self.sources.remove(probe.uid);
         self.live.remove(&probe.uid);
         self.sampled.remove(&probe.uid);
-        Ok(())
     }
+
+    /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
+    /// there. So when others record, that is left for another instance first. What can not be removed is as before.
+    fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<(), ControlError>> {
+        let mut outcomes: Vec<_> = probes.iter().map(|probe| self.switch_off(probe)).collect();
+        let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Ok(true)));
+        let wiping = off().find(|(probe, _)| self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled));
+        let wiping = wiping.map(|(probe, _)| Arc::clone(probe));
+        let doomed: HashSet<_> = off().map(|(probe, _)| probe.uid).collect();
+        let pause = wiping.and_then(|probe| self.make_way(&probe, &doomed));
+        for (probe, outcome) in probes.iter().zip(&mut outcomes) {
+            if let Ok(true) = outcome {
+                let removed = self.tracefs().remove_kprobe(&probe.name);
+                if let Err(error) = removed {
+                    *outcome = Err(removal_error(error, &probe.name));
+                }
+            }
+        }
+        if let Some(pause) = pause {
+            self.end_pause(&pause);
+        }
+        for (probe, outcome) in probes.iter().zip(&outcomes) {
+            match outcome {
+                Ok(_) => self.forget_live(probe),
+                Err(_) => self.restore(probe),
+            }
+        }
+        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+    }
+
+    /// Answers whether there is something to remove.
+    fn switch_off(&self, probe: &Probe) -> Result<bool, ControlError> {
+        let exists = self.is_in_kernel(probe);
+        if exists {
+            self.parts.instance.set_enabled(&probe.name, false)?;
+        }
+        Ok(exists)
+    }
+
+    /// Has the removal of `doomed` empty nothing that matters. When nothing else records that is what is read before; otherwise an instance
+    /// that is not used any more. When there can be no other instance, recording is paused: what is hit then is lost, and counted.
+    fn make_way(&mut self, wiping: &Probe, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
+        let recorded = self.recorded_besides(doomed).unwrap_or_else(|error| {
+            tracing::warn!(%error, "can not look at what else is recorded");
+            Vec::new()
+        });
+        if !recorded.is_empty() {
+            match self.hand_over(wiping, &recorded) {
+                Ok(()) => return None,
+                Err(error) => tracing::warn!(
+                    %error,
+                    "there can be no second instance: nothing is recorded while a probe is deleted"
+                ),
+            }
+        }
+        Some(self.begin_pause(&recorded))
+    }
+
+    fn begin_pause(&self, recorded: &[Recorded]) -> Pause {
+        if let Err(error) = self.parts.instance.set_recording(false) {
+            tracing::warn!(%error, "can not pause recording");
+        }
+        // What is hit between the two is taken for filtered.
+        let hits = if recorded.is_empty() { None } else { self.kernel_hits().ok() };
+        self.readers.drain();
+        Pause { hits }
+    }
+
+    fn end_pause(&mut self, pause: &Pause) {
+        self.readers.buffers_were_reset();
+        let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
+        if let Err(error) = self.parts.instance.set_recording(true) {
+            tracing::error!(%error, "can not go on recording");
+        }
+        let (Some(before), Some(now)) = (&pause.hits, now) else { return };
+        let mut paused = 0;
+        for probe in self.parts.registry.all() {
+            if let (true, Some(live)) = (probe.enabled, self.live.get_mut(&probe.uid))
+                && let (Some(before), Some(now)) = (before.get(&probe.name), now.get(&probe.name))
+            {
+                let hits = now.hits.saturating_sub(before.hits);
+                live.base.note_pause(hits);
+                paused += hits;
+            }
+        }
+        tracing::warn!(hits = paused, "hits while a probe was deleted are lost to the others");
+        // How many of them filters would have held back is not known, nor how often attached events happened.
+        self.parts.hub.publish_loss(Loss {
+            cause: LossCause::Wiped,
+            cpu: None,
+            count: None,
+            before_ns: trace_clock_ns(),
+            gaps: 1,
+        });
+    }
+
+    /// Lets a probe record again that could not be removed. It may be in another instance by now.
+    fn restore(&mut self, probe: &Probe) {
+        if !self.is_in_kernel(probe) {
+            return;
+        }
+        let instance = &self.parts.instance;
+        let filtered =
+            if probe.filter.is_empty() { Ok(()) } else { instance.set_filter(&probe.name, &probe.filter) };
+        let restored = filtered.and_then(|()| instance.set_enabled(&probe.name, probe.enabled));
+        if let Err(error) = restored {
+            tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
+        }
+        if let Some(live) = self.live.get_mut(&probe.uid) {
+            live.ever_enabled |= probe.enabled;
+        }
+    }
+}
+
+/// While nothing is recorded.
+struct Pause {
+    /// The hits of all probes when it began, where others would have recorded.
+    hits: Option<KernelHits>,
 }
 
 fn removal_error(error: TracefsError, name: &ProbeName) -> ControlError {

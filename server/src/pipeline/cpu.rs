@@ -12,8 +12,8 @@ use super::turn::Turn;
 use super::{Hub, Loss, LossCause};
 use crate::tracefs::Instance;
 
-/// Pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
-const TURN_PAGES: usize = 256;
+/// Bytes of pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
+const TURN_BYTES: usize = 1 << 20;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,11 @@ pub(super) struct Found {
     pub(super) broken: bool,
 }
 
-/// One CPU of a reader.
+/// The open ring buffer of one CPU, and the account of what the kernel lost in it.
 #[derive(Debug)]
-pub(super) struct Cpu {
-    pub(super) number: u32,
+pub(super) struct Ring {
+    number: u32,
     pub(super) file: File,
-    pub(super) counters: Arc<BufferCounters>,
-    pub(super) collector: Collector,
     /// Overruns told since the buffer's own counters were at zero.
     told_overruns: u64,
     /// A page had no room for its number of lost events: from there on the buffer's counter is asked, since later numbers on pages can
@@ -51,17 +49,14 @@ pub(super) struct Cpu {
     known_refused: u64,
 }
 
-impl Cpu {
-    pub(super) fn new(number: u32, file: File) -> Self {
-        Self {
-            number,
-            file,
-            counters: Arc::default(),
-            collector: Collector::default(),
-            told_overruns: 0,
-            ask_for_overruns: false,
-            known_refused: 0,
-        }
+impl Ring {
+    pub(super) const fn new(number: u32, file: File) -> Self {
+        Self { number, file, told_overruns: 0, ask_for_overruns: false, known_refused: 0 }
+    }
+
+    /// The CPU.
+    pub(super) const fn number(&self) -> u32 {
+        self.number
     }
 
     /// The kernel has emptied the buffer and set its counters to zero.
@@ -69,8 +64,27 @@ impl Cpu {
         (self.told_overruns, self.known_refused) = (0, 0);
     }
 
+    /// The next page, unless there is none, or it can not be read.
+    pub(super) fn read_page<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        // The kernel may answer 0 without being at an end, when a page is swapped at that very moment.
+        let mut empty_answers = 0;
+        loop {
+            match self.file.read(buffer) {
+                Ok(0) if empty_answers < 3 => empty_answers += 1,
+                Ok(0) => return None,
+                Ok(length) => return buffer.get(..length),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => {
+                    tracing::error!(cpu = self.number, %error, "can not read events");
+                    return None;
+                }
+            }
+        }
+    }
+
     /// How many events a page's loss flag stands for. `counted` is the number on the page, where there was room for it.
-    fn lost(&mut self, counted: Option<u64>, instance: &Instance) -> Option<u64> {
+    pub(super) fn lost(&mut self, counted: Option<u64>, instance: &Instance) -> Option<u64> {
         self.ask_for_overruns |= counted.is_none();
         if self.ask_for_overruns {
             return self.untold_overruns(instance);
@@ -88,7 +102,7 @@ impl Cpu {
     }
 
     /// Counts events that the buffer refused, and notices when somebody has emptied it.
-    pub(super) fn look_at_stats(&mut self, instance: &Instance, hub: &Hub) {
+    pub(super) fn look_at_stats(&mut self, instance: &Instance, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
         let refused = stats.commit_overrun + stats.dropped;
         if stats.overrun < self.told_overruns || refused < self.known_refused {
@@ -98,10 +112,24 @@ impl Cpu {
         }
         let more = refused.saturating_sub(self.known_refused);
         if more > 0 {
-            self.counters.refused.add(more);
+            counters.refused.add(more);
             self.known_refused = refused;
             hub.publish_loss(Loss::on(self.number, LossCause::Refused, Some(more), 0));
         }
+    }
+}
+
+/// One CPU of a reader.
+#[derive(Debug)]
+pub(super) struct Cpu {
+    pub(super) ring: Ring,
+    pub(super) counters: Arc<BufferCounters>,
+    pub(super) collector: Collector,
+}
+
+impl Cpu {
+    pub(super) fn new(ring: Ring) -> Self {
+        Self { ring, counters: Arc::default(), collector: Collector::default() }
     }
 
     /// Reads pages and publishes what they hold.
@@ -114,32 +142,21 @@ impl Cpu {
     ) -> Found {
         let mut collector = std::mem::take(&mut self.collector);
         let mut found = Found { pages: 0, caught_up: false, broken: false };
-        // The kernel may answer 0 without being at an end, when a page is swapped at that very moment.
-        let mut empty_answers = 0;
-        while depth == Depth::Everything || found.pages < TURN_PAGES {
-            let length = match self.file.read(buffer) {
-                Ok(0) if empty_answers < 3 => {
-                    empty_answers += 1;
-                    continue;
-                }
-                Ok(length @ 1..) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                    tracing::error!(cpu = self.number, %error, "can not read events");
-                    break;
-                }
-                Ok(0) | Err(_) => {
-                    found.caught_up = true;
-                    break;
-                }
+        let mut bytes_read = 0;
+        while depth == Depth::Everything || bytes_read < TURN_BYTES {
+            let Some(bytes) = self.ring.read_page(buffer) else {
+                found.caught_up = true;
+                break;
             };
             found.pages += 1;
-            let bytes = buffer.get(..length).unwrap_or_default();
-            let data_bytes = turn.page(bytes, &mut collector, &mut |counted| self.lost(counted, instance));
+            bytes_read += bytes.len();
+            let whole_bytes = bytes.len();
+            let ring = &mut self.ring;
+            let data_bytes = turn.page(bytes, &mut collector, &mut |counted| ring.lost(counted, instance));
             match data_bytes {
                 None => found.broken = true,
                 // Half a page is where the kernel is writing: come back when there is more, instead of chasing it.
-                Some(bytes) if depth == Depth::Pages && bytes * 2 < buffer.len() => {
+                Some(bytes) if depth == Depth::Pages && bytes * 2 < whole_bytes => {
                     found.caught_up = true;
                     break;
                 }

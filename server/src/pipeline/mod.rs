@@ -7,12 +7,17 @@
 //! ```text
 //! trace_pipe_raw --read--> page --records--> decode --columns--> draft --> hub --message--> queue of each subscriber
 //! ```
+//!
+//! Readers can go from one instance to another without losing or doubling an event: while both record, what is read is `held`, and a `cut` says
+//! which event is taken from where.
 
 mod batch;
 mod binder;
 mod collector;
 mod counters;
 mod cpu;
+mod cut;
+mod held;
 mod hub;
 mod loss;
 mod names;

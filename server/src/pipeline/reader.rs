@@ -17,6 +17,8 @@ use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 
 use super::cpu::{Cpu, Depth};
+use super::cut::{Cuts, Seen};
+use super::held::{Held, NextRings, Wanted};
 use super::pace;
 use super::readers::ReaderContext;
 use super::turn::Turn;
@@ -35,6 +37,14 @@ pub(super) enum Command {
     Drain(Sender<()>),
     /// The kernel has emptied the buffers and set their counters to zero.
     BuffersWereReset,
+    /// Read another instance as well from now on, publish nothing, and answer.
+    Hold(NextRings, Sender<()>),
+    /// Read everything up to the end of the window, and answer what was seen of it; nothing when some of it is missing.
+    Look(Wanted, Sender<Option<Vec<Seen>>>),
+    /// Publish what is held, each event from one of the two instances, go on with the next one, and answer.
+    GoOver(Arc<Cuts>, Sender<()>),
+    /// Publish what is held of the last instance, forget the next one, and answer.
+    GoBack(Sender<()>),
     /// Read everything that is there, publish it, and end.
     Stop,
 }
@@ -62,6 +72,8 @@ pub(super) struct Reader {
     tasks: TaskNames,
     addresses: AddressNames,
     buffer_bytes: u64,
+    /// While two instances record the same events.
+    held: Option<Held>,
 }
 
 /// What a turn over all CPUs found.
@@ -77,7 +89,7 @@ impl Reader {
         let tasks = TaskNames::new(context.tracefs.clone(), context.procfs.clone());
         let addresses = AddressNames::new(Arc::clone(&context.facts));
         let page = vec![0; parts.layout.sub_buffer_bytes()];
-        let mut reader = Self { parts, page, tasks, addresses, buffer_bytes: 0 };
+        let mut reader = Self { parts, page, tasks, addresses, buffer_bytes: 0, held: None };
         reader.look_at_size();
         reader
     }
@@ -95,16 +107,28 @@ impl Reader {
                     Ok(Command::Drain(done)) => {
                         self.turn(Depth::Everything);
                         self.look_at_size();
-                        let context = &self.parts.context;
-                        for cpu in &mut self.parts.cpus {
-                            cpu.look_at_stats(&context.instance, &context.hub);
-                        }
-                        if done.send(()).is_err() {
-                            tracing::debug!("nobody waits for this drain");
-                        }
+                        self.look_at_stats();
+                        answer(&done, ());
                     }
-                    Ok(Command::BuffersWereReset) => self.parts.cpus.iter_mut().for_each(Cpu::was_reset),
+                    Ok(Command::BuffersWereReset) => {
+                        self.parts.cpus.iter_mut().for_each(|cpu| cpu.ring.was_reset());
+                    }
+                    Ok(Command::Hold(next, done)) => {
+                        self.held = Some(Held::new(next));
+                        answer(&done, ());
+                    }
+                    Ok(Command::Look(wanted, reply)) => answer(&reply, self.look(&wanted)),
+                    Ok(Command::GoOver(cuts, done)) => {
+                        self.look_at_stats();
+                        self.publish_held(Some(&cuts));
+                        answer(&done, ());
+                    }
+                    Ok(Command::GoBack(done)) => {
+                        self.publish_held(None);
+                        answer(&done, ());
+                    }
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
+                        self.publish_held(None);
                         self.turn(Depth::Everything);
                         return Ok(());
                     }
@@ -113,26 +137,85 @@ impl Reader {
             }
             let is_behind = self.parts.context.hub.is_ordered() && !self.is_past_last_event();
             match found {
-                TurnFound { pages: 0, .. } if !is_behind => self.sleep_until_event()?,
+                TurnFound { pages: 0, .. } if !is_behind && self.held.is_none() => {
+                    self.sleep_until_event()?
+                }
                 TurnFound { pages: 1.., caught_up: false } => {}
                 _ => self.rest(pace::rest(self.parts.context.hub.pace(), self.buffer_bytes))?,
             }
         }
     }
 
+    fn look_at_stats(&mut self) {
+        let context = &self.parts.context;
+        for cpu in &mut self.parts.cpus {
+            cpu.ring.look_at_stats(&context.instance, &cpu.counters, &context.hub);
+        }
+    }
+
+    /// Reads what both instances have until some time, and keeps it.
+    fn hold(&mut self, until_ns: u64) -> TurnFound {
+        let mut pages = 0;
+        if let Some(held) = &mut self.held {
+            let last = (&self.parts.context.instance, &self.parts.layout);
+            let room = self.parts.layout.sub_buffer_bytes().max(held.layout.sub_buffer_bytes());
+            self.page.resize(room, 0);
+            for (index, cpu) in self.parts.cpus.iter_mut().enumerate() {
+                pages += held.read(index, &mut cpu.ring, last, &mut self.page, until_ns);
+            }
+        }
+        TurnFound { pages, caught_up: true }
+    }
+
+    fn look(&mut self, wanted: &Wanted) -> Option<Vec<Seen>> {
+        self.hold(*wanted.window.end());
+        let numbers: Vec<_> = self.parts.cpus.iter().map(|cpu| cpu.ring.number()).collect();
+        self.held.as_ref()?.seen(&numbers, &self.parts.layout, wanted)
+    }
+
+    /// Publishes what is held. With cuts the next instance is the one that is read from now on; without, it is forgotten.
+    fn publish_held(&mut self, cuts: Option<&Cuts>) {
+        let Some(held) = self.held.take() else { return };
+        let context = &self.parts.context;
+        for (cpu, held_cpu) in self.parts.cpus.iter_mut().zip(held.cpus) {
+            let counters = Arc::clone(&cpu.counters);
+            let mut turn = Turn {
+                cpu: cpu.ring.number(),
+                layout: &self.parts.layout,
+                sources: &context.sources,
+                counters: &counters,
+                hub: &context.hub,
+                tasks: &mut self.tasks,
+                addresses: &mut self.addresses,
+            };
+            let last = (&held_cpu.last_pages, &self.parts.layout);
+            turn.held(last, (&held_cpu.next_pages, &held.layout), cuts, &mut cpu.collector);
+            if cuts.is_some() {
+                cpu.ring = held_cpu.next;
+            }
+        }
+        if cuts.is_some() {
+            self.parts.context.instance = held.instance;
+            self.parts.layout = held.layout;
+        }
+        self.page = vec![0; self.parts.layout.sub_buffer_bytes()];
+    }
+
     /// Reads all CPUs once.
     fn turn(&mut self, depth: Depth) -> TurnFound {
         let begun_ns = trace_clock_ns();
+        if self.held.is_some() {
+            return self.hold(begun_ns);
+        }
         let mut total = TurnFound { pages: 0, caught_up: true };
         let mut broken = false;
         let context = &self.parts.context;
-        let sources = context.sources.current();
         for cpu in &mut self.parts.cpus {
             let counters = Arc::clone(&cpu.counters);
             let mut turn = Turn {
-                cpu: cpu.number,
+                cpu: cpu.ring.number(),
                 layout: &self.parts.layout,
-                sources: &sources,
+                sources: &context.sources,
                 counters: &counters,
                 hub: &context.hub,
                 tasks: &mut self.tasks,
@@ -167,7 +250,7 @@ impl Reader {
             self.parts.layout = layout;
         }
         for cpu in &mut self.parts.cpus {
-            cpu.file = context.instance.open_raw(cpu.number)?;
+            cpu.ring.file = context.instance.open_raw(cpu.ring.number())?;
         }
         Ok(())
     }
@@ -201,7 +284,7 @@ impl Reader {
 
     fn sleep_until_event(&self) -> Result<(), Errno> {
         let mut fds: Vec<_> =
-            self.parts.cpus.iter().map(|cpu| PollFd::new(cpu.file.as_fd(), PollFlags::POLLIN)).collect();
+            self.parts.cpus.iter().map(|cpu| PollFd::new(cpu.ring.file.as_fd(), PollFlags::POLLIN)).collect();
         let Some(wake) = self.parts.wakes.get(self.parts.index) else { return Ok(()) };
         fds.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
         wait(&mut fds, None, wake)
@@ -211,6 +294,12 @@ impl Reader {
     fn rest(&self, time: Duration) -> Result<(), Errno> {
         let Some(wake) = self.parts.wakes.get(self.parts.index) else { return Ok(()) };
         wait(&mut [PollFd::new(wake.as_fd(), PollFlags::POLLIN)], Some(time), wake)
+    }
+}
+
+fn answer<T>(reply: &Sender<T>, value: T) {
+    if reply.send(value).is_err() {
+        tracing::debug!("nobody waits for this answer");
     }
 }
 

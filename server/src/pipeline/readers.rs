@@ -1,6 +1,8 @@
 //! The set of reader threads of an instance: starting them, asking them for things, ending them.
 
+use std::collections::HashSet;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -10,7 +12,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use thiserror::Error;
 
 use super::counters::BufferCounters;
-use super::cpu::Cpu;
+use super::cpu::{Cpu, Ring};
+use super::cut::Cuts;
+use super::held::{NextRings, Wanted};
 use super::reader::{Command, Reader, ReaderParts};
 use super::{BufferCounts, Hub, SourceTable};
 use crate::kernel::FactsCache;
@@ -59,6 +63,8 @@ struct Handle {
     commands: Sender<Command>,
     wake: Arc<EventFd>,
     thread: JoinHandle<()>,
+    /// Its CPUs.
+    cpus: Vec<u32>,
 }
 
 impl Handle {
@@ -89,9 +95,9 @@ impl Readers {
         let layout = PageLayout::parse(&context.instance.header_page(&context.tracefs)?)?;
         let mut cpus: Vec<Cpu> = Vec::new();
         for cpu in context.instance.cpus()? {
-            cpus.push(Cpu::new(cpu, context.instance.open_raw(cpu)?));
+            cpus.push(Cpu::new(Ring::new(cpu, context.instance.open_raw(cpu)?)));
         }
-        let counters = cpus.iter().map(|cpu| (cpu.number, Arc::clone(&cpu.counters))).collect();
+        let counters = cpus.iter().map(|cpu| (cpu.ring.number(), Arc::clone(&cpu.counters))).collect();
         let threads = cpus.len().div_ceil(CPUS_PER_THREAD).clamp(1, MAX_THREADS);
         let mut shares: Vec<Vec<Cpu>> = (0..threads).map(|_| Vec::new()).collect();
         for (index, cpu) in cpus.into_iter().enumerate() {
@@ -107,6 +113,7 @@ impl Readers {
         let mut handles = Vec::new();
         for (index, (cpus, wake)) in shares.into_iter().zip(&wakes).enumerate() {
             let (commands, inbox) = channel();
+            let numbers = cpus.iter().map(|cpu| cpu.ring.number()).collect();
             let parts = ReaderParts {
                 index,
                 cpus,
@@ -121,7 +128,7 @@ impl Readers {
                     tracing::error!(%errno, "a reader can not go on: events are no longer read");
                 }
             })?;
-            handles.push(Handle { commands, wake: Arc::clone(wake), thread });
+            handles.push(Handle { commands, wake: Arc::clone(wake), thread, cpus: numbers });
         }
         Ok(Self { handles, counters, layout })
     }
@@ -133,17 +140,61 @@ impl Readers {
 
     /// Has all readers read and publish what the kernel's buffers hold, and waits until they have.
     pub fn drain(&self) {
+        self.ask(|_, done| Command::Drain(done));
+    }
+
+    /// Has all readers do something, and waits for their answers. Fewer come when a reader has ended.
+    fn ask<T>(&self, mut command: impl FnMut(&Handle, Sender<T>) -> Command) -> Vec<T> {
         let (done, answers) = channel();
         for handle in &self.handles {
-            handle.send(Command::Drain(done.clone()));
+            handle.send(command(handle, done.clone()));
         }
         drop(done);
-        for _ in &self.handles {
-            if answers.recv().is_err() {
-                tracing::error!("a reader has ended before its time");
-                return;
-            }
+        let answers: Vec<_> = answers.iter().collect();
+        if answers.len() < self.handles.len() {
+            tracing::error!("a reader has ended before its time");
         }
+        answers
+    }
+
+    /// From now on the readers read `next` as well, and publish nothing, until they are told to [go over](Self::go_over) or to
+    /// [go back](Self::go_back). Nothing may be recorded in `next` before this returns.
+    ///
+    /// # Errors
+    /// See [`ReadersError`]; then everything is as it was.
+    pub fn hold(&self, tracefs: &Tracefs, next: &Instance) -> Result<(), ReadersError> {
+        let layout = PageLayout::parse(&next.header_page(tracefs)?)?;
+        let mut rings = Vec::new();
+        for handle in &self.handles {
+            let opened = handle.cpus.iter().map(|cpu| Ok(Ring::new(*cpu, next.open_raw(*cpu)?)));
+            rings.push(opened.collect::<Result<Vec<_>, TracefsError>>()?);
+        }
+        let mut rings = rings.into_iter();
+        self.ask(|_, done| {
+            let rings = rings.next().unwrap_or_default();
+            Command::Hold(NextRings { instance: next.clone(), layout, rings }, done)
+        });
+        Ok(())
+    }
+
+    /// Has all readers publish what they hold, each event once, and go on with the next instance; the last one is closed when this returns.
+    /// `window` begins after the next instance was switched on, lasts a grace period of the kernel, and ended one ago; the events with the ids
+    /// `both` were recorded in both instances all the time. Answers whether it was done: when events were lost in the window, or a reader had
+    /// no room for them, nothing is done, and another window can be tried.
+    pub fn go_over(&self, window: &RangeInclusive<u64>, both: &HashSet<u16>) -> bool {
+        let wanted = Wanted { window: window.clone(), both: both.clone() };
+        let answers = self.ask(|_, reply| Command::Look(wanted.clone(), reply));
+        let all_answered = answers.len() == self.handles.len();
+        let seen: Option<Vec<_>> = answers.into_iter().collect();
+        let Some(seen) = seen.filter(|_| all_answered) else { return false };
+        let cuts = Arc::new(Cuts::find(seen.concat(), window, wanted.both));
+        self.ask(|_, done| Command::GoOver(Arc::clone(&cuts), done));
+        true
+    }
+
+    /// Has all readers publish what they hold of the last instance, and forget the next one; its files are closed when this returns.
+    pub fn go_back(&self) {
+        self.ask(|_, done| Command::GoBack(done));
     }
 
     /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.

@@ -1,5 +1,7 @@
 //! Queues and fan-out: what is told, in which order, and that every term of the ledger adds up.
 
+mod handover;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -1,9 +1,11 @@
 //! One reader's work on the pages of one CPU: from bytes to published batches.
 
-use super::collector::{Collector, Pending};
+use super::collector::{BATCH_EVENTS, Collector, Pending};
 use super::counters::BufferCounters;
+use super::cut::{Cuts, Side};
+use super::held::{HeldPages, Piece};
 use super::seen::Distinct;
-use super::source::Sources;
+use super::source::{SourceTable, Sources};
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
 use crate::decode::{FieldKind, Value};
 use crate::kernel::ClockMapping;
@@ -17,7 +19,7 @@ pub(super) type CountLost<'a> = &'a mut dyn FnMut(Option<u64>) -> Option<u64>;
 pub(super) struct Turn<'a> {
     pub(super) cpu: u32,
     pub(super) layout: &'a PageLayout,
-    pub(super) sources: &'a Sources,
+    pub(super) sources: &'a SourceTable,
     pub(super) counters: &'a BufferCounters,
     pub(super) hub: &'a Hub,
     pub(super) tasks: &'a mut TaskNames,
@@ -43,15 +45,12 @@ impl Turn<'_> {
         };
         self.counters.pages.add(1);
         self.overrun(page.lost(), page.timestamp_ns(), collector, count_lost);
+        // Only after the page was read: whatever stands on it was known before it was switched on.
+        let sources = self.sources.current();
         let mut pending = Pending::default();
         let mut guess = 0;
         let walked = page.records().each(|record| {
-            if collector.is_far(record.timestamp_ns) {
-                pending.decode_into(collector);
-                self.flush(collector);
-                collector.is_far(record.timestamp_ns);
-            }
-            self.record(record, collector, &mut pending, &mut guess);
+            self.record(record, &sources, collector, &mut pending, &mut guess);
         });
         if let Err(error) = walked {
             tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
@@ -65,6 +64,61 @@ impl Turn<'_> {
         Some(page.data_bytes())
     }
 
+    /// Takes what was held of two instances, in the order of time, each event from one of them. Without cuts there is only one.
+    pub(super) fn held(
+        &mut self,
+        (last, last_layout): (&HeldPages, &PageLayout),
+        (next, next_layout): (&HeldPages, &PageLayout),
+        cuts: Option<&Cuts>,
+        collector: &mut Collector,
+    ) {
+        let cpu = self.cpu;
+        let taken = |side| {
+            move |piece: &Piece<'_>| match (piece, cuts) {
+                (Piece::Record(record), Some(cuts)) => {
+                    cuts.takes(side, cpu, record.timestamp_ns, record.payload)
+                }
+                // What the next instance has lost lies before the cut, or there would be none.
+                _ => side == Side::Last,
+            }
+        };
+        let mut last_pieces = last.pieces(last_layout).filter(taken(Side::Last)).peekable();
+        let mut next_pieces = next.pieces(next_layout).filter(taken(Side::Next)).peekable();
+        let sources = self.sources.current();
+        let mut pending = Pending::default();
+        let mut guess = 0;
+        self.counters.pages.add((last.len() + if cuts.is_some() { next.len() } else { 0 }) as u64);
+        loop {
+            let next_is_first = match (last_pieces.peek(), next_pieces.peek()) {
+                (None, None) => break,
+                (last, None) => last.is_none(),
+                (None, Some(_)) => true,
+                (Some(last), Some(next)) => next.time_ns() < last.time_ns(),
+            };
+            match if next_is_first { next_pieces.next() } else { last_pieces.next() } {
+                Some(Piece::Record(record)) => {
+                    self.record(record, &sources, collector, &mut pending, &mut guess);
+                }
+                Some(Piece::Lost(count, before_ns)) => {
+                    pending.decode_into(collector);
+                    self.lost(count, before_ns, collector);
+                }
+                Some(Piece::Bad(error, _)) => {
+                    tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
+                    collector.undecodable += 1;
+                    self.counters.undecodable.add(1);
+                }
+                None => break,
+            }
+            if collector.events >= BATCH_EVENTS {
+                pending.decode_into(collector);
+                self.flush(collector);
+            }
+        }
+        pending.decode_into(collector);
+        self.flush(collector);
+    }
+
     /// The kernel lost events before this page.
     fn overrun(&mut self, lost: Lost, before_ns: u64, collector: &mut Collector, count_lost: CountLost<'_>) {
         let count = match lost {
@@ -72,6 +126,10 @@ impl Turn<'_> {
             Lost::Count(count) => count_lost(Some(count)),
             Lost::Unknown => count_lost(None),
         };
+        self.lost(count, before_ns, collector);
+    }
+
+    fn lost(&mut self, count: Option<u64>, before_ns: u64, collector: &mut Collector) {
         self.counters.overrun.add(count.unwrap_or(0));
         self.counters.overrun_span.note(before_ns);
         self.flush(collector);
@@ -81,11 +139,17 @@ impl Turn<'_> {
     fn record<'p>(
         &mut self,
         record: Record<'p>,
+        sources: &Sources,
         collector: &mut Collector,
         pending: &mut Pending<'p>,
         guess: &mut usize,
     ) {
-        let Some(source) = self.sources.lookup(record.payload) else {
+        if collector.is_far(record.timestamp_ns) {
+            pending.decode_into(collector);
+            self.flush(collector);
+            collector.is_far(record.timestamp_ns);
+        }
+        let Some(source) = sources.lookup(record.payload) else {
             // Not ours: somebody has switched another event on in our instance.
             self.counters.undecodable.add(1);
             collector.undecodable += 1;

@@ -24,8 +24,6 @@ pub struct HostInfo {
     pub start: SystemTime,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
-    /// The daemon's instance.
-    pub instance: PathBuf,
     /// Size of the ring buffer of one CPU, in KiB.
     pub buffer_kib: u64,
     /// Size of a sub-buffer, in bytes.
@@ -62,7 +60,7 @@ impl HostService for HostServer {
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon_start_time: Some(convert::timestamp(info.start)),
             tracefs: info.tracefs.display().to_string(),
-            instance: info.instance.display().to_string(),
+            instance: self.doctor.instance.get().root().display().to_string(),
             trace_clock: TRACE_CLOCK.to_owned(),
             buffer_kib: info.buffer_kib,
             sub_buffer_bytes: convert::length(info.sub_buffer_bytes),

@@ -32,6 +32,7 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
         lost: probe.lost,
         filtered: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
         loss_is_shared: probe.shared,
+        paused: probe.paused,
     }
 }
 

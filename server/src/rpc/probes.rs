@@ -238,13 +238,17 @@ impl ProbeService for ProbeServer {
                 response.created = Some(self.create(create).await?);
             }
             Definition::Delete(delete) => {
-                for probe in self.named_by(&delete)? {
-                    let delete = v1::DeleteProbeRequest {
+                // All at once: then the others pay for one deletion only.
+                let named = self.named_by(&delete)?;
+                let deletions = named.iter().map(|probe| {
+                    self.delete(v1::DeleteProbeRequest {
                         name: probe.name.to_string(),
                         validate_only: request.validate_only,
                         ..Default::default()
-                    };
-                    response.deleted.push(self.delete(delete).await?.0.to_string());
+                    })
+                });
+                for deleted in futures_util::future::join_all(deletions).await {
+                    response.deleted.push(deleted?.0.to_string());
                 }
             }
         }

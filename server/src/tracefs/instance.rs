@@ -1,60 +1,19 @@
 //! A tracing instance: ring buffers of our own, and switches that are nobody else's.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
 use crate::model::ProbeName;
 
-/// How an instance should be.
-#[derive(Clone, Debug)]
-pub struct InstanceOptions {
-    /// Its name: a directory below `instances/`.
-    pub name: String,
-    /// Size of the ring buffer of each CPU, in KiB.
-    pub buffer_kib: u64,
-    /// Trace clock, one of the names in `trace_clock`.
-    pub clock: &'static str,
-}
-
-/// The kernel rounds a buffer up to whole sub-buffers of their data size, and reports the result.
-const ROUNDING_KIB: u64 = 128;
-
 /// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling, filters and buffers are its own.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 impl Instance {
-    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted form.
-    ///
-    /// # Errors
-    /// [`TracefsError`] for any step that the kernel refuses.
-    pub fn open_or_create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TracefsError> {
-        let root = tracefs.root().join("instances").join(&options.name);
-        match std::fs::create_dir(&root) {
-            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(control_file::failed("make instance", &root, source));
-            }
-            _ => {}
-        }
-        let instance = Self { root };
-        // Writing the clock or a size empties the buffer, even when nothing changes: look first.
-        if instance.clock()? != options.clock {
-            control_file::write(&instance.root.join("trace_clock"), options.clock)?;
-        }
-        if !(options.buffer_kib..options.buffer_kib + ROUNDING_KIB).contains(&instance.buffer_kib()?) {
-            control_file::write(&instance.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
-        }
-        // Any event wakes the reader, which then sets the pace itself: see `pipeline::reader`.
-        control_file::write(&instance.root.join("buffer_percent"), "0")?;
-        instance.set_recording(true)?;
-        Ok(instance)
-    }
-
     /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -126,12 +85,6 @@ impl Instance {
         control_file::write(&self.root.join("options/event-fork"), "1")?;
         let list: Vec<_> = tids.iter().map(i32::to_string).collect();
         control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
-    }
-
-    /// The instance of that name, if there is one, as it is.
-    pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
-        let root = tracefs.root().join("instances").join(name);
-        root.is_dir().then_some(Self { root })
     }
 
     pub(super) fn event(&self, name: &ProbeName) -> PathBuf {
@@ -220,15 +173,6 @@ impl Instance {
     /// [`TracefsError`].
     pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<String, TracefsError> {
         control_file::read(&tracefs.root().join("saved_cmdlines"))
-    }
-
-    /// Removes the instance and with it everything in its buffers.
-    ///
-    /// # Errors
-    /// [`TracefsError`]; EBUSY while one of its files is open.
-    pub fn remove(self) -> Result<(), TracefsError> {
-        std::fs::remove_dir(&self.root)
-            .map_err(|source| control_file::failed("remove instance", &self.root, source))
     }
 }
 

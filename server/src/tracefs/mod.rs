@@ -8,18 +8,22 @@ pub mod hist;
 
 mod attached;
 mod control_file;
+mod current;
 mod error_log;
 mod instance;
 mod kprobe_events;
+mod life;
 mod mount;
 mod profile;
 mod registered;
 mod stats;
 mod synthetic;
 
+pub use current::CurrentInstance;
 pub use error_log::KernelMessage;
-pub use instance::{Instance, InstanceOptions};
+pub use instance::Instance;
 pub use kprobe_events::{DefineError, ListedProbe};
+pub use life::InstanceOptions;
 pub use mount::{MountError, Mounted, Mounts};
 pub use profile::ProfileRow;
 pub use registered::RegisteredProbe;

@@ -257,6 +257,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
                 not_read: 3,
                 lost: Some(2),
                 filtered: Some(1),
+                paused: 0,
                 loss_is_shared: false,
             },
             ProbeLedger { probe: "sched/sched_switch".to_owned(), read: 3, ..Default::default() },

@@ -33,6 +33,11 @@ enum Call {
         /// How often.
         count: u64,
     },
+    /// lseek(2) to 0, 1, 2 and so on, in a file that can not be moved in
+    Number {
+        /// How often.
+        count: u64,
+    },
     /// openat(2) relative to the working directory; prints the descriptors, or negative errnos
     Open {
         /// What to open.
@@ -100,6 +105,12 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         Call::Getppid { count } => {
             for _ in 0..*count {
                 getppid();
+            }
+        }
+        Call::Number { count } => {
+            let mut nowhere = File::open("/dev/null")?;
+            for number in 0..*count {
+                nowhere.seek(SeekFrom::Start(number))?;
             }
         }
         Call::Open { path, flags, mode, count } => {

@@ -12,6 +12,7 @@ mod attached;
 mod boot;
 mod daemon;
 mod definitions;
+mod deletion;
 mod dialects;
 mod differential;
 mod filters;
@@ -56,6 +57,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
+    ("deletion", deletion::TESTS),
     ("aggregation", aggregation::TESTS),
 ];
 

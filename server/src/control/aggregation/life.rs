@@ -165,8 +165,8 @@ impl Controller {
         if let Some(instance) = &self.aggregations.instance {
             return Ok(instance.clone());
         }
-        let name = instance_name(self.parts.instance.name());
-        let options = InstanceOptions { name, buffer_kib: BUFFER_KIB, clock: TRACE_CLOCK };
+        let name = instance_name(&self.parts.instance_options.name);
+        let options = InstanceOptions { name, buffer_kib: BUFFER_KIB, sub_buffer_kib: 0, clock: TRACE_CLOCK };
         let instance = Instance::open_or_create(self.tracefs(), &options)?;
         self.aggregations.instance = Some(instance.clone());
         Ok(instance)

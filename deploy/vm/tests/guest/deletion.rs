@@ -1,0 +1,253 @@
+//! Deleting probes while others record: whatever was hit arrives, once and in order.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
+use kprobed_client::event::{Batch, StreamItem, StreamRequest, Value};
+use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
+use kprobed_vm::protocol::Status;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("deletions_lose_nothing_of_others", deletions_lose_nothing_of_others),
+    ("a_group_is_deleted_at_once", a_group_is_deleted_at_once),
+    ("without_a_second_instance_the_loss_is_counted", without_a_second_instance_the_loss_is_counted),
+    ("a_second_instance_of_a_killed_daemon_is_removed", a_second_instance_of_a_killed_daemon_is_removed),
+    ("sub_buffers_have_the_configured_size", sub_buffers_have_the_configured_size),
+];
+
+/// How often a probe is made and deleted again.
+const ROUNDS: u32 = 30;
+
+/// Room for what comes while an emulated daemon does something else.
+const CONFIG: &str = "\n[tracing]\nbuffer_kib = 16384\n";
+
+/// Name of the background process.
+const HITS: &str = "hits";
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// Two records of the same numbered calls: a probe, and an attached event.
+const RECORDS: [(&str, &str); 2] = [("kprobes/numbered", "number"), ("syscalls/sys_enter_lseek", "offset")];
+
+/// The numbers of one task in one record.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// The one that comes next.
+    next: u64,
+    mistakes: Vec<String>,
+}
+
+/// Everything that a stream delivered.
+#[derive(Debug, Default)]
+struct Seen {
+    delivered: u64,
+    losses: Vec<String>,
+    /// By record and thread.
+    numbers: HashMap<(usize, i32), Numbers>,
+}
+
+impl Seen {
+    fn take(&mut self, item: &StreamItem) {
+        match item {
+            StreamItem::Batch(batch) => self.take_batch(batch),
+            StreamItem::Loss(loss) => self.losses.push(format!("{loss:?}")),
+            _ => {}
+        }
+    }
+
+    fn take_batch(&mut self, batch: &Batch) {
+        self.delivered += batch.len() as u64;
+        for row in batch.rows() {
+            let Some(record) = RECORDS.iter().position(|(probe, _)| *probe == row.probe()) else { continue };
+            let numbers = self.numbers.entry((record, row.tid().unwrap_or_default())).or_default();
+            let number = match row.field(RECORDS[record].1) {
+                Some(Value::Unsigned { value, .. }) => Some(value),
+                Some(Value::Signed { value, .. }) => u64::try_from(value).ok(),
+                _ => None,
+            };
+            if number != Some(numbers.next) && numbers.mistakes.len() < 10 {
+                numbers.mistakes.push(format!("{number:?} instead of {}", numbers.next));
+            }
+            numbers.next = number.map_or(numbers.next, |number| number + 1);
+        }
+    }
+
+    /// The task with the most numbers in a record: others only seek at times.
+    fn workload(&self, record: usize) -> Option<&Numbers> {
+        let of_it = self.numbers.iter().filter(|((of, _), _)| *of == record);
+        of_it.map(|(_, numbers)| numbers).max_by_key(|numbers| numbers.next)
+    }
+}
+
+fn definition(event: &str) -> CreateProbeRequest {
+    CreateProbeRequest {
+        definition: format!("p:{event} ksys_lseek number=%si:u64"),
+        enabled: true,
+        ..Default::default()
+    }
+}
+
+fn deletion(name: &str) -> DeleteProbeRequest {
+    DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
+}
+
+fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
+    guest.machine.kill(HITS, SIGTERM)?;
+    let status = guest.machine.wait(HITS, Some(Duration::from_secs(30)))?;
+    ensure!(status == Status::Signaled(SIGTERM), "{status:?}");
+    Ok(())
+}
+
+fn instance(guest: &DaemonGuest) -> Result<String> {
+    Ok(guest.wait_for(guest.client.host())??.instance)
+}
+
+fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("deletions", &format!("{}{CONFIG}", daemon::DEFAULT_CONFIG))?;
+    guest.add("p:numbered ksys_lseek number=%si:u64")?;
+    guest.wait_for(guest.client.attach_event("syscalls/sys_enter_lseek", ""))??;
+    let request = StreamRequest::new().queue_events(50_000_000).queue_bytes(128 << 20);
+    let mut stream = guest.subscribe(request)?;
+    let id = guest.started(&mut stream)?;
+    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "1000000000"]))?;
+    let mut seen = Seen::default();
+    let mut instances = vec![instance(&guest)?];
+    for _ in 0..ROUNDS {
+        let delivered = seen.delivered;
+        guest.wait_for(async {
+            let round = async {
+                guest.client.create_probe(definition("goes")).await?;
+                guest.client.delete_probe(deletion("goes")).await.map(drop)
+            };
+            tokio::pin!(round);
+            loop {
+                tokio::select! {
+                    outcome = &mut round => break outcome.map_err(anyhow::Error::from),
+                    item = stream.next() => seen.take(&item?.context("the stream has ended")?),
+                }
+            }
+        })??;
+        let now = instance(&guest)?;
+        ensure!(instances.last() != Some(&now), "the probe was deleted in place: {now}\n{}", guest.log());
+        instances.push(now);
+        ensure!(seen.delivered > delivered, "nothing was hit in a round");
+    }
+    end_of_hits(&guest)?;
+    let ledger = guest.ledger()?;
+    let ours = ledger.subscribers.iter().find(|one| one.subscriber_id == id).context("no ledger")?;
+    while seen.delivered < ours.delivered + ours.queued {
+        seen.take(&guest.next(&mut stream)?);
+    }
+    let few = &seen.losses[..seen.losses.len().min(5)];
+    ensure!(few.is_empty(), "{} losses, such as {few:?}\n{}", seen.losses.len(), guest.log());
+    let by_probe = seen.workload(0).context("no hits")?;
+    let attached = seen.workload(1).context("no attached events")?;
+    ensure!(by_probe.mistakes.is_empty(), "{:?}\n{}", by_probe.mistakes, guest.log());
+    ensure!(attached.mistakes.is_empty(), "{:?}\n{}", attached.mistakes, guest.log());
+    ensure!(by_probe.next == attached.next && by_probe.next > 10_000, "{by_probe:?} {attached:?}");
+    let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
+    ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");
+    println!("{}: {} numbered calls, {ROUNDS} deletions", fixture.series(), by_probe.next);
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:numbered ksys_lseek number=%si:u64")?;
+    for number in 0..5 {
+        guest.add(&format!("p:many/goes{number} ksys_lseek"))?;
+    }
+    let before = instance(&guest)?;
+    let recording = guest.record(|| {
+        guest.workload(&["number", "100"])?;
+        let request =
+            kprobed_client::api::ApplyLineRequest { line: "-:many/".to_owned(), ..Default::default() };
+        let applied = guest.wait_for(guest.client.apply_line(request))??;
+        ensure!(applied.deleted.len() == 5, "{applied:?}");
+        guest.workload(&["number", "100"]).map(drop)
+    })?;
+    ensure!(recording.of("kprobes/numbered", "workload").count() == 200);
+    ensure!(recording.of("many/goes3", "workload").count() == 100);
+    // Once there and not back: an even number of changes would be the same instance again.
+    ensure!(instance(&guest)? != before && recording.losses.is_empty(), "{recording:?}");
+    Ok(())
+}
+
+fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("no-second", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:numbered ksys_lseek number=%si:u64")?;
+    guest.add("p:goes ksys_lseek")?;
+    // Somebody has the place, and does not let it go.
+    let taken = format!("{TRACEFS}/instances/kprobed-next");
+    let script = format!("mkdir {taken}; exec sleep 1000 < {taken}/per_cpu/cpu0/trace_pipe_raw");
+    guest.machine.spawn("taker", &Command::shell(&script))?;
+    guest.shell(&format!("until [ -d {taken} ]; do sleep 0.1; done; sleep 0.5"))?;
+    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "1000000000"]))?;
+    guest.shell("sleep 0.5")?;
+    guest.delete("goes")?;
+    guest.shell("sleep 0.5")?;
+    end_of_hits(&guest)?;
+    ensure!(instance(&guest)?.ends_with("/kprobed"), "{}", guest.log());
+    let ledger = guest.ledger_of("kprobes/numbered")?;
+    let not_told = ledger.not_read.abs_diff(ledger.paused);
+    // A handful of hits lie between the pause and the readings of the kernel's count.
+    ensure!(ledger.paused > 0 && not_told * 10 <= ledger.paused, "{ledger:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("second", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:numbered ksys_lseek number=%si:u64")?;
+    guest.add("p:goes ksys_lseek")?;
+    guest.delete("goes")?;
+    let gone_over = instance(&guest)?;
+    ensure!(gone_over.ends_with("/kprobed-next"), "{gone_over}");
+    let kill = |guest: &DaemonGuest| -> Result<()> {
+        guest.machine.kill(daemon::NAME, SIGKILL)?;
+        let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+        ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+        Ok(())
+    };
+    // Whichever it was is found again.
+    kill(&guest)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(instance(&guest)? == gone_over);
+    // A new one that was only begun goes.
+    kill(&guest)?;
+    guest.shell(&format!(
+        "mkdir {TRACEFS}/instances/kprobed; echo 0 > {TRACEFS}/instances/kprobed/tracing_on"
+    ))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(instance(&guest)? == gone_over, "{}", guest.log());
+    ensure!(guest.shell(&format!("ls {TRACEFS}/instances"))?.trim() == "kprobed-next");
+    let recording = guest.record(|| guest.workload(&["number", "10"]).map(drop))?;
+    ensure!(recording.of("kprobes/numbered", "workload").count() == 10, "{recording:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn sub_buffers_have_the_configured_size(fixture: &Fixture) -> Result<()> {
+    for (setting, bytes) in [
+        ("", 65536),
+        ("\n[tracing]\nsub_buffer_kib = 16\n", 16384),
+        ("\n[tracing]\nsub_buffer_kib = 0\n", 4096),
+    ] {
+        let config = format!("{}{setting}", daemon::DEFAULT_CONFIG);
+        let guest = fixture.own_daemon("sub-buffers", &config)?;
+        let host = guest.wait_for(guest.client.host())??;
+        let has_choice = guest.shell(&format!("ls {}", host.instance))?.contains("buffer_subbuf_size_kb");
+        ensure!(host.sub_buffer_bytes == if has_choice { bytes } else { 4096 }, "{host:?}");
+        guest.add("p:numbered ksys_lseek number=%si:u64")?;
+        let recording = guest.record(|| guest.workload(&["number", "20000"]).map(drop))?;
+        ensure!(recording.of("kprobes/numbered", "workload").count() == 20_000);
+        guest.machine.power_off()?;
+    }
+    Ok(())
+}

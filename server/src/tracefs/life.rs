@@ -1,0 +1,156 @@
+//! Making, finding and removing instances.
+//!
+//! The daemon's own has two names, and goes from one to the other when a probe is deleted while others record.
+
+use super::{Instance, Tracefs, TracefsError, control_file};
+
+/// How an instance should be.
+#[derive(Clone, Debug)]
+pub struct InstanceOptions {
+    /// Its name: a directory below `instances/`.
+    pub name: String,
+    /// Size of the ring buffer of each CPU, in KiB.
+    pub buffer_kib: u64,
+    /// Size of a sub-buffer, in KiB: a power of two. 0 leaves it as the kernel has it, and so does a kernel without the choice (before 6.8).
+    pub sub_buffer_kib: u64,
+    /// Trace clock, one of the names in `trace_clock`.
+    pub clock: &'static str,
+}
+
+impl InstanceOptions {
+    /// The two names that the daemon's instance can have: it changes between them when a probe is deleted while others record.
+    fn names(&self) -> [String; 2] {
+        [self.name.clone(), format!("{}-next", self.name)]
+    }
+
+    /// The sub-buffers that are asked for. A small buffer still has some of them: it is read and overwritten one at a time.
+    fn sub_buffer_wanted_kib(&self) -> u64 {
+        let most = (self.buffer_kib / SUB_BUFFERS_MIN).max(SMALLEST_SUB_BUFFER_KIB);
+        let mut wanted = self.sub_buffer_kib;
+        while wanted > most {
+            wanted /= 2;
+        }
+        wanted
+    }
+}
+
+/// The kernel rounds a buffer up to whole sub-buffers of their data size, and reports the result: at most this much and two sub-buffers more.
+const ROUNDING_KIB: u64 = 128;
+
+/// Sub-buffers that a buffer is divided into at least.
+const SUB_BUFFERS_MIN: u64 = 8;
+
+/// A page.
+const SMALLEST_SUB_BUFFER_KIB: u64 = 4;
+
+impl Instance {
+    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted form.
+    ///
+    /// # Errors
+    /// [`TracefsError`] for any step that the kernel refuses.
+    pub fn open_or_create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TracefsError> {
+        let found: Vec<_> = options.names().iter().filter_map(|name| Self::find(tracefs, name)).collect();
+        let instance = match found.as_slice() {
+            [] => Self::make(tracefs, &options.name)?,
+            [one] => one.clone(),
+            [first, second, ..] => {
+                // A daemon that was killed while it went from one to the other. The new one records only after it is complete, and from then
+                // on both have the same: any that records will do.
+                let (kept, other) = if first.is_recording()? { (first, second) } else { (second, first) };
+                tracing::info!(
+                    removed = other.name(),
+                    kept = kept.name(),
+                    "an earlier run has left two instances"
+                );
+                if let Err(error) = other.clone().remove() {
+                    tracing::warn!(%error, "can not remove what an earlier run has left");
+                }
+                kept.clone()
+            }
+        };
+        instance.bring_into_form(options)?;
+        instance.set_recording(true)?;
+        Ok(instance)
+    }
+
+    /// Makes the other instance of the two, empty and not recording.
+    ///
+    /// # Errors
+    /// [`TracefsError`] for any step that the kernel refuses: ENOMEM when there is no room for its buffers. Then there is none.
+    pub fn create_next(&self, tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TracefsError> {
+        let [first, second] = options.names();
+        let name = if self.name() == first { second } else { first };
+        if let Some(leftover) = Self::find(tracefs, &name) {
+            leftover.remove()?;
+        }
+        let next = Self::make(tracefs, &name)?;
+        match next.set_recording(false).and_then(|()| next.bring_into_form(options)) {
+            Ok(()) => Ok(next),
+            Err(error) => {
+                if let Err(error) = next.remove() {
+                    tracing::warn!(%error, "can not remove an instance that was only begun");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
+        let root = tracefs.root().join("instances").join(name);
+        std::fs::create_dir(&root).map_err(|source| control_file::failed("make instance", &root, source))?;
+        Ok(Self { root })
+    }
+
+    /// Sets clock and sizes. Writing one of them empties the buffer, even when nothing changes: look first.
+    fn bring_into_form(&self, options: &InstanceOptions) -> Result<(), TracefsError> {
+        if self.clock()? != options.clock {
+            control_file::write(&self.root.join("trace_clock"), options.clock)?;
+        }
+        let sub_buffer_kib = options.sub_buffer_wanted_kib();
+        let sub_buffer = self.root.join("buffer_subbuf_size_kb");
+        if sub_buffer_kib > 0
+            && sub_buffer.exists()
+            && control_file::read_trimmed(&sub_buffer)? != sub_buffer_kib.to_string()
+        {
+            control_file::write(&sub_buffer, &sub_buffer_kib.to_string())?;
+        }
+        let most_kib = options.buffer_kib + ROUNDING_KIB + 2 * sub_buffer_kib;
+        if !(options.buffer_kib..most_kib).contains(&self.buffer_kib()?) {
+            control_file::write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
+        }
+        // Any event wakes the reader, which then sets the pace itself: see `pipeline::reader`.
+        control_file::write(&self.root.join("buffer_percent"), "0")
+    }
+
+    /// The instance of that name, if there is one, as it is.
+    pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
+        let root = tracefs.root().join("instances").join(name);
+        root.is_dir().then_some(Self { root })
+    }
+
+    /// Removes the instance and with it everything in its buffers.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; EBUSY while one of its files is open.
+    pub fn remove(self) -> Result<(), TracefsError> {
+        std::fs::remove_dir(&self.root)
+            .map_err(|source| control_file::failed("remove instance", &self.root, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_buffers_have_small_sub_buffers() {
+        let wanted = |buffer_kib, sub_buffer_kib| {
+            InstanceOptions { name: "x".to_owned(), buffer_kib, sub_buffer_kib, clock: "boot" }
+                .sub_buffer_wanted_kib()
+        };
+        assert_eq!(wanted(8192, 64), 64);
+        assert_eq!(wanted(256, 64), 32);
+        assert_eq!(wanted(16, 64), 4);
+        assert_eq!(wanted(8192, 0), 0);
+    }
+}
