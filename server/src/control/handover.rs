@@ -91,12 +91,12 @@ impl Controller {
         let begun = Instant::now();
         let next = self.parts.instance.create_next(self.tracefs(), &self.parts.instance_options)?;
         if let Err(error) = self.go_over_to(&next, doomed, recorded) {
-            remove(next, recorded);
+            remove(&next, recorded);
             return Err(error);
         }
         let last = std::mem::replace(&mut self.parts.instance, next.clone());
         self.parts.current_instance.set(next);
-        remove(last, recorded);
+        remove(&last, recorded);
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 live.ever_enabled = recorded.iter().any(|event| event.enabled && event.name == probe.name);
@@ -168,7 +168,7 @@ fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<()
 }
 
 /// Removes an instance that is not read any more. One that can not be removed, since somebody has it open, at least records nothing.
-fn remove(instance: Instance, recorded: &[Recorded]) {
+fn remove(instance: &Instance, recorded: &[Recorded]) {
     for left in (0..REMOVALS).rev() {
         match instance.clone().remove() {
             Ok(()) => return,

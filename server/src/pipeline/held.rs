@@ -15,8 +15,16 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct HeldPage {
     bytes: Vec<u8>,
-    /// Events that were lost before it, as far as that is known.
-    lost: Option<Option<u64>>,
+    lost: HeldLost,
+}
+
+/// What was lost before a held page. It has to be counted when the page is read: what the buffer counts goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeldLost {
+    /// Nothing.
+    Nothing,
+    /// So many events, as far as that is known.
+    Events(Option<u64>),
 }
 
 /// What stands on held pages, in the order in which it was recorded.
@@ -47,7 +55,7 @@ pub(super) struct HeldPages(Vec<HeldPage>);
 impl HeldPages {
     /// Pages, and how many events were lost before each.
     #[cfg(test)]
-    pub(super) fn of(pages: Vec<(Vec<u8>, Option<Option<u64>>)>) -> Self {
+    pub(super) fn of(pages: Vec<(Vec<u8>, HeldLost)>) -> Self {
         Self(pages.into_iter().map(|(bytes, lost)| HeldPage { bytes, lost }).collect())
     }
 
@@ -63,7 +71,10 @@ impl HeldPages {
                 Ok(page) => (Some(page), None),
                 Err(error) => (None, Some(Piece::Bad(error, 0))),
             };
-            let lost = held.lost.zip(page).map(|(lost, page)| Piece::Lost(lost, page.timestamp_ns()));
+            let lost = match (held.lost, page) {
+                (HeldLost::Events(count), Some(page)) => Some(Piece::Lost(count, page.timestamp_ns())),
+                _ => None,
+            };
             let mut last_ns = page.map_or(0, |page| page.timestamp_ns());
             let records = page.into_iter().flat_map(|page| page.records()).map(move |record| match record {
                 Ok(record) => {
@@ -162,9 +173,9 @@ impl Held {
                 let data_bytes = page.as_ref().map_or(bytes.len(), Page::data_bytes);
                 let time_ns = page.as_ref().map_or(0, Page::timestamp_ns);
                 let lost = match page.map_or(Lost::None, |page| page.lost()) {
-                    Lost::None => None,
-                    Lost::Count(count) => Some(ring.lost(Some(count), instance)),
-                    Lost::Unknown => Some(ring.lost(None, instance)),
+                    Lost::None => HeldLost::Nothing,
+                    Lost::Count(count) => HeldLost::Events(ring.lost(Some(count), instance)),
+                    Lost::Unknown => HeldLost::Events(ring.lost(None, instance)),
                 };
                 // What is behind the data, a count of what was lost excepted, is nothing.
                 let length = (layout.sub_buffer_bytes() - layout.data_capacity_bytes())

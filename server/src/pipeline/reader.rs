@@ -138,7 +138,7 @@ impl Reader {
             let is_behind = self.parts.context.hub.is_ordered() && !self.is_past_last_event();
             match found {
                 TurnFound { pages: 0, .. } if !is_behind && self.held.is_none() => {
-                    self.sleep_until_event()?
+                    self.sleep_until_event()?;
                 }
                 TurnFound { pages: 1.., caught_up: false } => {}
                 _ => self.rest(pace::rest(self.parts.context.hub.pace(), self.buffer_bytes))?,

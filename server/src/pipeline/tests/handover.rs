@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::collector::Collector;
 use super::super::counters::BufferCounters;
 use super::super::cut::{Cuts, Line, Seen, Side};
-use super::super::held::HeldPages;
+use super::super::held::{HeldLost, HeldPages};
 use super::super::turn::Turn;
 use super::*;
 use crate::kernel::{FactsCache, KernelPaths};
@@ -92,7 +92,9 @@ fn every_hit_comes_from_one_instance() {
     let last = [10, 14, 20, 30, 40, 50];
     let next = [16, 21, 31, 41, 51, 61];
     let cuts = both_ends(&last, &next[..5], 15);
-    let pages = |times: &[u64]| HeldPages::of(vec![(page(&times[..2]), None), (page(&times[2..]), None)]);
+    let pages = |times: &[u64]| {
+        HeldPages::of(vec![(page(&times[..2]), HeldLost::Nothing), (page(&times[2..]), HeldLost::Nothing)])
+    };
     let (times, told, counts) = published(&pages(&last), &pages(&next), Some(&cuts));
     assert_eq!(times, [10, 14, 21, 31, 41, 51, 61]);
     assert_eq!((told.len(), counts), (1, (7, 0)), "{told:?}");
@@ -100,9 +102,10 @@ fn every_hit_comes_from_one_instance() {
 
 #[test]
 fn losses_before_the_cut_are_those_of_the_last_instance() {
-    let last = HeldPages::of(vec![(page(&[10]), None), (page(&[20, 30]), Some(Some(9)))]);
+    let last =
+        HeldPages::of(vec![(page(&[10]), HeldLost::Nothing), (page(&[20, 30]), HeldLost::Events(Some(9)))]);
     // It lost copies of the same hits.
-    let next = HeldPages::of(vec![(page(&[21, 31]), Some(Some(4)))]);
+    let next = HeldPages::of(vec![(page(&[21, 31]), HeldLost::Events(Some(4)))]);
     let cuts = both_ends(&[10, 20, 30], &[21, 31], 22);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![10, 20, 31], (3, 9)));
@@ -111,15 +114,20 @@ fn losses_before_the_cut_are_those_of_the_last_instance() {
 
 #[test]
 fn without_cuts_nothing_is_taken_from_the_next() {
-    let last = HeldPages::of(vec![(page(&[10, 20]), None), (page(&[30]), Some(Some(2)))]);
-    let next = HeldPages::of(vec![(page(&[21, 31]), Some(Some(1)))]);
+    let last =
+        HeldPages::of(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[30]), HeldLost::Events(Some(2)))]);
+    let next = HeldPages::of(vec![(page(&[21, 31]), HeldLost::Events(Some(1)))]);
     let (times, _, counts) = published(&last, &next, None);
     assert_eq!((times, counts), (vec![10, 20, 30], (3, 2)));
 }
 
 #[test]
 fn a_page_that_makes_no_sense_is_told() {
-    let last = HeldPages::of(vec![(page(&[10]), None), (vec![1, 2, 3], None), (page(&[20]), None)]);
+    let last = HeldPages::of(vec![
+        (page(&[10]), HeldLost::Nothing),
+        (vec![1, 2, 3], HeldLost::Nothing),
+        (page(&[20]), HeldLost::Nothing),
+    ]);
     let (times, told, _) = published(&last, &HeldPages::of(Vec::new()), None);
     assert_eq!(times, [10, 20]);
     assert!(told.iter().any(|item| item.starts_with("Undecodable Some(1)")), "{told:?}");
