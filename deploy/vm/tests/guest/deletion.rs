@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
 use kprobed_client::event::{Batch, StreamItem, StreamRequest, Value};
-use kprobed_vm::daemon;
+use kprobed_vm::{daemon, progress};
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 
@@ -155,7 +155,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     ensure!(by_probe.next == attached.next && by_probe.next > 10_000, "{by_probe:?} {attached:?}");
     let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
     ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");
-    println!("{}: {} numbered calls, {ROUNDS} deletions", fixture.series(), by_probe.next);
+    progress::note(format_args!("{} numbered calls, {ROUNDS} deletions", by_probe.next));
     guest.machine.power_off().map_err(Into::into)
 }
 
