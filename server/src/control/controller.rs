@@ -91,14 +91,13 @@ pub(super) struct Live {
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
 
 impl Controller {
-    /// Brings kernel and database together and starts reading. Recording is held back until both agree, so that the ledger begins with
-    /// the first event.
+    /// Brings kernel and database together and starts reading. What an earlier run of the daemon has left recording goes on: nothing of it is
+    /// lost, and it is read before the ledger begins.
     ///
     /// # Errors
     /// [`ControlError`] when the database or tracefs can not be used at all; a single probe that can not be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
-        parts.instance.set_recording(false).map_err(ControlError::from)?;
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, parts.instance.name())?;
         let live = super::reconcile::reconcile(&parts, &sources).await?;
@@ -124,7 +123,6 @@ impl Controller {
             aggregations: Aggregations::default(),
         };
         controller.begin_ledger()?;
-        controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
     }
 

@@ -20,8 +20,9 @@ const TURN_PAGES: usize = 256;
 pub(super) enum Depth {
     /// Until the page that the kernel is still writing to.
     Pages,
-    /// Until nothing is left.
-    Everything,
+    /// Until nothing is left from before this time, in nanoseconds of the trace clock. Not until nothing is left at all: a CPU that records
+    /// faster than it is read would never come to that.
+    Until(u64),
 }
 
 /// What a turn found on one CPU.
@@ -116,7 +117,7 @@ impl Cpu {
         let mut found = Found { pages: 0, caught_up: false, broken: false };
         // The kernel may answer 0 without being at an end, when a page is swapped at that very moment.
         let mut empty_answers = 0;
-        while depth == Depth::Everything || found.pages < TURN_PAGES {
+        while depth != Depth::Pages || found.pages < TURN_PAGES {
             let length = match self.file.read(buffer) {
                 Ok(0) if empty_answers < 3 => {
                     empty_answers += 1;
@@ -135,15 +136,19 @@ impl Cpu {
             };
             found.pages += 1;
             let bytes = buffer.get(..length).unwrap_or_default();
-            let data_bytes = turn.page(bytes, &mut collector, &mut |counted| self.lost(counted, instance));
-            match data_bytes {
-                None => found.broken = true,
+            let taken = turn.page(bytes, &mut collector, &mut |counted| self.lost(counted, instance));
+            let Some(taken) = taken else {
+                found.broken = true;
+                continue;
+            };
+            let is_far_enough = match depth {
                 // Half a page is where the kernel is writing: come back when there is more, instead of chasing it.
-                Some(bytes) if depth == Depth::Pages && bytes * 2 < buffer.len() => {
-                    found.caught_up = true;
-                    break;
-                }
-                Some(_) => {}
+                Depth::Pages => taken.data_bytes * 2 < buffer.len(),
+                Depth::Until(time_ns) => taken.begun_ns > time_ns,
+            };
+            if is_far_enough {
+                found.caught_up = true;
+                break;
             }
         }
         turn.flush(&mut collector);

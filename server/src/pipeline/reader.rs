@@ -31,11 +31,11 @@ pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 /// What a thread is asked to do.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Read everything that is there, publish it, and answer.
+    /// Read everything that has happened until now, publish it, and answer.
     Drain(Sender<()>),
     /// The kernel has emptied the buffers and set their counters to zero.
     BuffersWereReset,
-    /// Read everything that is there, publish it, and end.
+    /// Read everything that has happened until now, publish it, and end.
     Stop,
 }
 
@@ -93,7 +93,7 @@ impl Reader {
             loop {
                 match self.parts.inbox.try_recv() {
                     Ok(Command::Drain(done)) => {
-                        self.turn(Depth::Everything);
+                        self.turn(Depth::Until(trace_clock_ns()));
                         self.look_at_size();
                         let context = &self.parts.context;
                         for cpu in &mut self.parts.cpus {
@@ -105,7 +105,7 @@ impl Reader {
                     }
                     Ok(Command::BuffersWereReset) => self.parts.cpus.iter_mut().for_each(Cpu::was_reset),
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
-                        self.turn(Depth::Everything);
+                        self.turn(Depth::Until(trace_clock_ns()));
                         return Ok(());
                     }
                     Err(TryRecvError::Empty) => break,

@@ -13,6 +13,15 @@ use crate::wire::Symbol;
 /// How much was lost, given the number on the page, if it has one.
 pub(super) type CountLost<'a> = &'a mut dyn FnMut(Option<u64>) -> Option<u64>;
 
+/// What a page was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageTaken {
+    /// Bytes of events.
+    pub(super) data_bytes: usize,
+    /// When it was begun, in nanoseconds of the trace clock: everything before that was in the pages before it.
+    pub(super) begun_ns: u64,
+}
+
 /// What a turn works with.
 pub(super) struct Turn<'a> {
     pub(super) cpu: u32,
@@ -25,13 +34,13 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Takes one page. Returns how many bytes of events it had; absent when it makes no sense.
+    /// Takes one page. Absent when it makes no sense.
     pub(super) fn page(
         &mut self,
         bytes: &[u8],
         collector: &mut Collector,
         count_lost: CountLost<'_>,
-    ) -> Option<usize> {
+    ) -> Option<PageTaken> {
         let page = match Page::parse(bytes, self.layout) {
             Ok(page) => page,
             Err(error) => {
@@ -66,7 +75,7 @@ impl Turn<'_> {
         if collector.is_full() {
             self.flush(collector);
         }
-        Some(page.data_bytes())
+        Some(PageTaken { data_bytes: page.data_bytes(), begun_ns: page.timestamp_ns() })
     }
 
     /// The kernel lost events before this page.

@@ -15,7 +15,9 @@ mod definitions;
 mod dialects;
 mod differential;
 mod fixture;
+mod history;
 mod machine;
+mod overload;
 mod packaging;
 mod prototype_table;
 mod prototypes;
@@ -55,6 +57,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
     ("aggregation", aggregation::TESTS),
+    ("history", history::TESTS),
+    ("overload", overload::TESTS),
 ];
 
 fn main() -> ExitCode {
