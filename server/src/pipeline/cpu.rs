@@ -10,7 +10,7 @@ use super::collector::Collector;
 use super::counters::BufferCounters;
 use super::turn::Turn;
 use super::{Hub, Loss, LossCause};
-use crate::tracefs::Instance;
+use crate::tracefs::{BufferStats, Instance};
 
 /// Pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
 const TURN_PAGES: usize = 256;
@@ -43,8 +43,9 @@ pub(super) struct Cpu {
     pub(super) file: File,
     pub(super) counters: Arc<BufferCounters>,
     pub(super) collector: Collector,
-    /// Overruns told since the buffer's own counters were at zero.
-    told_overruns: u64,
+    /// Overruns told since the buffer's own counters were at zero. Absent as long as an earlier run of the daemon has told some of them, nobody
+    /// knows how many.
+    told_overruns: Option<u64>,
     /// A page had no room for its number of lost events: from there on the buffer's counter is asked, since later numbers on pages can
     /// overlap with what was told.
     ask_for_overruns: bool,
@@ -53,49 +54,49 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn new(number: u32, file: File) -> Self {
+    /// `before` is what the buffer counted before anything is read of it here: what an earlier run of the daemon has lost is none of ours.
+    pub(super) fn new(number: u32, file: File, before: &BufferStats) -> Self {
         Self {
             number,
             file,
             counters: Arc::default(),
             collector: Collector::default(),
-            told_overruns: 0,
+            told_overruns: (before.overrun == 0).then_some(0),
             ask_for_overruns: false,
-            known_refused: 0,
+            known_refused: before.refused(),
         }
     }
 
     /// The kernel has emptied the buffer and set its counters to zero.
     pub(super) const fn was_reset(&mut self) {
-        (self.told_overruns, self.known_refused) = (0, 0);
+        (self.told_overruns, self.known_refused) = (Some(0), 0);
     }
 
-    /// How many events a page's loss flag stands for. `counted` is the number on the page, where there was room for it.
+    /// How many events a page's loss flag stands for; absent for some. `counted` is the number on the page, where there was room for it.
     fn lost(&mut self, counted: Option<u64>, instance: &Instance) -> Option<u64> {
+        let Some(told) = self.told_overruns else { return counted };
         self.ask_for_overruns |= counted.is_none();
-        if self.ask_for_overruns {
-            return self.untold_overruns(instance);
+        if !self.ask_for_overruns {
+            self.told_overruns = Some(told + counted.unwrap_or(0));
+            return counted;
         }
-        self.told_overruns += counted.unwrap_or(0);
-        counted
-    }
-
-    /// How many events were overwritten and not told yet. Absent when the buffer's counter can not be read.
-    fn untold_overruns(&mut self, instance: &Instance) -> Option<u64> {
         let stats = instance.stats(self.number).ok()?;
-        let untold = stats.overrun.saturating_sub(self.told_overruns);
-        self.told_overruns = stats.overrun;
-        Some(untold)
+        self.told_overruns = Some(stats.overrun);
+        Some(stats.overrun.saturating_sub(told))
     }
 
     /// Counts events that the buffer refused, and notices when somebody has emptied it.
     pub(super) fn look_at_stats(&mut self, instance: &Instance, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
-        let refused = stats.commit_overrun + stats.dropped;
-        if stats.overrun < self.told_overruns || refused < self.known_refused {
+        let refused = stats.refused();
+        if stats.overrun < self.told_overruns.unwrap_or(0) || refused < self.known_refused {
             tracing::warn!(cpu = self.number, "somebody has emptied the ring buffer");
             self.was_reset();
             hub.publish_loss(Loss::on(self.number, LossCause::Wiped, None, 0));
+        }
+        // Nothing unread is left, so that no overrun is left to be told either.
+        if self.told_overruns.is_none() && stats.entries == 0 {
+            self.told_overruns = Some(stats.overrun);
         }
         let more = refused.saturating_sub(self.known_refused);
         if more > 0 {

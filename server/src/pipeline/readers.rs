@@ -89,7 +89,8 @@ impl Readers {
         let layout = PageLayout::parse(&context.instance.header_page(&context.tracefs)?)?;
         let mut cpus: Vec<Cpu> = Vec::new();
         for cpu in context.instance.cpus()? {
-            cpus.push(Cpu::new(cpu, context.instance.open_raw(cpu)?));
+            let before = context.instance.stats(cpu)?;
+            cpus.push(Cpu::new(cpu, context.instance.open_raw(cpu)?, &before));
         }
         let counters = cpus.iter().map(|cpu| (cpu.number, Arc::clone(&cpu.counters))).collect();
         let threads = cpus.len().div_ceil(CPUS_PER_THREAD).clamp(1, MAX_THREADS);

@@ -85,6 +85,10 @@ impl Turn<'_> {
             Lost::Count(count) => count_lost(Some(count)),
             Lost::Unknown => count_lost(None),
         };
+        if count == Some(0) {
+            // Told before: the buffer's counter is ahead of the pages.
+            return;
+        }
         self.counters.overrun.add(count.unwrap_or(0));
         self.counters.overrun_span.note(before_ns);
         self.flush(collector);

@@ -7,9 +7,9 @@ use kprobed_client::Client;
 use kprobed_client::event::{
     Batch, Cursor, EventStream, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest,
 };
-use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
+use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -230,11 +230,11 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
         numbers(&kept).iter().all(|number| given.binary_search(number).is_ok()),
         "kept and not given: {kept:?}"
     );
-    println!(
+    progress::note(format_args!(
         "{killed} numbers until after the kill, {missing} of them missing; {} in all, {} kept",
         given.len(),
         numbers(&kept).len()
-    );
+    ));
     guest.machine.power_off().map_err(Into::into)
 }
 
@@ -324,6 +324,9 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
             "{ours:?}"
         );
     }
-    println!("{} of {} events have expired, {} bytes", spool.expired, spool.stored, spool.bytes);
+    progress::note(format_args!(
+        "{} of {} events have expired, {} bytes are kept",
+        spool.expired, spool.stored, spool.bytes
+    ));
     guest.machine.power_off().map_err(Into::into)
 }
