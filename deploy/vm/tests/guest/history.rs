@@ -82,8 +82,9 @@ fn catch_up(guest: &DaemonGuest, stream: &mut EventStream) -> Result<(Vec<Heard>
     }
 }
 
-/// All that the history has.
+/// All that the history has, once everything is read that the kernel has recorded.
 fn oldest(guest: &DaemonGuest) -> Result<Vec<Heard>> {
+    guest.ledger()?;
     let mut stream = guest.subscribe(StreamRequest::new().oldest().until_now())?;
     Ok(catch_up(guest, &mut stream)?.0)
 }
@@ -91,6 +92,26 @@ fn oldest(guest: &DaemonGuest) -> Result<Vec<Heard>> {
 fn numbers(heard: &[Heard]) -> Vec<i64> {
     let number = |heard: &Heard| if let Heard::Number(number) = heard { Some(*number) } else { None };
     heard.iter().filter_map(number).collect()
+}
+
+/// The same for people: numbers that follow each other as a range.
+fn brief(all: &[Heard]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut run: Option<(i64, i64)> = None;
+    for item in all.iter().map(Some).chain([None]) {
+        match (item, &mut run) {
+            (Some(Heard::Number(number)), Some((_, last))) if *number == *last + 1 => *last = *number,
+            (item, run) => {
+                lines.extend(run.take().map(|(first, last)| format!("{first} to {last}")));
+                match item {
+                    Some(Heard::Number(number)) => *run = Some((*number, *number)),
+                    Some(other) => lines.push(format!("{other:?}")),
+                    None => {}
+                }
+            }
+        }
+    }
+    lines.join("; ")
 }
 
 /// Numbers come once each and in order, and where some are missing something was said. Answers how many are missing.
@@ -154,7 +175,7 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     while numbers(&followed).len() < 53 {
         heard(guest.next(&mut stream)?, &mut followed)?;
     }
-    ensure!(numbers(&followed) == (FIRST + 97..FIRST + 150).collect::<Vec<_>>(), "{followed:?}");
+    ensure!(numbers(&followed) == (FIRST + 97..FIRST + 150).collect::<Vec<_>>(), "{}", brief(&followed));
     guest.machine.power_off().map_err(Into::into)
 }
 
@@ -201,7 +222,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     let before = all.len();
     follow(&guest, &mut stream, &mut all, |all| all.len() > before + MORE)?;
     let killed = numbers(&all).len();
-    ensure!(all.contains(&Heard::Epoch { may_miss: true }), "{all:?}");
+    ensure!(all.contains(&Heard::Epoch { may_miss: true }), "{}", brief(&all));
     let missing = check_gaps(&all, FIRST)?;
 
     // Stopped: nothing is missing at all.
@@ -215,11 +236,12 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     let end: i64 = guest.shell("cat /run/log/numbers.log")?.trim().parse()?;
     guest.ledger()?;
     follow(&guest, &mut stream, &mut all, |all| all.last() == Some(&Heard::Number(end - 1)))?;
-    ensure!(check_gaps(&all, FIRST)? == missing, "{all:?}");
+    ensure!(check_gaps(&all, FIRST)? == missing, "{}", brief(&all));
     let after = &all[stopped..];
     ensure!(
         !after.iter().any(|heard| matches!(heard, Heard::Missing(..) | Heard::Epoch { may_miss: true })),
-        "{after:?}"
+        "{}",
+        brief(after)
     );
 
     // Everything that was kept was given, once.
@@ -228,7 +250,8 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     let given = numbers(&all);
     ensure!(
         numbers(&kept).iter().all(|number| given.binary_search(number).is_ok()),
-        "kept and not given: {kept:?}"
+        "kept and not given: {}",
+        brief(&kept)
     );
     progress::note(format_args!(
         "{killed} numbers until after the kill, {missing} of them missing; {} in all, {} kept",
@@ -256,10 +279,14 @@ fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
     call(&guest, FIRST + 2000, 10)?;
     let with_new = oldest(&guest)?;
     let (old, new) = with_new.split_at(with_new.len() - 11);
-    ensure!(old.first() == Some(&Heard::Epoch { may_miss: false }) && numbers(old) == kept, "{old:?}");
+    ensure!(
+        old.first() == Some(&Heard::Epoch { may_miss: false }) && numbers(old) == kept,
+        "{}",
+        brief(&with_new)
+    );
     // Nobody knows what was read in the last moment.
-    ensure!(new.first() == Some(&Heard::Epoch { may_miss: true }), "{new:?}");
-    ensure!(numbers(new) == (FIRST + 2000..FIRST + 2010).collect::<Vec<_>>(), "{new:?}");
+    ensure!(new.first() == Some(&Heard::Epoch { may_miss: true }), "{}", brief(&with_new));
+    ensure!(numbers(new) == (FIRST + 2000..FIRST + 2010).collect::<Vec<_>>(), "{}", brief(new));
 
     // A tail that makes no sense is cut; what is before it stays.
     guest.shell("sleep 5")?;
@@ -269,7 +296,7 @@ fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
     let log = guest.log();
     ensure!(log.contains("a part of the history was damaged"), "{log}");
     let again = oldest(&guest)?;
-    ensure!(again.len() >= with_new.len() && again[..with_new.len()] == with_new, "{again:?}");
+    ensure!(again.len() >= with_new.len() && again[..with_new.len()] == with_new, "{}", brief(&again));
     guest.machine.power_off().map_err(Into::into)
 }
 
