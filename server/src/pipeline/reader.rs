@@ -126,13 +126,12 @@ impl Reader {
         let mut total = TurnFound { pages: 0, caught_up: true };
         let mut broken = false;
         let context = &self.parts.context;
-        let sources = context.sources.current();
         for cpu in &mut self.parts.cpus {
             let counters = Arc::clone(&cpu.counters);
             let mut turn = Turn {
                 cpu: cpu.number,
                 layout: &self.parts.layout,
-                sources: &sources,
+                sources: &context.sources,
                 counters: &counters,
                 hub: &context.hub,
                 tasks: &mut self.tasks,

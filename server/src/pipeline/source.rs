@@ -82,7 +82,7 @@ impl EventSource {
 /// Event ids and their sources, as of one moment.
 pub(super) type Sources = PlanTable<Arc<EventSource>>;
 
-/// The sources by event id. The control thread changes it, the readers look at it once in each turn.
+/// The sources by event id. The control thread changes it, the readers look at it for each page.
 #[derive(Debug, Default)]
 pub struct SourceTable {
     current: Mutex<Arc<Sources>>,

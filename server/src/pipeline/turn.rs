@@ -4,7 +4,7 @@ use super::collector::{Collector, Pending};
 use super::counters::BufferCounters;
 use super::seen::Distinct;
 use super::source::Sources;
-use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
+use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, SourceTable, TaskNames};
 use crate::decode::{FieldKind, Value};
 use crate::kernel::ClockMapping;
 use crate::ring::{Lost, Page, PageLayout, Record};
@@ -26,7 +26,7 @@ pub(super) struct PageTaken {
 pub(super) struct Turn<'a> {
     pub(super) cpu: u32,
     pub(super) layout: &'a PageLayout,
-    pub(super) sources: &'a Sources,
+    pub(super) sources: &'a SourceTable,
     pub(super) counters: &'a BufferCounters,
     pub(super) hub: &'a Hub,
     pub(super) tasks: &'a mut TaskNames,
@@ -52,6 +52,8 @@ impl Turn<'_> {
         };
         self.counters.pages.add(1);
         self.overrun(page.lost(), page.timestamp_ns(), collector, count_lost);
+        // Only now: a page may have events of a probe that was made after the one before it was read.
+        let sources = self.sources.current();
         let mut pending = Pending::default();
         let mut guess = 0;
         for record in page.records() {
@@ -62,7 +64,7 @@ impl Turn<'_> {
                         self.flush(collector);
                         collector.is_far(record.timestamp_ns);
                     }
-                    self.record(record, collector, &mut pending, &mut guess);
+                    self.record(record, &sources, collector, &mut pending, &mut guess);
                 }
                 Err(error) => {
                     tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
@@ -98,11 +100,12 @@ impl Turn<'_> {
     fn record<'p>(
         &mut self,
         record: Record<'p>,
+        sources: &Sources,
         collector: &mut Collector,
         pending: &mut Pending<'p>,
         guess: &mut usize,
     ) {
-        let Some(source) = self.sources.lookup(record.payload) else {
+        let Some(source) = sources.lookup(record.payload) else {
             // Not ours: somebody has switched another event on in our instance.
             self.counters.undecodable.add(1);
             collector.undecodable += 1;

@@ -327,7 +327,10 @@ impl Storm {
             self.deleted,
             self.killed,
         ));
-        ensure!(unexplained <= filtered_at_most, "{unexplained} hits are unexplained, {buffers:?}");
+        ensure!(
+            self.deleted > 0 || unexplained <= filtered_at_most,
+            "{unexplained} hits are unexplained, {buffers:?}"
+        );
         ensure!(produced >= OVERLOAD * buffers.read, "this is no overload: {produced} hits, {buffers:?}");
         Ok(after)
     }
