@@ -159,6 +159,7 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     expect("--last 5", &mut all().skip(95))?;
     expect("--last 5 --filter 'n & 1'", &mut (FIRST + 91..FIRST + 100).step_by(2))?;
     expect("--last 5 --filter 'n < 1000010'", &mut all().skip(5).take(5))?;
+    expect("--last 5 --sample 10", &mut all().skip(50).step_by(10))?;
     expect("--last 1000", &mut all())?;
     expect("--last 50 -n 3", &mut all().skip(50).take(3))?;
     let events = observe("--oldest")?;
