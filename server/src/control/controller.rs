@@ -89,14 +89,13 @@ pub(super) struct Live {
 }
 
 impl Controller {
-    /// Brings kernel and database together and starts reading. Recording is held back until both agree, so that the ledger begins with
-    /// the first event.
+    /// Brings kernel and database together and starts reading. What an earlier run of the daemon has left recording goes on: nothing of it is
+    /// lost, and it is read before the ledger begins.
     ///
     /// # Errors
     /// [`ControlError`] when the database or tracefs can not be used at all; a single probe that can not be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
-        parts.instance.set_recording(false).map_err(ControlError::from)?;
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let (live, unfinished) = super::reconcile::reconcile(&parts, &sources).await?;
@@ -125,7 +124,6 @@ impl Controller {
             aggregations: Aggregations::default(),
         };
         controller.begin_ledger()?;
-        controller.parts.instance.set_recording(true).map_err(ControlError::from)?;
         Ok(controller)
     }
 

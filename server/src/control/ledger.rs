@@ -1,9 +1,16 @@
 //! The ledger: where the events of every probe went.
 
+use std::collections::HashMap;
+
 use super::ControlError;
+use super::command::KernelHits;
 use super::controller::{Controller, in_kernel};
+use crate::kernel::trace_clock_ns;
 use crate::model::{Hits, ProbeName, ProbeUid};
-use crate::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
+use crate::pipeline::{BufferCounts, Loss, LossCause, ProbeCounts, SubscriberCounts};
+
+/// How often a moment is looked for in which nothing is hit while the buffers are read, before it is made.
+const QUIET_TRIALS: u32 = 16;
 
 /// Where the counting of a probe began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +33,13 @@ impl LedgerBase {
     pub(super) const fn note_pause(&mut self, hits: u64) {
         self.paused += hits;
     }
+}
+
+/// Terms that belong together.
+struct Moment {
+    hits: KernelHits,
+    counts: HashMap<ProbeUid, ProbeCounts>,
+    buffers_lost: u64,
 }
 
 /// Where the events of one probe or attached event went, since it was defined or since this daemon was started.
@@ -71,19 +85,69 @@ impl Controller {
         self.readers.counts().iter().map(|buffer| buffer.overrun + buffer.refused + buffer.wiped).sum()
     }
 
-    /// From here on everything is counted: what was recorded for an earlier run of the daemon has been read, and nothing new was let in.
+    /// From here on everything is counted: what was recorded for an earlier run of the daemon has been read.
     pub(super) fn begin_ledger(&mut self) -> Result<(), ControlError> {
-        let hits = self.kernel_hits()?;
-        let buffers_lost = self.buffers_lost();
+        let mut held = Vec::new();
+        let Moment { hits, counts, buffers_lost } = self.moment_when_all_is_read(&mut held)?;
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
-                live.base =
-                    LedgerBase { hits, counts: live.source.counts(), buffers_lost, shared: false, paused: 0 };
+                let counts = counts.get(&probe.uid).copied().unwrap_or_default();
+                live.base = LedgerBase { hits, counts, buffers_lost, shared: false, paused: 0 };
             }
+        }
+        // A daemon that was killed may have left it off.
+        self.parts.instance.set_recording(true)?;
+        for name in &held {
+            self.parts.instance.set_enabled(name, true)?;
+        }
+        if !held.is_empty() {
+            tracing::warn!(
+                probes = held.len(),
+                "busy probes were off for a moment, so that counting could begin"
+            );
+            self.parts.hub.publish_loss(Loss {
+                cause: LossCause::Wiped,
+                cpu: None,
+                count: None,
+                before_ns: trace_clock_ns(),
+                gaps: 1,
+            });
         }
         self.note_sharing();
         Ok(())
+    }
+
+    /// A moment at which everything that was recorded is read. It comes by itself when nothing is hit while the buffers are read to their end.
+    /// For probes that are hit all the time it has to be made: they are switched off, and then count no hits either, and put into `held`.
+    fn moment_when_all_is_read(&self, held: &mut Vec<ProbeName>) -> Result<Moment, ControlError> {
+        let mut trials = 0_u32;
+        loop {
+            let before = self.kernel_hits()?;
+            self.readers.drain();
+            // Before the hits are looked at again: what is read after this was hit after it, and is not in these.
+            let counts = self.live.iter().map(|(uid, live)| (*uid, live.source.counts())).collect();
+            let buffers_lost = self.buffers_lost();
+            let hits = self.kernel_hits()?;
+            let is_hot = |name: &ProbeName| {
+                before.get(name).map(|before| before.hits) != hits.get(name).map(|hits| hits.hits)
+            };
+            let probes = self.parts.registry.all();
+            let ours = probes.iter().filter(|probe| self.live.contains_key(&probe.uid));
+            // One that is off here and still counts is switched on by somebody else too.
+            let hot = ours.filter(|probe| is_hot(&probe.name) && !held.contains(&probe.name));
+            let hot: Vec<_> = hot.map(|probe| probe.name.clone()).collect();
+            if hot.is_empty() {
+                return Ok(Moment { hits, counts, buffers_lost });
+            }
+            trials += 1;
+            if trials > QUIET_TRIALS {
+                for name in &hot {
+                    self.parts.instance.set_enabled(name, false)?;
+                }
+                held.extend(hot);
+            }
+        }
     }
 
     /// When several probes or attached events record at a time, none of them can tell its own losses any more.
@@ -109,8 +173,8 @@ impl Controller {
         let before = self.kernel_hits()?;
         self.readers.drain();
         let buffers = self.readers.counts();
-        let after = self.kernel_hits()?;
         let buffers_lost = self.buffers_lost();
+        let subscribers = self.parts.hub.counts();
         let mut probes: Vec<_> = self
             .parts
             .registry
@@ -144,11 +208,13 @@ impl Controller {
                 })
             })
             .collect();
+        // Behind all other terms: what was hit before this and is not in them would show.
+        let after = self.kernel_hits()?;
         let settled = probes.iter().all(|probe| before.get(&probe.name) == after.get(&probe.name));
         probes.extend(self.attached_ledger(buffers_lost));
         probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
-        Ok(Ledger { probes, buffers, subscribers: self.parts.hub.counts(), buffer_bytes, settled })
+        Ok(Ledger { probes, buffers, subscribers, buffer_bytes, settled })
     }
 
     /// What is known of attached events: only what was read.

@@ -223,9 +223,11 @@ impl HistoryReader {
             self.subscription.count_replayed(entry.events.into());
             items.push(HistoryItem::Batch(self.as_it_is(entry)));
         } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
-            let delivery =
-                self.subscription.replay(&mut self.replay, &batch.draft(), entry.sequence, &mut self.begin);
-            items.extend(delivery.map(HistoryItem::Batch));
+            let draft = batch.draft();
+            let replayed =
+                self.subscription.replay(&mut self.replay, &draft, entry.sequence, &mut self.begin);
+            items.extend(replayed.delivery.map(HistoryItem::Batch));
+            items.extend(replayed.limited.map(HistoryItem::Loss));
         } else {
             tracing::warn!(sequence = entry.sequence, "events in the history make no sense");
             self.subscription.count_loss(0);

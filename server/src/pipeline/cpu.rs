@@ -10,7 +10,7 @@ use super::collector::Collector;
 use super::counters::BufferCounters;
 use super::turn::Turn;
 use super::{Hub, Loss, LossCause};
-use crate::tracefs::Instance;
+use crate::tracefs::{BufferStats, Instance};
 
 /// Bytes of pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
 const TURN_BYTES: usize = 1 << 20;
@@ -20,8 +20,9 @@ const TURN_BYTES: usize = 1 << 20;
 pub(super) enum Depth {
     /// Until the page that the kernel is still writing to.
     Pages,
-    /// Until nothing is left.
-    Everything,
+    /// Until nothing is left from before this time, in nanoseconds of the trace clock. Not until nothing is left at all: a CPU that records
+    /// faster than it is read would never come to that.
+    Until(u64),
 }
 
 /// What a turn found on one CPU.
@@ -40,8 +41,9 @@ pub(super) struct Found {
 pub(super) struct Ring {
     number: u32,
     pub(super) file: File,
-    /// Overruns told since the buffer's own counters were at zero.
-    told_overruns: u64,
+    /// Overruns told since the buffer's own counters were at zero. Absent as long as an earlier run of the daemon has told some of them, nobody
+    /// knows how many.
+    told_overruns: Option<u64>,
     /// A page had no room for its number of lost events: from there on the buffer's counter is asked, since later numbers on pages can
     /// overlap with what was told.
     ask_for_overruns: bool,
@@ -50,8 +52,15 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) const fn new(number: u32, file: File) -> Self {
-        Self { number, file, told_overruns: 0, ask_for_overruns: false, known_refused: 0 }
+    /// `before` is what the buffer counted before anything is read of it here: what an earlier run of the daemon has lost is none of ours.
+    pub(super) fn new(number: u32, file: File, before: &BufferStats) -> Self {
+        Self {
+            number,
+            file,
+            told_overruns: (before.overrun == 0).then_some(0),
+            ask_for_overruns: false,
+            known_refused: before.refused(),
+        }
     }
 
     /// The CPU.
@@ -61,7 +70,7 @@ impl Ring {
 
     /// The kernel has emptied the buffer and set its counters to zero.
     pub(super) const fn was_reset(&mut self) {
-        (self.told_overruns, self.known_refused) = (0, 0);
+        (self.told_overruns, self.known_refused) = (Some(0), 0);
     }
 
     /// The next page, unless there is none, or it can not be read.
@@ -83,32 +92,31 @@ impl Ring {
         }
     }
 
-    /// How many events a page's loss flag stands for. `counted` is the number on the page, where there was room for it.
+    /// How many events a page's loss flag stands for; absent for some. `counted` is the number on the page, where there was room for it.
     pub(super) fn lost(&mut self, counted: Option<u64>, instance: &Instance) -> Option<u64> {
+        let Some(told) = self.told_overruns else { return counted };
         self.ask_for_overruns |= counted.is_none();
-        if self.ask_for_overruns {
-            return self.untold_overruns(instance);
+        if !self.ask_for_overruns {
+            self.told_overruns = Some(told + counted.unwrap_or(0));
+            return counted;
         }
-        self.told_overruns += counted.unwrap_or(0);
-        counted
-    }
-
-    /// How many events were overwritten and not told yet. Absent when the buffer's counter can not be read.
-    fn untold_overruns(&mut self, instance: &Instance) -> Option<u64> {
         let stats = instance.stats(self.number).ok()?;
-        let untold = stats.overrun.saturating_sub(self.told_overruns);
-        self.told_overruns = stats.overrun;
-        Some(untold)
+        self.told_overruns = Some(stats.overrun);
+        Some(stats.overrun.saturating_sub(told))
     }
 
     /// Counts events that the buffer refused, and notices when somebody has emptied it.
     pub(super) fn look_at_stats(&mut self, instance: &Instance, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
-        let refused = stats.commit_overrun + stats.dropped;
-        if stats.overrun < self.told_overruns || refused < self.known_refused {
+        let refused = stats.refused();
+        if stats.overrun < self.told_overruns.unwrap_or(0) || refused < self.known_refused {
             tracing::warn!(cpu = self.number, "somebody has emptied the ring buffer");
             self.was_reset();
             hub.publish_loss(Loss::on(self.number, LossCause::Wiped, None, 0));
+        }
+        // Nothing unread is left, so that no overrun is left to be told either.
+        if self.told_overruns.is_none() && stats.entries == 0 {
+            self.told_overruns = Some(stats.overrun);
         }
         let more = refused.saturating_sub(self.known_refused);
         if more > 0 {
@@ -143,7 +151,7 @@ impl Cpu {
         let mut collector = std::mem::take(&mut self.collector);
         let mut found = Found { pages: 0, caught_up: false, broken: false };
         let mut bytes_read = 0;
-        while depth == Depth::Everything || bytes_read < TURN_BYTES {
+        while depth != Depth::Pages || bytes_read < TURN_BYTES {
             let Some(bytes) = self.ring.read_page(buffer) else {
                 found.caught_up = true;
                 break;
@@ -152,15 +160,19 @@ impl Cpu {
             bytes_read += bytes.len();
             let whole_bytes = bytes.len();
             let ring = &mut self.ring;
-            let data_bytes = turn.page(bytes, &mut collector, &mut |counted| ring.lost(counted, instance));
-            match data_bytes {
-                None => found.broken = true,
+            let taken = turn.page(bytes, &mut collector, &mut |counted| ring.lost(counted, instance));
+            let Some(taken) = taken else {
+                found.broken = true;
+                continue;
+            };
+            let is_far_enough = match depth {
                 // Half a page is where the kernel is writing: come back when there is more, instead of chasing it.
-                Some(bytes) if depth == Depth::Pages && bytes * 2 < whole_bytes => {
-                    found.caught_up = true;
-                    break;
-                }
-                Some(_) => {}
+                Depth::Pages => taken.data_bytes * 2 < whole_bytes,
+                Depth::Until(time_ns) => taken.begun_ns > time_ns,
+            };
+            if is_far_enough {
+                found.caught_up = true;
+                break;
             }
         }
         turn.flush(&mut collector);

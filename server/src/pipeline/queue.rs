@@ -223,25 +223,17 @@ impl Queue {
     }
 
     pub(super) fn pop(&mut self) -> Option<Item> {
-        let cpu = match self.entries.front() {
-            Some(Item::Batch(batch)) => Some(Some(batch.cpu)),
-            Some(Item::Loss(loss)) => Some(loss.cpu),
-            Some(Item::Watermark(_) | Item::Progress(_) | Item::Mark(_)) => None,
+        let cpus = match self.entries.front() {
+            // What is missing of any CPU is missing of this one too.
+            Some(Item::Batch(batch)) => [Some(Some(batch.cpu)), Some(None)],
+            Some(Item::Loss(loss)) => [Some(loss.cpu), None],
+            Some(Item::Watermark(_) | Item::Progress(_) | Item::Mark(_)) => [None, None],
             // Everything is told before the end.
-            None if self.closed => self.untold.keys().next().copied(),
+            None if self.closed => [self.untold.keys().next().copied(), None],
             None => return None,
         };
-        if let Some(cpu) = cpu
-            && let Some(untold) = self.untold.get_mut(&cpu)
-        {
-            let loss = untold.pop();
-            if untold.is_empty() {
-                self.untold.remove(&cpu);
-            }
-            if let Some(loss) = loss {
-                self.counts.loss_records += 1;
-                return Some(Item::Loss(Loss { before_ns: self.next_time_of(cpu), ..loss }));
-            }
+        if let Some(loss) = cpus.into_iter().flatten().find_map(|cpu| self.take_untold(cpu)) {
+            return Some(Item::Loss(loss));
         }
         let mut item = self.entries.pop_front()?;
         match &mut item {
@@ -261,6 +253,17 @@ impl Queue {
             Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
         }
         Some(item)
+    }
+
+    fn take_untold(&mut self, cpu: Option<u32>) -> Option<Loss> {
+        let untold = self.untold.get_mut(&cpu)?;
+        let loss = untold.pop();
+        if untold.is_empty() {
+            self.untold.remove(&cpu);
+        }
+        let loss = loss?;
+        self.counts.loss_records += 1;
+        Some(Loss { before_ns: self.next_time_of(cpu), ..loss })
     }
 
     /// Time stamp of the first event of a CPU that is still to come; 0 when there is none yet.

@@ -33,7 +33,7 @@ pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 /// What a thread is asked to do.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Read everything that is there, publish it, and answer.
+    /// Read everything that has happened until now, publish it, and answer.
     Drain(Sender<()>),
     /// The kernel has emptied the buffers and set their counters to zero.
     BuffersWereReset,
@@ -45,7 +45,7 @@ pub(super) enum Command {
     GoOver(Arc<Cuts>, Sender<()>),
     /// Publish what is held of the last instance, forget the next one, and answer.
     GoBack(Sender<()>),
-    /// Read everything that is there, publish it, and end.
+    /// Read everything that has happened until now, publish it, and end.
     Stop,
 }
 
@@ -105,7 +105,7 @@ impl Reader {
             loop {
                 match self.parts.inbox.try_recv() {
                     Ok(Command::Drain(done)) => {
-                        self.turn(Depth::Everything);
+                        self.turn(Depth::Until(trace_clock_ns()));
                         self.look_at_size();
                         self.look_at_stats();
                         answer(&done, ());
@@ -129,7 +129,7 @@ impl Reader {
                     }
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                         self.publish_held(None);
-                        self.turn(Depth::Everything);
+                        self.turn(Depth::Until(trace_clock_ns()));
                         return Ok(());
                     }
                     Err(TryRecvError::Empty) => break,

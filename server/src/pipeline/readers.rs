@@ -95,7 +95,8 @@ impl Readers {
         let layout = PageLayout::parse(&context.instance.header_page(&context.tracefs)?)?;
         let mut cpus: Vec<Cpu> = Vec::new();
         for cpu in context.instance.cpus()? {
-            cpus.push(Cpu::new(Ring::new(cpu, context.instance.open_raw(cpu)?)));
+            let before = context.instance.stats(cpu)?;
+            cpus.push(Cpu::new(Ring::new(cpu, context.instance.open_raw(cpu)?, &before)));
         }
         let counters = cpus.iter().map(|cpu| (cpu.ring.number(), Arc::clone(&cpu.counters))).collect();
         let threads = cpus.len().div_ceil(CPUS_PER_THREAD).clamp(1, MAX_THREADS);
@@ -166,7 +167,10 @@ impl Readers {
         let layout = PageLayout::parse(&next.header_page(tracefs)?)?;
         let mut rings = Vec::new();
         for handle in &self.handles {
-            let opened = handle.cpus.iter().map(|cpu| Ok(Ring::new(*cpu, next.open_raw(*cpu)?)));
+            let opened = handle.cpus.iter().map(|cpu| {
+                let before = next.stats(*cpu)?;
+                Ok(Ring::new(*cpu, next.open_raw(*cpu)?, &before))
+            });
             rings.push(opened.collect::<Result<Vec<_>, TracefsError>>()?);
         }
         let mut rings = rings.into_iter();

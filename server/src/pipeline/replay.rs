@@ -5,7 +5,7 @@
 
 use super::hub::Encodings;
 use super::selection::Selector;
-use super::{Delivery, Draft, Subscription};
+use super::{Delivery, Draft, Loss, LossCause, Subscription};
 use crate::wire::MessagePool;
 
 /// A subscriber's selection from the history.
@@ -24,6 +24,15 @@ pub struct Begin {
     pub skip: u64,
 }
 
+/// What becomes of an entry of the history.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What was selected of it. Absent when it is nothing.
+    pub delivery: Option<Delivery>,
+    /// The events behind that for which the limit on the rate left no room.
+    pub limited: Option<Loss>,
+}
+
 impl Begin {
     /// Whether nothing is left out any more.
     pub const fn is_done(&self) -> bool {
@@ -39,15 +48,17 @@ impl Replay {
 }
 
 impl Subscription {
-    /// Selects from an entry of the history as from one of the present. Absent when nothing of it is wanted.
+    /// Selects from an entry of the history as from one of the present: what is wanted of it, and what the limit on the rate holds back. What
+    /// comes before the beginning is left out first: it takes part in neither sampling nor that limit.
     pub fn replay(
         &self,
         replay: &mut Replay,
         draft: &Draft<'_>,
         sequence: u64,
         begin: &mut Begin,
-    ) -> Option<Delivery> {
-        let mut selected = replay.selector.select(&self.shared.view, self.hub.binder(), draft);
+    ) -> Replayed {
+        let view = &self.shared.view;
+        let mut selected = replay.selector.choose(view, self.hub.binder(), draft);
         if let Some(since_wall_ns) = begin.since_wall_ns {
             let begin_ns = since_wall_ns.saturating_add_signed(draft.clock.wall_offset_ns.saturating_neg());
             selected.begin_at(draft, begin_ns);
@@ -55,10 +66,16 @@ impl Subscription {
         if begin.skip > 0 {
             selected.skip(draft, &mut begin.skip);
         }
+        replay.selector.thin_out(view, draft, &mut selected);
         let mut encodings = Encodings::new(&mut replay.pool);
         let delivery = self.shared.delivery(draft, &selected, sequence, &mut encodings);
         self.count_replayed(delivery.as_ref().map_or(0, |delivery| delivery.events));
-        delivery
+        let limited = (selected.limited > 0)
+            .then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(selected.limited), 0));
+        if limited.is_some() {
+            self.count_loss(0);
+        }
+        Replayed { delivery, limited }
     }
 
     /// How many events of an entry the subscriber wants, sampling and its limit on the rate aside.

@@ -85,14 +85,19 @@ impl Selector {
     /// Selects from a batch.
     pub(super) fn select(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = self.choose(view, binder, draft);
+        self.thin_out(view, draft, &mut selected);
+        selected
+    }
+
+    /// Passes over some of the chosen events, where the view wants that: those between samples, and those over the limit on the rate.
+    pub(super) fn thin_out(&mut self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
         if view.sample_one_in > 1 {
-            self.sample(view.sample_one_in, draft, &mut selected);
+            self.sample(view.sample_one_in, draft, selected);
         }
         if view.max_events_per_second > 0 {
-            self.limit(view.max_events_per_second, draft, &mut selected);
+            self.limit(view.max_events_per_second, draft, selected);
         }
         selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
-        selected
     }
 
     /// The events that belong to the selection, before some of them are passed over for being too many.

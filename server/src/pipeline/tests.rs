@@ -110,6 +110,22 @@ fn losses_of_the_kernel_survive_the_queue() {
 }
 
 #[test]
+fn losses_of_any_cpu_survive_the_queue() {
+    let hub = hub();
+    let subscription = subscribe(&hub, &[], events(5));
+    let source = source("a", 1);
+    publish(&hub, &source, 0, 3, 100);
+    hub.publish_loss(Loss { cause: LossCause::Wiped, cpu: None, count: None, before_ns: 150, gaps: 1 });
+    publish(&hub, &source, 0, 3, 200);
+    publish(&hub, &source, 1, 5, 300);
+    let items = taken(&subscription);
+    let wiped = |item: &Item| matches!(item, Item::Loss(Loss { cause: LossCause::Wiped, cpu: None, .. }));
+    // Everything of CPU 0 had to go, and what comes next is of another one.
+    assert!(items.len() == 2 && wiped(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
+    assert_eq!(hub.counts()[0].counts.loss_records, 1);
+}
+
+#[test]
 fn losses_do_not_pile_up() {
     let hub = hub();
     let subscription = subscribe(&hub, &["rare"], events(10));
@@ -395,4 +411,23 @@ fn who_selects_nothing_hears_how_far_the_log_is() {
         publish(&hub, &a, 0, half, 1000);
     }
     assert_eq!(summary(&taken(&subscription)), ["at 196608"], "told once");
+}
+
+#[test]
+fn the_past_is_thinned_out_from_where_it_begins() {
+    let hub = hub();
+    let groups = [group(&source("a", 1), 100, 1000)];
+    let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+    let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
+    let last_fifty = || Begin { skip: 50, ..Begin::default() };
+    let sampled = hub.subscribe(View { sample_one_in: 10, ..View::default() });
+    let replayed = sampled.replay(&mut Replay::default(), &draft, 0, &mut last_fifty());
+    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(5));
+    assert!(replayed.limited.is_none());
+    let limited = hub.subscribe(View { max_events_per_second: 20, ..View::default() });
+    let replayed = limited.replay(&mut Replay::default(), &draft, 0, &mut last_fifty());
+    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(20));
+    assert_eq!(replayed.limited.and_then(|loss| loss.count), Some(30));
+    let counts = limited.counts();
+    assert_eq!((counts.replayed, counts.loss_records), (20, 1));
 }

@@ -15,6 +15,15 @@ use crate::wire::Symbol;
 /// How much was lost, given the number on the page, if it has one.
 pub(super) type CountLost<'a> = &'a mut dyn FnMut(Option<u64>) -> Option<u64>;
 
+/// What a page was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageTaken {
+    /// Bytes of events.
+    pub(super) data_bytes: usize,
+    /// When it was begun, in nanoseconds of the trace clock: everything before that was in the pages before it.
+    pub(super) begun_ns: u64,
+}
+
 /// What a turn works with.
 pub(super) struct Turn<'a> {
     pub(super) cpu: u32,
@@ -27,13 +36,13 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Takes one page. Returns how many bytes of events it had; absent when it makes no sense.
+    /// Takes one page. Absent when it makes no sense.
     pub(super) fn page(
         &mut self,
         bytes: &[u8],
         collector: &mut Collector,
         count_lost: CountLost<'_>,
-    ) -> Option<usize> {
+    ) -> Option<PageTaken> {
         let page = match Page::parse(bytes, self.layout) {
             Ok(page) => page,
             Err(error) => {
@@ -61,7 +70,7 @@ impl Turn<'_> {
         if collector.is_full() {
             self.flush(collector);
         }
-        Some(page.data_bytes())
+        Some(PageTaken { data_bytes: page.data_bytes(), begun_ns: page.timestamp_ns() })
     }
 
     /// Takes what was held of two instances, in the order of time, each event from one of them. Without cuts there is only one.
@@ -126,6 +135,10 @@ impl Turn<'_> {
             Lost::Count(count) => count_lost(Some(count)),
             Lost::Unknown => count_lost(None),
         };
+        if count == Some(0) {
+            // Told before: the buffer's counter is ahead of the pages.
+            return;
+        }
         self.lost(count, before_ns, collector);
     }
 

@@ -15,6 +15,11 @@ pub struct BufferStats {
 }
 
 impl BufferStats {
+    /// Events that were not recorded, for whatever reason.
+    pub fn refused(&self) -> u64 {
+        self.commit_overrun + self.dropped
+    }
+
     /// Parses `NAME: VALUE` lines. Missing lines count as 0: kernels differ in what they print.
     pub(super) fn parse(text: &str) -> Self {
         let value = |name: &str| {

@@ -4,6 +4,7 @@ mod demo;
 mod exec;
 mod guest;
 mod kernels;
+mod soak;
 mod test;
 mod up;
 
@@ -31,6 +32,7 @@ enum Subcommands {
     Demo(demo::Demo),
     Exec(exec::Exec),
     Kernels(kernels::Kernels),
+    Soak(soak::Soak),
     Test(test::Test),
 }
 
@@ -46,6 +48,7 @@ impl Arguments {
             Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
+            Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),
         }
     }

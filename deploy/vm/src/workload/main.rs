@@ -8,13 +8,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Seek as _, SeekFrom, Write as _};
 use std::num::ParseIntError;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
-use nix::unistd::getppid;
+use nix::unistd::{Pid, getppid, getsid};
 
 /// Makes system calls with known arguments, a known number of times.
 #[derive(Debug, Parser)]
@@ -37,6 +39,19 @@ enum Call {
     Number {
         /// How often.
         count: u64,
+    },
+    /// getsid(2) of FIRST, FIRST + 1 and so on, which are numbers and no processes that matter; prints the number after the last one
+    Numbers {
+        /// The first number.
+        first: i32,
+        /// How many.
+        count: i32,
+        /// End before that when this file exists.
+        #[arg(long)]
+        until: Option<PathBuf>,
+        /// Microseconds to sleep after each call.
+        #[arg(long, default_value_t = 0)]
+        pause_us: u64,
     },
     /// openat(2) relative to the working directory; prints the descriptors, or negative errnos
     Open {
@@ -113,6 +128,9 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                 nowhere.seek(SeekFrom::Start(number))?;
             }
         }
+        Call::Numbers { first, count, until, pause_us } => {
+            writeln!(stdout, "{}", numbers(*first, *count, until.as_deref(), *pause_us))?;
+        }
         Call::Open { path, flags, mode, count } => {
             for _ in 0..*count {
                 let opened =
@@ -145,4 +163,23 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Calls between two looks for the file that ends them.
+const LOOK_EVERY: i32 = 1024;
+
+fn numbers(first: i32, count: i32, until: Option<&Path>, pause_us: u64) -> i32 {
+    let end = first.saturating_add(count);
+    for number in first..end {
+        let is_time_to_look = pause_us > 0 || (number - first) % LOOK_EVERY == 0;
+        if is_time_to_look && until.is_some_and(Path::exists) {
+            return number;
+        }
+        // Most numbers are no process, and the outcome is nobody's business: that it was called is.
+        getsid(Some(Pid::from_raw(number))).ok();
+        if pause_us > 0 {
+            thread::sleep(Duration::from_micros(pause_us));
+        }
+    }
+    end
 }

@@ -42,10 +42,11 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
         "kprobectl observe open -n 2 --filter 'filename == \"/etc/passwd\"' -o json & sleep 1; workload open /etc/passwd 524288 0 2 \
          > /dev/null; wait $!",
     )?;
-    let events: Vec<serde_json::Value> =
+    let objects: Vec<serde_json::Value> =
         events.lines().map(serde_json::from_str).collect::<Result<_, _>>().with_context(|| events.clone())?;
-    ensure!(events.len() == 2, "{events:?}");
-    for event in &events {
+    let events: Vec<_> = objects.iter().filter(|object| object["type"] == "event").collect();
+    ensure!(events.len() == 2, "{objects:?}");
+    for event in events {
         ensure!(event["fields"]["filename"] == "/etc/passwd" && event["comm"] == "workload", "{event}");
         // O_CLOEXEC and O_LARGEFILE.
         ensure!(event["fields"]["flags"] == 0x88000, "{event}");

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
 use kprobed_client::event::{Batch, StreamItem, StreamRequest, Value};
-use kprobed_vm::{daemon, progress};
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
+use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};

@@ -17,7 +17,9 @@ mod dialects;
 mod differential;
 mod filters;
 mod fixture;
+mod history;
 mod machine;
+mod overload;
 mod packaging;
 mod prototype_table;
 mod prototypes;
@@ -59,6 +61,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("accounting", accounting::TESTS),
     ("deletion", deletion::TESTS),
     ("aggregation", aggregation::TESTS),
+    ("history", history::TESTS),
+    ("overload", overload::TESTS),
 ];
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! The daemon's verdicts beside the kernel's answers to the same lines.
 
 pub(crate) mod generator;
-mod random;
+pub(crate) mod random;
 
 use std::fmt::Write as _;
 

@@ -22,8 +22,13 @@ impl Random {
             Err(_) => default,
         };
         progress::note(format_args!("KPROBED_VM_SEED={seed}"));
+        Ok(Self::seeded(seed))
+    }
+
+    /// The draws of a seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
         // Neighbouring seeds shall not begin alike.
-        Ok(Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number from 0 to below `bound`.

@@ -1,0 +1,169 @@
+//! The equations of the ledger, and whether they hold.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{GetLedgerResponse, LossCause, ProbeLedger, SubscriberLedger};
+
+use super::subscriber::{Counts, Subscriber};
+use crate::daemon::DaemonGuest;
+
+/// What the kernel itself counts of the buffers since it emptied them last (kernel/trace/trace.c:tracing_stats_read).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stats {
+    entries: u64,
+    overrun: u64,
+    refused: u64,
+    read: u64,
+}
+
+/// All terms at a moment at which nothing moves.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) ledger: GetLedgerResponse,
+    pub(super) stats: Stats,
+}
+
+/// Sums over all CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Buffers {
+    pub(super) read: u64,
+    pub(super) overrun: u64,
+    pub(super) refused: u64,
+    pub(super) undecodable: u64,
+    pub(super) wiped: u64,
+}
+
+impl Buffers {
+    /// Everything that was recorded, or would have been with more room.
+    pub(super) fn all(self) -> u64 {
+        self.read + self.overrun + self.refused + self.undecodable + self.wiped
+    }
+
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            read: self.read - earlier.read,
+            overrun: self.overrun - earlier.overrun,
+            refused: self.refused - earlier.refused,
+            undecodable: self.undecodable - earlier.undecodable,
+            wiped: self.wiped - earlier.wiped,
+        }
+    }
+}
+
+impl Terms {
+    /// Reads them; nothing may be running that hits a probe.
+    pub(super) fn read(guest: &DaemonGuest, ledger: GetLedgerResponse) -> Result<Self> {
+        let instance = guest.wait_for(guest.client.host())??.instance;
+        let text = guest.shell(&format!("cat {instance}/per_cpu/cpu*/stats"))?;
+        let sum = |name: &str| -> u64 {
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            lines
+                .filter(|(key, _)| *key == name)
+                .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
+                .sum()
+        };
+        let stats = Stats {
+            entries: sum("entries"),
+            overrun: sum("overrun"),
+            refused: sum("commit overrun") + sum("dropped events"),
+            read: sum("read events"),
+        };
+        Ok(Self { ledger, stats })
+    }
+
+    pub(super) fn buffers(&self) -> Buffers {
+        let mut sums = Buffers::default();
+        for buffer in &self.ledger.buffers {
+            sums.read += buffer.read;
+            sums.overrun += buffer.overrun;
+            sums.refused += buffer.refused;
+            sums.undecodable += buffer.undecodable;
+            sums.wiped += buffer.wiped;
+        }
+        sums
+    }
+
+    pub(super) fn probe(&self, name: &str) -> Result<&ProbeLedger> {
+        let found = self.ledger.probes.iter().find(|probe| probe.probe == name);
+        found.with_context(|| format!("{name} is not in the ledger"))
+    }
+
+    /// Hits of all probes.
+    pub(super) fn hits(&self) -> u64 {
+        self.ledger.probes.iter().filter_map(|probe| probe.hits).sum()
+    }
+
+    /// Every equation that holds for the ledger alone.
+    pub(super) fn check_closes(&self) -> Result<()> {
+        ensure!(self.ledger.settled, "{:?}", self.ledger);
+        for probe in &self.ledger.probes {
+            let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;
+            ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
+            ensure!(probe.undecodable == 0 && probe.lost.is_some() == probe.filtered.is_some(), "{probe:?}");
+            let split = probe.lost.zip(probe.filtered);
+            ensure!(split.is_none_or(|(lost, filtered)| lost + filtered <= probe.not_read), "{probe:?}");
+        }
+        let of_probes: u64 = self.ledger.probes.iter().map(|probe| probe.read).sum();
+        let buffers = self.buffers();
+        ensure!(of_probes <= buffers.read && buffers.undecodable == 0, "{:?}", self.ledger);
+        // Nothing is left in the kernel.
+        ensure!(self.stats.entries == 0, "{:?}", self.stats);
+        for subscriber in &self.ledger.subscribers {
+            ensure!(subscriber.read == accounted(subscriber), "{subscriber:?}");
+        }
+        let spool = self.ledger.spool.as_ref().context("no history is kept")?;
+        ensure!(spool.read == spool.stored + spool.not_stored, "{spool:?}");
+        ensure!(spool.read == buffers.read, "{spool:?} {buffers:?}");
+        ensure!(spool.last_error.is_empty(), "{spool:?}");
+        Ok(())
+    }
+
+    /// Every equation that holds for what happened between two moments, in which no probe came, went or changed and `filtered` hits were held
+    /// back by filters.
+    pub(super) fn check_since(&self, before: &Self, filtered: u64) -> Result<Buffers> {
+        let buffers = self.buffers().since(before.buffers());
+        let hits = self.hits() - before.hits();
+        ensure!(hits == buffers.all() + filtered, "{hits} hits, {filtered} filtered, {buffers:?}");
+        let of_probes = |terms: &Self| -> u64 { terms.ledger.probes.iter().map(|probe| probe.read).sum() };
+        ensure!(of_probes(self) - of_probes(before) == buffers.read, "{buffers:?}");
+        // The kernel counts the same.
+        let stats = (self.stats, before.stats);
+        ensure!(stats.0.read - stats.1.read == buffers.read, "{stats:?} {buffers:?}");
+        ensure!(stats.0.overrun - stats.1.overrun == buffers.overrun, "{stats:?} {buffers:?}");
+        ensure!(stats.0.refused - stats.1.refused == buffers.refused, "{stats:?} {buffers:?}");
+        let spool = |terms: &Self| terms.ledger.spool.as_ref().map_or(0, |spool| spool.read);
+        ensure!(spool(self) - spool(before) == buffers.read, "{buffers:?}");
+        Ok(buffers)
+    }
+
+    /// A subscriber's part.
+    pub(super) fn subscriber(&self, counts: &Counts) -> Option<&SubscriberLedger> {
+        self.ledger.subscribers.iter().find(|subscriber| Some(subscriber.subscriber_id) == counts.id)
+    }
+}
+
+fn accounted(ours: &SubscriberLedger) -> u64 {
+    let held_back = ours.not_selected + ours.filtered + ours.sampled_out + ours.limited;
+    held_back + ours.dropped + ours.queued + ours.delivered
+}
+
+/// Whether a subscriber has counted everything that the ledger says it was given.
+pub(super) fn has_everything(counts: &Counts, ours: &SubscriberLedger) -> bool {
+    ours.queued == 0
+        && counts.delivered == ours.delivered
+        && counts.replayed == ours.replayed
+        && counts.loss_records == ours.loss_records
+}
+
+/// What a subscriber counted itself is what the ledger says.
+pub(super) fn check_subscriber(
+    subscriber: &Subscriber,
+    counts: &Counts,
+    ours: &SubscriberLedger,
+) -> Result<()> {
+    let name = subscriber.kind.name;
+    ensure!(has_everything(counts, ours), "{name}: {counts:?} {ours:?}");
+    ensure!(counts.lost(LossCause::SubscriberQueue) == ours.dropped, "{name}: {counts:?} {ours:?}");
+    ensure!(counts.lost(LossCause::RateLimit) == ours.limited, "{name}: {counts:?} {ours:?}");
+    ensure!(counts.lost(LossCause::Expired) == ours.expired, "{name}: {counts:?} {ours:?}");
+    Ok(())
+}
