@@ -58,6 +58,9 @@ pub struct RemoveRequest {
     pub validate_only: bool,
 }
 
+/// The name and the last hit counts of what was removed.
+pub type Removed = (ProbeName, Option<HitProfile>);
+
 /// Record an event of the host.
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
@@ -72,7 +75,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 pub(super) enum Command {
     Create(CreateRequest, Reply<Arc<Probe>>),
     Update(UpdateRequest, Reply<Arc<Probe>>),
-    Remove(RemoveRequest, Reply<(ProbeName, Option<HitProfile>)>),
+    Remove(RemoveRequest, Reply<Removed>),
+    RemoveAll(Vec<RemoveRequest>, Reply<Vec<Result<Removed, ControlError>>>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Ledger(Reply<Ledger>),
@@ -119,11 +123,19 @@ impl ControlHandle {
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn remove(
-        &self,
-        request: RemoveRequest,
-    ) -> Result<(ProbeName, Option<HitProfile>), ControlError> {
+    pub async fn remove(&self, request: RemoveRequest) -> Result<Removed, ControlError> {
         self.ask(|reply| Command::Remove(request, reply)).await
+    }
+
+    /// Removes several probes at once: that costs the others no more than one would. Answers in the order of the requests.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`]; each request has an outcome of its own.
+    pub async fn remove_all(
+        &self,
+        requests: Vec<RemoveRequest>,
+    ) -> Result<Vec<Result<Removed, ControlError>>, ControlError> {
+        self.ask(|reply| Command::RemoveAll(requests, reply)).await
     }
 
     /// Reads the current hit counts of all probes.

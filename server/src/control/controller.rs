@@ -204,6 +204,7 @@ impl Controller {
                     answer(reply, outcome);
                 }
             }
+            Command::RemoveAll(requests, reply) => answer(reply, Ok(self.remove(requests).await)),
             Command::Aggregation(command) => self.aggregate(command),
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
             Command::Ledger(reply) => answer(reply, self.ledger()),

@@ -28,7 +28,7 @@ pub use aggregation::{
 };
 pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{CheckOutcome, Checker, Preview};
-pub use command::{AttachRequest, ControlHandle, CreateRequest, RemoveRequest, UpdateRequest};
+pub use command::{AttachRequest, ControlHandle, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::ControlError;
-use super::command::{KernelHits, RemoveRequest};
+use super::command::{KernelHits, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::handover::Recorded;
 use super::update::check_etag;
@@ -15,9 +15,6 @@ use crate::kernel::trace_clock_ns;
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{Loss, LossCause};
 use crate::tracefs::TracefsError;
-
-/// The name and the last hit counts of what was removed.
-pub(super) type Removed = (ProbeName, Option<HitProfile>);
 
 /// What one request asks for.
 enum Judged {

@@ -240,14 +240,13 @@ impl ProbeService for ProbeServer {
             Definition::Delete(delete) => {
                 // All at once: then the others pay for one deletion only.
                 let named = self.named_by(&delete)?;
-                let deletions = named.iter().map(|probe| {
-                    self.delete(v1::DeleteProbeRequest {
-                        name: probe.name.to_string(),
-                        validate_only: request.validate_only,
-                        ..Default::default()
-                    })
+                let deletions = named.iter().map(|probe| RemoveRequest {
+                    name: probe.name.to_string(),
+                    etag: None,
+                    request: None,
+                    validate_only: request.validate_only,
                 });
-                for deleted in futures_util::future::join_all(deletions).await {
+                for deleted in self.control.remove_all(deletions.collect()).await? {
                     response.deleted.push(deleted?.0.to_string());
                 }
             }
