@@ -12,8 +12,8 @@ use super::turn::Turn;
 use super::{Hub, Loss, LossCause};
 use crate::tracefs::{BufferStats, Instance};
 
-/// Pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
-const TURN_PAGES: usize = 256;
+/// Pages that one CPU may have in one turn, so that a busy one keeps neither the others waiting nor whoever asks the reader for something.
+const TURN_PAGES: usize = 64;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
