@@ -12,8 +12,9 @@ use super::turn::Turn;
 use super::{Hub, Loss, LossCause};
 use crate::tracefs::{BufferStats, Instance};
 
-/// Bytes of pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
-const TURN_BYTES: usize = 1 << 20;
+/// Bytes of pages that one CPU may have in one turn, so that a busy one keeps neither the others waiting nor whoever asks the reader for
+/// something.
+const TURN_BYTES: usize = 256 << 10;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
