@@ -1,5 +1,6 @@
 //! The command line: arguments, and which command runs.
 
+mod bench;
 mod demo;
 mod exec;
 mod guest;
@@ -30,6 +31,7 @@ enum Subcommands {
     Up(up::Up),
     Demo(demo::Demo),
     Exec(exec::Exec),
+    Bench(bench::Bench),
     Kernels(kernels::Kernels),
     Test(test::Test),
 }
@@ -45,6 +47,7 @@ impl Arguments {
             Subcommands::Up(up) => up.run(cache),
             Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),
+            Subcommands::Bench(bench) => bench.run(cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Test(test) => test.run(&cache),
         }
