@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, Throughput};
 use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable};
-use kprobed::ring::{Page, PageLayout};
+use kprobed::ring::{Page, PageLayout, Record};
 use kprobed::tracefs::format::Format;
 
 /// More than the caches of one core hold, as pages that come from the kernel are in none either.
@@ -29,20 +29,40 @@ struct Load {
     layout: PageLayout,
     pages: Vec<Vec<u8>>,
     plans: PlanTable<(Plan, Columns)>,
+    ids: Vec<u16>,
 }
 
 impl Load {
-    /// Every page into the columns of its events, which are emptied for the next one. Returns the number of events.
+    /// Every page into the columns of its events, which are emptied for the next one. Returns the number of events. As the readers do it:
+    /// events that are nothing but numbers wait until the end of the page, and are decoded column by column.
     fn columns(&mut self) -> usize {
         let mut events = 0;
         for bytes in &self.pages {
             let page = Page::parse(black_box(bytes), &self.layout).unwrap();
-            for record in page.records() {
-                let record = record.unwrap();
+            let mut waiting: Vec<(u16, Vec<Record<'_>>)> = Vec::new();
+            let mut guess = 0;
+            let walked = page.records().each(|record| {
                 let (plan, columns) = self.plans.lookup_mut(record.payload).unwrap();
-                plan.decode(record.payload, record.timestamp_ns, columns).unwrap();
+                if !plan.is_fixed() {
+                    plan.decode(record.payload, record.timestamp_ns, columns).unwrap();
+                    return;
+                }
+                plan.admit(record.payload).unwrap();
+                if waiting.get(guess).is_none_or(|(id, _)| *id != plan.id()) {
+                    guess = waiting.iter().position(|(id, _)| *id == plan.id()).unwrap_or_else(|| {
+                        waiting.push((plan.id(), Vec::with_capacity(256)));
+                        waiting.len() - 1
+                    });
+                }
+                waiting[guess].1.push(record);
+            });
+            walked.unwrap();
+            for (id, records) in &waiting {
+                let (plan, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
+                plan.decode_fixed(records, columns);
             }
-            for (_, (_, columns)) in self.plans.iter_mut() {
+            for id in &self.ids {
+                let (_, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
                 events += black_box(&*columns).len();
                 columns.clear();
             }
@@ -55,10 +75,11 @@ impl Load {
         let mut events = 0;
         for bytes in &self.pages {
             let page = Page::parse(black_box(bytes), &self.layout).unwrap();
-            for record in page.records() {
-                black_box(record.unwrap());
+            let walked = page.records().each(|record| {
+                black_box(record.payload.as_ptr());
                 events += 1;
-            }
+            });
+            walked.unwrap();
         }
         events
     }
@@ -95,7 +116,7 @@ fn plans(wanted: impl Fn(&str) -> bool) -> (PlanTable<(Plan, Columns)>, Vec<u16>
 /// Full sub-buffers of 64 KiB with nothing but events of four 64-bit arguments.
 fn generated() -> Load {
     let (plans, ids) = plans(|name| name == "perfu__n4");
-    let [id] = ids.try_into().unwrap();
+    let [id] = ids[..].try_into().unwrap();
     let data_bytes = SUB_BUFFER_BYTES - PAGE_HEADER_BYTES;
     let header_page = format!(
         "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
@@ -121,7 +142,7 @@ fn generated() -> Load {
     };
     let layout = PageLayout::parse(&header_page).unwrap();
     assert_eq!(layout.sub_buffer_bytes(), SUB_BUFFER_BYTES);
-    Load { name: "four arguments", layout, pages: (0..GENERATED_PAGES).map(page).collect(), plans }
+    Load { name: "four arguments", layout, pages: (0..GENERATED_PAGES).map(page).collect(), plans, ids }
 }
 
 /// Pages of a real kernel with all kinds of events on them, partly empty.
@@ -130,7 +151,8 @@ fn mixture() -> Load {
     let raw = ["cpu0.raw", "cpu1.raw"].map(|name| fs::read(stored().join(name)).unwrap());
     let pages =
         raw.iter().flat_map(|raw| raw.chunks(layout.sub_buffer_bytes()).map(<[u8]>::to_vec)).collect();
-    Load { name: "stored mixture", layout, pages, plans: plans(|_| true).0 }
+    let (plans, ids) = plans(|_| true);
+    Load { name: "stored mixture", layout, pages, plans, ids }
 }
 
 fn main() {

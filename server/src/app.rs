@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -29,13 +30,16 @@ use crate::config::{Config, Listen, Tls};
 use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
+use crate::history::History;
 use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, ProbeServer, SourceServer, TypeServer,
+    AggregationServer, CodeServer, EventServer, HostInfo, HostServer, Log, ProbeServer, SourceServer,
+    TypeServer,
 };
 use crate::shutdown::Tasks;
+use crate::spool::{BootId, BootIdError, Cursor, SpoolError};
 use crate::store::{Store, StoreError};
 use crate::tracefs::{Instance, InstanceOptions, MountError, Mounts, TracefsError};
 
@@ -79,6 +83,12 @@ pub enum StartError {
     /// Reflection.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The history.
+    #[error("the history can not be kept: {0}; `enabled = false` in `[spool]` does without it")]
+    History(#[from] SpoolError),
+    /// The boot id.
+    #[error(transparent)]
+    BootId(BootIdError),
     /// A thread.
     #[error("can not start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -93,6 +103,9 @@ pub enum StartError {
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
 
+/// How long the disk may take for the last of the history.
+const HISTORY_GRACE: Duration = Duration::from_secs(15);
+
 /// How long connections may take to close once their streams have ended. A client that says nothing would never close its own.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
@@ -103,6 +116,7 @@ pub struct App {
     tasks: Tasks,
     health: HealthReporter,
     socket: PathBuf,
+    history: Option<Arc<History>>,
     /// Held as long as the daemon runs.
     _lock: nix::fcntl::Flock<std::fs::File>,
 }
@@ -150,6 +164,15 @@ impl App {
         });
         let registry = Arc::<Registry>::default();
         let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
+        let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
+        let history = match config.spool.options(&config.state) {
+            // Before anything is published, so that everything goes there.
+            Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
+            None => None,
+        };
+        let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let epoch =
+            history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
         let controller = Controller::start(ControllerParts {
             mounted,
             instance: instance.clone(),
@@ -198,16 +221,15 @@ impl App {
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
         let events_registry = Arc::clone(&registry);
         let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
-        let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let epoch = u64::try_from(epoch).unwrap_or(u64::MAX);
         let filter_features = filter_features(&host);
+        let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let events = EventServer {
             hub,
             control: control.clone(),
             registry: events_registry,
             host,
             filter_features,
-            epoch,
+            log,
         };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
@@ -222,7 +244,7 @@ impl App {
 
         let tasks = Tasks::default();
         listen(&config.listen, &services, &tasks).await?;
-        Ok(Self { control, tasks, health, socket: config.listen.unix.clone(), _lock: lock })
+        Ok(Self { control, tasks, health, socket: config.listen.unix.clone(), history, _lock: lock })
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether the
@@ -231,6 +253,11 @@ impl App {
         self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         // Ends the hub too, and with it every stream.
         let done = tokio::time::timeout(KERNEL_GRACE, self.control.stop()).await.is_ok();
+        if let Some(history) = &self.history
+            && tokio::time::timeout(HISTORY_GRACE, history.stop()).await.is_err()
+        {
+            tracing::error!("the disk does not take the last of the history: it may be missing");
+        }
         if !self.tasks.stop(CONNECTION_GRACE).await {
             tracing::info!("cutting connections that their clients did not close");
         }

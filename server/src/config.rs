@@ -143,7 +143,7 @@ impl Default for Tracing {
 pub struct Spool {
     /// Whether events are kept at all.
     pub enabled: bool,
-    /// Directory for them, of its own: it is closed to everybody but the daemon.
+    /// Directory for them, of its own: it is closed to everybody but the daemon. Relative to `state.directory`.
     pub directory: PathBuf,
     /// MiB that they may take; the oldest go first.
     pub max_mib: u64,
@@ -157,7 +157,7 @@ impl Default for Spool {
     fn default() -> Self {
         Self {
             enabled: true,
-            directory: "/var/lib/kprobed/spool".into(),
+            directory: "spool".into(),
             max_mib: 256,
             max_age_hours: 24,
             sync_interval_ms: 1000,
@@ -167,11 +167,12 @@ impl Default for Spool {
 
 impl Spool {
     /// What the spool is opened with. `None` when it is not wanted.
-    pub fn options(&self) -> Option<SpoolOptions> {
+    pub fn options(&self, state: &State) -> Option<SpoolOptions> {
+        let directory = state.directory.join(&self.directory);
         let max_bytes = self.max_mib.saturating_mul(1 << 20);
         let max_age = Duration::from_secs(self.max_age_hours.saturating_mul(3600));
         let sync_interval = Duration::from_millis(self.sync_interval_ms);
-        self.enabled.then(|| SpoolOptions::new(&self.directory, max_bytes, max_age, sync_interval))
+        self.enabled.then(|| SpoolOptions::new(&directory, max_bytes, max_age, sync_interval))
     }
 }
 
@@ -231,7 +232,7 @@ impl Config {
         if self.spool.sync_interval_ms == 0 {
             return wrong("spool.sync_interval_ms", "has to be at least 1");
         }
-        if self.spool.directory == self.state.directory {
+        if self.state.directory.join(&self.spool.directory) == self.state.directory.join("") {
             return wrong(
                 "spool.directory",
                 "has to be a directory of its own, other than `state.directory`",
@@ -274,14 +275,23 @@ mod tests {
 
     #[test]
     fn the_spool_has_room_and_a_place_of_its_own() {
-        for bad in
-            ["max_mib = 3", "max_age_hours = 0", "sync_interval_ms = 0", "directory = '/var/lib/kprobed'"]
-        {
+        for bad in [
+            "max_mib = 3",
+            "max_age_hours = 0",
+            "sync_interval_ms = 0",
+            "directory = '/var/lib/kprobed'",
+            "directory = ''",
+        ] {
             let error = parse(&format!("[spool]\n{bad}")).unwrap_err();
             assert!(error.starts_with(&format!("`spool.{}`", bad.split(' ').next().unwrap())), "{error}");
         }
-        assert_eq!(parse("[spool]\nenabled = false").unwrap().spool.options(), None);
-        let options = parse("[spool]\nmax_mib = 32\nmax_age_hours = 2").unwrap().spool.options().unwrap();
+        let options = |text: &str| {
+            let config = parse(text).unwrap();
+            config.spool.options(&config.state)
+        };
+        assert_eq!(options("[spool]\nenabled = false"), None);
+        let options = options("[spool]\nmax_mib = 32\nmax_age_hours = 2").unwrap();
+        assert_eq!(options.directory, PathBuf::from("/var/lib/kprobed/spool"));
         assert_eq!((options.max_bytes, options.segment_bytes), (32 << 20, 2 << 20));
         assert_eq!((options.max_age.as_secs(), options.sync_interval.as_millis()), (7200, 1000));
     }

@@ -24,6 +24,7 @@ pub mod control;
 pub mod decode;
 pub mod definition;
 pub mod filter;
+pub mod history;
 pub mod insn;
 pub mod kernel;
 pub mod model;

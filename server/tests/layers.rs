@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["decode"],
     &["wire", "filter"],
     &["pipeline"],
-    &["control"],
+    &["control", "history"],
     &["rpc", "config", "shutdown", "telemetry"],
     &["app"],
 ];

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::malformed::ColumnFault;
 use super::packed::{Number, Numbers, at};
 use super::schema::{Field, FieldKind, Width};
-use super::value::{List, Value};
+use super::value::{Address, List, Value};
 use crate::api;
 
 /// The checked bytes of a column.
@@ -71,7 +71,7 @@ impl Column {
     }
 
     #[inline]
-    fn value(&self, kind: FieldKind, index: usize) -> Value<'_> {
+    fn value<'a>(&'a self, kind: FieldKind, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         if self.is_fault(index) {
             return Value::Fault;
         }
@@ -81,7 +81,7 @@ impl Column {
                 Value::Signed { value: sign_extend(self.bits(width, index), width), base }
             }
             FieldKind::Char => Value::Char(self.bits(Width::W1, index).to_le_bytes()[0]),
-            FieldKind::Symbol => Value::symbol(self.bits(Width::W8, index), None),
+            FieldKind::Symbol => Value::Symbol(Address::find(self.bits(Width::W8, index), symbols)),
             FieldKind::String => Value::Bytes(self.string(index)),
         }
     }
@@ -185,14 +185,20 @@ impl<'a> ColumnView<'a> {
     /// A value with its meaning; symbols without their names, which are known to the batch only.
     #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
-        self.column.value(self.field.kind, index)
+        self.named(index, &[])
+    }
+
+    /// The same, with the names of symbols.
+    #[inline]
+    pub(super) fn named(&self, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+        self.column.value(self.field.kind, index, symbols)
     }
 
     /// What an event has in this field: one value, or the list of an array.
     #[inline]
     pub(super) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         match self.field.array_length {
-            0 => self.value(row).with_symbols(symbols),
+            0 => self.named(row, symbols),
             length => {
                 let length = length as usize;
                 Value::List(List::new(*self, row * length..(row + 1) * length, symbols))

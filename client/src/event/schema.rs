@@ -101,6 +101,7 @@ impl FieldKind {
     }
 
     /// Size of one value; `None` where values differ in length.
+    #[inline]
     pub(super) fn width(self) -> Option<Width> {
         match self {
             Self::Unsigned(width, _) | Self::Signed(width, _) => Some(width),

@@ -92,10 +92,12 @@ impl EventStream {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<StreamItem>, Error> {
-        match self.inner.message().await? {
-            Some(response) => Ok(Some(self.decoder.item(response)?)),
-            None => Ok(None),
+        while let Some(response) = self.inner.message().await? {
+            if let Some(item) = self.decoder.item(response)? {
+                return Ok(Some(item));
+            }
         }
+        Ok(None)
     }
 
     /// Where to go on: behind everything that was read so far. `None` before [`StreamItem::Epoch`].
@@ -113,28 +115,31 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Makes an item of a message.
-    pub(super) fn item(&mut self, response: api::StreamEventsResponse) -> Result<StreamItem, MalformedError> {
-        match response.message.ok_or(MalformedError::Empty)? {
+    /// Makes an item of a message. `None` for one that only says where the stream is.
+    pub(super) fn item(
+        &mut self,
+        response: api::StreamEventsResponse,
+    ) -> Result<Option<StreamItem>, MalformedError> {
+        Ok(Some(match response.message.ok_or(MalformedError::Empty)? {
             Message::Started(started) => {
                 self.learn_clock(started.clock.as_ref());
-                Ok(StreamItem::Started(Started {
+                StreamItem::Started(Started {
                     subscriber_id: started.subscriber_id,
                     hostname: started.hostname,
                     kernel_release: started.kernel_release,
                     clock: started.clock_name,
                     watermark_slack_ns: started.watermark_slack_ns,
-                }))
+                })
             }
             Message::Epoch(epoch) => {
                 self.schemas.clear();
                 let cursor = self.go_on("epoch", epoch.cursor)?;
-                Ok(StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss }))
+                StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss })
             }
             Message::Schema(schema) => {
                 let schema = Arc::new(Schema::try_from(schema)?);
                 self.schemas.insert(schema.id(), Arc::clone(&schema));
-                Ok(StreamItem::Schema(schema))
+                StreamItem::Schema(schema)
             }
             Message::Batch(batch) => {
                 self.learn_clock(batch.clock.as_ref());
@@ -142,17 +147,19 @@ impl Decoder {
                 if let Some(cursor) = &mut self.cursor {
                     cursor.sequence = cursor.sequence.max(batch.end_sequence());
                 }
-                Ok(StreamItem::Batch(batch))
+                StreamItem::Batch(batch)
             }
-            Message::Loss(loss) => Ok(StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns))),
-            Message::CaughtUp(caught_up) => {
-                Ok(StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?))
-            }
-            Message::Watermark(watermark) => Ok(StreamItem::Watermark(Watermark {
+            Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
+            Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?),
+            Message::Watermark(watermark) => StreamItem::Watermark(Watermark {
                 watermark_ns: watermark.watermark_ns,
                 late_events: watermark.late_events,
-            })),
-        }
+            }),
+            Message::Progress(progress) => {
+                self.go_on("progress", progress.cursor)?;
+                return Ok(None);
+            }
+        }))
     }
 
     fn go_on(

@@ -126,7 +126,7 @@ fn decode(schema: api::EventSchema, batch: api::EventBatch) -> Result<Batch, Mal
     let mut decoder = Decoder::default();
     decoder.item(response(Message::Schema(schema)))?;
     match decoder.item(response(Message::Batch(batch)))? {
-        StreamItem::Batch(batch) => Ok(batch),
+        Some(StreamItem::Batch(batch)) => Ok(batch),
         other => panic!("a batch became {other:?}"),
     }
 }
@@ -212,7 +212,7 @@ fn a_stream_knows_where_it_is() {
     decoder.item(response(Message::Schema(schema(false)))).unwrap();
     let epoch = api::EpochStarted { cursor: Some(cursor(12)), may_miss: true };
     let item = decoder.item(response(Message::Epoch(epoch))).unwrap();
-    assert!(matches!(item, StreamItem::Epoch(epoch) if epoch.may_miss && epoch.cursor.sequence == 12));
+    assert!(matches!(item, Some(StreamItem::Epoch(epoch)) if epoch.may_miss && epoch.cursor.sequence == 12));
     assert_eq!(
         decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap_err(),
         MalformedError::UnknownSchema(7),
@@ -224,6 +224,10 @@ fn a_stream_knows_where_it_is() {
     assert_eq!(decoder.cursor.as_ref().unwrap().to_string(), "b:3:45");
     decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: Some(cursor(60)) }))).unwrap();
     assert_eq!(decoder.cursor.as_ref().unwrap().sequence, 60);
+    // What only says where the stream is, is no item.
+    let progress = api::Progress { cursor: Some(cursor(70)) };
+    assert!(decoder.item(response(Message::Progress(progress))).unwrap().is_none());
+    assert_eq!(decoder.cursor.as_ref().map(|cursor| cursor.sequence), Some(70));
     let nowhere = decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: None })));
     assert_eq!(nowhere.unwrap_err(), MalformedError::NoCursor("caught_up"));
 }
@@ -264,7 +268,7 @@ fn losses_get_a_wall_clock_time() {
     let mut decoder = Decoder::default();
     decoder.item(response(Message::Batch(batch(Vec::new())))).unwrap();
     let mut read = |loss| match decoder.item(response(Message::Loss(loss))).unwrap() {
-        StreamItem::Loss(loss) => loss,
+        Some(StreamItem::Loss(loss)) => loss,
         other => panic!("a loss became {other:?}"),
     };
     let loss = api::Loss {

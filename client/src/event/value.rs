@@ -96,23 +96,11 @@ impl<'a> List<'a> {
     /// The values, in order. None of them is a list.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let Self { column, start, length, symbols } = *self;
-        (start..start + length).map(move |index| column.value(index).with_symbols(symbols))
+        (start..start + length).map(move |index| column.named(index, symbols))
     }
 }
 
-impl<'a> Value<'a> {
-    pub(super) fn symbol(address: u64, text: Option<&'a str>) -> Self {
-        Self::Symbol(Address { address, text })
-    }
-
-    /// Names a kernel address, as the batch that it came with does.
-    pub(super) fn with_symbols(self, symbols: &'a [api::Symbol]) -> Self {
-        match self {
-            Self::Symbol(Address { address, .. }) => Self::Symbol(Address::find(address, symbols)),
-            other => other,
-        }
-    }
-
+impl Value<'_> {
     /// Whether this is a fault, or a list with one in it.
     pub fn has_fault(&self) -> bool {
         match self {

@@ -161,6 +161,19 @@ fn observe_keeps_its_place() {
 }
 
 #[test]
+fn observe_tells_that_something_may_be_missing() {
+    let fake = Fake::start(Ending::Open);
+    let told = "maybe lost: the daemon did not stop in order, so the last events of that run may not be kept";
+    let output = fake.command(&["observe", "--oldest", "-q"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && stderr.lines().next() == Some(told), "{stderr}");
+    let output = fake.command(&["observe", "--oldest", "-q", "-o", "json"]).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let told = r#"{"type":"epoch","cursor":"b0:2:0","may_miss":true}"#;
+    assert_eq!(stdout.lines().next(), Some(told), "{stdout}");
+}
+
+#[test]
 fn observe_connects_again() {
     let fake = Fake::start(Ending::Broken);
     let output = fake.command(&["observe", "--duration", "700ms", "-o", "json"]).output().unwrap();

@@ -21,18 +21,18 @@ impl LedgerBase {
     }
 }
 
-/// Where the events of one probe went, since it was defined or since this daemon was started.
+/// Where the events of one probe or attached event went, since it was defined or since this daemon was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeLedger {
     /// Incarnation.
     pub uid: ProbeUid,
     /// Name.
     pub name: ProbeName,
-    /// Hits and misses, by the kernel's count.
-    pub hits: Hits,
+    /// Hits and misses, by the kernel's count. Absent for an attached event, which the kernel does not count.
+    pub hits: Option<Hits>,
     /// Events decoded, and events that could not be.
     pub counts: ProbeCounts,
-    /// Hits of which no event was read. Derived.
+    /// Hits of which no event was read. Derived; 0 without hits.
     pub not_read: u64,
     /// The part of those that was lost in the buffers. Absent when other probes recorded at the same time and something was lost: the
     /// buffers do not know whose events they lose.
@@ -101,7 +101,7 @@ impl Controller {
         let buffers = self.readers.counts();
         let after = self.kernel_hits()?;
         let buffers_lost = self.buffers_lost();
-        let probes: Vec<_> = self
+        let mut probes: Vec<_> = self
             .parts
             .registry
             .all()
@@ -123,7 +123,7 @@ impl Controller {
                 Some(ProbeLedger {
                     uid: probe.uid,
                     name: probe.name.clone(),
-                    hits,
+                    hits: Some(hits),
                     counts,
                     not_read: hits.hits.saturating_sub(counts.read + counts.undecodable),
                     lost: Some(buffers_lost.saturating_sub(base.buffers_lost))
@@ -133,7 +133,24 @@ impl Controller {
             })
             .collect();
         let settled = probes.iter().all(|probe| before.get(&probe.name) == after.get(&probe.name));
+        probes.extend(self.attached_ledger(buffers_lost));
+        probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
         Ok(Ledger { probes, buffers, subscribers: self.parts.hub.counts(), buffer_bytes, settled })
+    }
+
+    /// What is known of attached events: only what was read.
+    fn attached_ledger(&self, buffers_lost: u64) -> impl Iterator<Item = ProbeLedger> {
+        self.attached_events().into_iter().filter_map(move |event| {
+            Some(ProbeLedger {
+                uid: event.uid,
+                name: event.name,
+                hits: None,
+                counts: event.source?.counts(),
+                not_read: 0,
+                lost: (buffers_lost == 0).then_some(0),
+                shared: true,
+            })
+        })
     }
 }

@@ -82,8 +82,17 @@ impl Hub {
 
     /// Makes a subscriber. It gets nothing before it is attached.
     pub fn subscribe(self: &Arc<Self>, view: View) -> Subscription {
+        self.subscription(view, false)
+    }
+
+    /// Makes a subscriber of the daemon's own, which is not told among the others.
+    pub fn subscribe_own(self: &Arc<Self>, view: View) -> Subscription {
+        self.subscription(view, true)
+    }
+
+    fn subscription(self: &Arc<Self>, view: View, is_own: bool) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let shared = Arc::new(Shared::new(id, view));
+        let shared = Arc::new(Shared::new(id, view, is_own));
         let mut subscribers = self.subscribers();
         if subscribers.closed {
             shared.close();
@@ -97,6 +106,20 @@ impl Hub {
         subscribers.attached.push(Arc::clone(shared));
         self.note_wishes(&subscribers);
         subscribers.sequence
+    }
+
+    pub(super) fn attach_with_mark(&self, shared: &Arc<Shared>, other: &Shared, mark: u64) -> u64 {
+        let mut subscribers = self.subscribers();
+        subscribers.attached.push(Arc::clone(shared));
+        self.note_wishes(&subscribers);
+        other.offer_mark(mark);
+        subscribers.sequence
+    }
+
+    pub(super) fn mark(&self, shared: &Shared, mark: u64) {
+        // Whoever publishes holds it too.
+        let _subscribers = self.subscribers();
+        shared.offer_mark(mark);
     }
 
     pub(super) fn detach(&self, id: u64) {
@@ -192,7 +215,7 @@ impl Hub {
         }
     }
 
-    /// Where the events of every subscriber went.
+    /// Where the events of every subscriber went, those of the daemon itself left out.
     pub fn counts(&self) -> Vec<SubscriberCounts> {
         let counts = |subscriber: &Arc<Shared>| SubscriberCounts {
             id: subscriber.id,
@@ -200,7 +223,7 @@ impl Hub {
             overflow: subscriber.view.limits.overflow,
             counts: subscriber.counts(),
         };
-        self.subscribers().list.iter().map(counts).collect()
+        self.subscribers().list.iter().filter(|subscriber| !subscriber.is_own).map(counts).collect()
     }
 }
 

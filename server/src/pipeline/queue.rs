@@ -12,6 +12,9 @@ use super::counters::Span;
 use super::view::{Overflow, QueueLimits};
 use super::{Loss, LossCause, Origin};
 
+/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back after a break need not look at them again.
+const PROGRESS_EVENTS: u64 = 1 << 16;
+
 /// Events of a subscriber, in the form of the wire.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -42,6 +45,10 @@ pub enum Item {
     Loss(Loss),
     /// Everything before this time was delivered, in nanoseconds of the trace clock.
     Watermark(u64),
+    /// Everything before this place of the log was looked at; of the last part of it nothing was selected.
+    Progress(u64),
+    /// Everything that was published before this mark was set was delivered or dropped.
+    Mark(u64),
 }
 
 /// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` + limited + dropped + queued + delivered.
@@ -84,6 +91,8 @@ pub(super) struct Queue {
     /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and the losses that it dropped with it.
     untold: BTreeMap<Option<u32>, Vec<Loss>>,
     pub(super) counts: QueueCounts,
+    /// Up to where the subscriber knows of the log.
+    told: u64,
     /// Nothing more comes.
     pub(super) closed: bool,
     /// It was closed for being too slow: everything from this place of the log on is not in it.
@@ -98,6 +107,7 @@ impl Queue {
             bytes: 0,
             untold: BTreeMap::new(),
             counts: QueueCounts::default(),
+            told: 0,
             closed: false,
             overflowed_at: None,
         }
@@ -130,10 +140,12 @@ impl Queue {
         }
         self.counts.queued += events;
         self.bytes += bytes;
+        self.told = batch.sequence.saturating_add(batch.log_events);
         self.entries.push_back(Item::Batch(batch));
     }
 
     fn make_room(&mut self, events: u64, bytes: u64) {
+        let mut marks = Vec::new();
         while !self.fits(events, bytes) {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
@@ -144,9 +156,13 @@ impl Queue {
                 }
                 Some(Item::Loss(loss)) => self.remember(loss),
                 // A later one says the same and more; when there is none, the next will.
-                Some(Item::Watermark(_)) => {}
-                None => return,
+                Some(Item::Watermark(_) | Item::Progress(_)) => {}
+                Some(mark @ Item::Mark(_)) => marks.push(mark),
+                None => break,
             }
+        }
+        for mark in marks.into_iter().rev() {
+            self.entries.push_front(mark);
         }
     }
 
@@ -177,6 +193,26 @@ impl Queue {
         }
     }
 
+    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough from what was told last.
+    /// Answers whether it does.
+    pub(super) fn push_progress(&mut self, sequence: u64) -> bool {
+        if sequence.saturating_sub(self.told) < PROGRESS_EVENTS {
+            return false;
+        }
+        self.told = sequence;
+        if let Some(Item::Progress(last)) = self.entries.back_mut() {
+            *last = sequence;
+        } else {
+            self.entries.push_back(Item::Progress(sequence));
+        }
+        true
+    }
+
+    /// Takes a mark, which is never dropped.
+    pub(super) fn push_mark(&mut self, mark: u64) {
+        self.entries.push_back(Item::Mark(mark));
+    }
+
     /// Adds a loss to those untold; one of the same cause on the same CPU grows.
     fn remember(&mut self, loss: Loss) {
         let untold = self.untold.entry(loss.cpu).or_default();
@@ -190,7 +226,7 @@ impl Queue {
         let cpu = match self.entries.front() {
             Some(Item::Batch(batch)) => Some(Some(batch.cpu)),
             Some(Item::Loss(loss)) => Some(loss.cpu),
-            Some(Item::Watermark(_)) => None,
+            Some(Item::Watermark(_) | Item::Progress(_) | Item::Mark(_)) => None,
             // Everything is told before the end.
             None if self.closed => self.untold.keys().next().copied(),
             None => return None,
@@ -222,7 +258,7 @@ impl Queue {
                     loss.before_ns = self.next_time_of(loss.cpu);
                 }
             }
-            Item::Watermark(_) => {}
+            Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
         }
         Some(item)
     }

@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn values_that_share_a_slot_are_both_kept() {
         let mut distinct = Distinct::new();
-        for value in [1, 257, 1, 257, 2, 2] {
+        for value in [1_u32, 257, 1, 257, 2, 2] {
             distinct.add(value, value as usize);
         }
         assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [1, 2, 257]);

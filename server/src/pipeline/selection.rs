@@ -31,6 +31,7 @@ pub(super) struct Picked {
 
 /// The selected events of a batch, and where the others went.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "`not_selected` is the name of the term in the ledger")]
 pub(super) struct Selected {
     pub(super) groups: Vec<Picked>,
     pub(super) events: u64,
@@ -57,23 +58,25 @@ pub(super) struct Selector {
     budget: Budget,
 }
 
-/// A token bucket of one second.
+/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of one a second.
 #[derive(Debug, Default)]
 struct Budget {
-    tokens: f64,
-    at_ns: u64,
+    /// Absent before the first event.
+    at_ns: Option<u64>,
+    parts: u128,
 }
+
+const PARTS: u128 = 1_000_000_000;
 
 impl Budget {
     /// Takes up to `wanted` tokens at a time.
     fn take(&mut self, wanted: u64, per_second: u64, now_ns: u64) -> u64 {
-        let rate = per_second as f64;
-        let elapsed = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
-        let full = self.at_ns == 0;
-        self.tokens = if full { rate } else { (self.tokens + elapsed * rate).min(rate) };
-        self.at_ns = self.at_ns.max(now_ns);
-        let granted = wanted.min(self.tokens as u64);
-        self.tokens -= granted as f64;
+        let rate = u128::from(per_second);
+        let elapsed_ns = self.at_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
+        self.parts = (self.parts + u128::from(elapsed_ns) * rate).min(rate * PARTS);
+        self.at_ns = self.at_ns.max(Some(now_ns));
+        let granted = wanted.min(u64::try_from(self.parts / PARTS).unwrap_or(u64::MAX));
+        self.parts -= u128::from(granted) * PARTS;
         granted
     }
 }
@@ -81,6 +84,19 @@ impl Budget {
 impl Selector {
     /// Selects from a batch.
     pub(super) fn select(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+        let mut selected = self.choose(view, binder, draft);
+        if view.sample_one_in > 1 {
+            self.sample(view.sample_one_in, draft, &mut selected);
+        }
+        if view.max_events_per_second > 0 {
+            self.limit(view.max_events_per_second, draft, &mut selected);
+        }
+        selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
+        selected
+    }
+
+    /// The events that belong to the selection, before some of them are passed over for being too many.
+    pub(super) fn choose(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
@@ -101,13 +117,6 @@ impl Selector {
                 selected.groups.push(Picked { group: index, rows: kept, projected });
             }
         }
-        if view.sample_one_in > 1 {
-            self.sample(view.sample_one_in, draft, &mut selected);
-        }
-        if view.max_events_per_second > 0 {
-            self.limit(view.max_events_per_second, draft, &mut selected);
-        }
-        selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
         selected
     }
 
@@ -118,8 +127,8 @@ impl Selector {
 
     fn sample(&mut self, one_in: u64, draft: &Draft<'_>, selected: &mut Selected) {
         let before = selected.events;
-        selected.keep(draft, |_| {
-            let taken = self.seen % one_in == 0;
+        selected.keep(draft, |_, _| {
+            let taken = self.seen.is_multiple_of(one_in);
             self.seen = self.seen.wrapping_add(1);
             taken
         });
@@ -130,7 +139,7 @@ impl Selector {
         let before = selected.events;
         let mut granted = self.budget.take(before, per_second, draft.last_ns());
         if granted < before {
-            selected.keep(draft, |_| {
+            selected.keep(draft, |_, _| {
                 let taken = granted > 0;
                 granted = granted.saturating_sub(1);
                 taken
@@ -142,17 +151,60 @@ impl Selector {
 
 impl Selected {
     /// Keeps of the selected rows those for which `taken` says so.
-    fn keep(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(u32) -> bool) {
+    fn keep(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(usize, u32) -> bool) {
         self.events = 0;
         for picked in &mut self.groups {
             let rows = draft.groups.get(picked.group).map_or(0, |group| group.columns.len());
             let kept: Vec<u32> = match &picked.rows {
-                None => (0..u32::try_from(rows).unwrap_or(u32::MAX)).filter(|row| taken(*row)).collect(),
-                Some(rows) => rows.iter().copied().filter(|row| taken(*row)).collect(),
+                None => (0..u32::try_from(rows).unwrap_or(u32::MAX))
+                    .filter(|row| taken(picked.group, *row))
+                    .collect(),
+                Some(rows) => rows.iter().copied().filter(|row| taken(picked.group, *row)).collect(),
             };
             self.events += kept.len() as u64;
             picked.rows = (kept.len() != rows).then_some(kept);
         }
+    }
+}
+
+impl Selected {
+    /// Leaves out what lies before a time stamp, in nanoseconds of the trace clock.
+    pub(super) fn begin_at(&mut self, draft: &Draft<'_>, begin_ns: u64) {
+        self.keep_times(draft, |time_ns| time_ns >= begin_ns);
+    }
+
+    /// Leaves out the earliest events, as many as `skip` says, which counts down.
+    pub(super) fn skip(&mut self, draft: &Draft<'_>, skip: &mut u64) {
+        let mut times = Vec::new();
+        self.keep_times(draft, |time_ns| {
+            times.push(time_ns);
+            true
+        });
+        times.sort_unstable();
+        let first = usize::try_from(*skip).ok().and_then(|skip| times.get(skip).copied());
+        let before = self.events;
+        match first {
+            // Of those that have the time of the first one that stays, the last ones stay too.
+            Some(first_ns) => {
+                let earlier = times.partition_point(|time_ns| *time_ns < first_ns) as u64;
+                let mut equal = skip.saturating_sub(earlier);
+                self.keep_times(draft, |time_ns| {
+                    let left_out = time_ns < first_ns || (time_ns == first_ns && equal > 0);
+                    equal -= u64::from(left_out && time_ns == first_ns);
+                    !left_out
+                });
+            }
+            None => self.keep_times(draft, |_| false),
+        }
+        *skip -= before - self.events;
+    }
+
+    fn keep_times(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(u64) -> bool) {
+        self.keep(draft, |group, row| {
+            let times = draft.groups.get(group).map(|group| &group.columns.timestamps_ns);
+            times.and_then(|times| times.get(row as usize)).is_some_and(|time_ns| taken(*time_ns))
+        });
+        self.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
     }
 }
 

@@ -23,6 +23,11 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Without labels.
+    pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, type_id: u16, schema: Arc<Schema>) -> Self {
+        Self { schema_id, uid, name, type_id, schema, labels: RwLock::default() }
+    }
+
     /// The probe's labels as of now.
     pub fn labels(&self) -> Arc<Labels> {
         Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
@@ -51,14 +56,7 @@ impl EventSource {
     /// A source that nothing was read from yet, without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
         Self {
-            origin: Arc::new(Origin {
-                schema_id,
-                uid,
-                name,
-                type_id: plan.id(),
-                schema: Arc::clone(plan.schema()),
-                labels: RwLock::default(),
-            }),
+            origin: Arc::new(Origin::new(schema_id, uid, name, plan.id(), Arc::clone(plan.schema()))),
             plan,
             read: Counter::default(),
             read_span: SpanCounter::default(),

@@ -19,6 +19,8 @@ pub(super) struct Shared {
     pub(super) id: u64,
     pub(super) start: SystemTime,
     pub(super) view: View,
+    /// Whether it is the daemon's own.
+    pub(super) is_own: bool,
     selector: Mutex<Selector>,
     queue: Mutex<Queue>,
     arrived: Notify,
@@ -29,10 +31,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(id: u64, view: View) -> Self {
+    pub(super) fn new(id: u64, view: View, is_own: bool) -> Self {
         Self {
             id,
             start: SystemTime::now(),
+            is_own,
             selector: Mutex::default(),
             queue: Mutex::new(Queue::new(view.limits)),
             arrived: Notify::new(),
@@ -58,9 +61,14 @@ impl Shared {
         queue.counts.sampled_out += selected.sampled_out;
         queue.counts.limited += selected.limited;
         let Some(batch) = batch else {
-            if selected.limited > 0 {
+            let is_news = if selected.limited > 0 {
                 queue.push_loss(limited(draft, &selected));
-                drop(queue);
+                true
+            } else {
+                queue.push_progress(sequence.saturating_add(draft.events()))
+            };
+            drop(queue);
+            if is_news {
                 self.arrived.notify_one();
             }
             return;
@@ -73,13 +81,8 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Selects from a batch of the history.
-    pub(super) fn replay(&self, binder: &Binder, draft: &Draft<'_>, sequence: u64) -> Option<Delivery> {
-        let selected = lock(&self.selector).select(&self.view, binder, draft);
-        self.delivery(draft, &selected, sequence, &mut Encodings::default())
-    }
-
-    fn delivery(
+    /// What was selected of a batch, in the form of the wire. Absent when it is nothing.
+    pub(super) fn delivery(
         &self,
         draft: &Draft<'_>,
         selected: &Selected,
@@ -115,6 +118,11 @@ impl Shared {
             drop(queue);
             self.arrived.notify_one();
         }
+    }
+
+    pub(super) fn offer_mark(&self, mark: u64) {
+        lock(&self.queue).push_mark(mark);
+        self.arrived.notify_one();
     }
 
     /// Tells a subscriber that wants order how far it can go.
@@ -197,18 +205,23 @@ impl Subscription {
         }
     }
 
-    /// Selects from a batch of the history as from one of the present. Absent when nothing of it is wanted.
-    pub fn replay(&self, draft: &Draft<'_>, sequence: u64) -> Option<Delivery> {
-        let delivery = self.shared.replay(self.hub.binder(), draft, sequence);
-        lock(&self.shared.queue).counts.replayed += delivery.as_ref().map_or(0, |delivery| delivery.events);
-        delivery
+    /// Begins to receive, at the same moment at which `other` gets the mark.
+    pub fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
+        self.hub.attach_with_mark(&self.shared, &other.shared, mark)
     }
 
-    /// Counts events of the history that are not there any more.
-    pub fn count_expired(&self, events: u64) {
-        let mut queue = lock(&self.shared.queue);
-        queue.counts.expired += events;
-        queue.counts.loss_records += 1;
+    /// Puts a mark behind everything that is published now.
+    pub fn mark(&self, mark: u64) {
+        self.hub.mark(&self.shared, mark);
+    }
+
+    /// Where its events went.
+    pub fn counts(&self) -> QueueCounts {
+        self.shared.counts()
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut QueueCounts)) {
+        count(&mut lock(&self.shared.queue).counts);
     }
 }
 

@@ -4,50 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::samples::{group, hub, publish, source};
 use super::*;
-use crate::decode::{Plan, PlanOptions};
 use crate::filter::Filter;
 use crate::kernel::ClockMapping;
-use crate::model::{Glob, ProbeName, ProbeUid};
-use crate::tracefs::format::Format;
+use crate::model::Glob;
 use crate::wire::{Projection, Task, read_batch};
-
-const FORMAT: &str = "name: a\nID: 7\nformat:\n\
-\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
-\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
-\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
-\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
-\tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\n\
-print fmt: \"(%lx)\", REC->__probe_ip\n";
-
-fn source(event: &str, schema_id: u32) -> Arc<EventSource> {
-    let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
-    let name = ProbeName::new("kprobes", event).unwrap();
-    Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan))
-}
-
-/// The events of a batch.
-fn group(source: &Arc<EventSource>, rows: u64, first_ns: u64) -> Group {
-    let mut columns = source.plan.columns();
-    for row in 0..rows {
-        let mut record = [0u8; 16];
-        record[0] = 7;
-        record[4..8].copy_from_slice(&u32::try_from(row).unwrap().to_le_bytes());
-        source.plan.decode(&record, first_ns + row, &mut columns).unwrap();
-    }
-    Group { origin: Arc::clone(&source.origin), columns }
-}
-
-/// Publishes a batch of `rows` events of one probe, the first of them at `first_ns`.
-fn publish(hub: &Hub, source: &Arc<EventSource>, cpu: u32, rows: u64, first_ns: u64) {
-    let groups = [group(source, rows, first_ns)];
-    let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    hub.publish(&Draft { cpu, groups: &groups, tasks: &[], symbols: &[], clock });
-}
-
-fn hub() -> Arc<Hub> {
-    Arc::new(Hub::new(Binder::new("here".to_owned(), None)))
-}
 
 /// A subscriber that gets what is published from now on.
 fn subscribe(hub: &Arc<Hub>, probes: &[&str], limits: QueueLimits) -> Subscription {
@@ -90,6 +52,8 @@ fn summary(items: &[Item]) -> Vec<String> {
             format!("{:?} {:?} on cpu{} before {}", loss.cause, loss.count, loss.cpu.unwrap(), loss.before_ns)
         }
         Item::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
+        Item::Progress(sequence) => format!("at {sequence}"),
+        Item::Mark(mark) => format!("mark {mark}"),
     };
     items.iter().map(text).collect()
 }
@@ -311,7 +275,7 @@ fn a_limit_on_the_rate_is_told_and_counted() {
         summary(&taken(&subscription)),
         [
             "8 of cpu0",
-            "RateLimit Some(2) on cpu0 before 0",
+            "RateLimit Some(2) on cpu0 before 1500000000",
             "4 of cpu0",
             "RateLimit Some(6) on cpu0 before 0"
         ]
@@ -367,7 +331,7 @@ proptest! {
                 match item {
                     Item::Batch(batch) => received += batch.events,
                     Item::Loss(loss) => told += loss.count.unwrap(),
-                    Item::Watermark(_) => {}
+                    Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
                 }
             }
         };
@@ -396,4 +360,37 @@ proptest! {
         }
         prop_assert_eq!(told, hub.counts()[0].counts.dropped);
     }
+}
+
+#[test]
+fn marks_are_never_dropped_and_stand_behind_what_was_published() {
+    let hub = hub();
+    let a = source("a", 1);
+    for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
+        let subscription = subscribe(&hub, &[], QueueLimits { overflow, ..events(5) });
+        let (other, first) = (hub.subscribe(View::default()), hub.sequence());
+        publish(&hub, &a, 0, 3, 100);
+        assert_eq!(other.attach_with_mark(&subscription, 7), first + 3);
+        publish(&hub, &a, 0, 3, 200);
+        let told = match overflow {
+            Overflow::DropNewest => ["3 of cpu0", "mark 7", "SubscriberQueue Some(3) on cpu0 before 0"],
+            _ => ["mark 7", "SubscriberQueue Some(3) on cpu0 before 200", "3 of cpu0"],
+        };
+        assert_eq!(summary(&taken(&subscription)), told);
+        assert_eq!(summary(&taken(&other)), ["3 of cpu0"]);
+    }
+}
+
+#[test]
+fn who_selects_nothing_hears_how_far_the_log_is() {
+    let hub = hub();
+    let subscription = subscribe(&hub, &["nothing/*"], events(10));
+    let a = source("a", 1);
+    let half = 1 << 15;
+    publish(&hub, &a, 0, half, 1000);
+    assert!(taken(&subscription).is_empty());
+    for _ in 0..5 {
+        publish(&hub, &a, 0, half, 1000);
+    }
+    assert_eq!(summary(&taken(&subscription)), ["at 196608"], "told once");
 }

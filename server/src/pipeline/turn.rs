@@ -45,22 +45,18 @@ impl Turn<'_> {
         self.overrun(page.lost(), page.timestamp_ns(), collector, count_lost);
         let mut pending = Pending::default();
         let mut guess = 0;
-        for record in page.records() {
-            match record {
-                Ok(record) => {
-                    if collector.is_far(record.timestamp_ns) {
-                        pending.decode_into(collector);
-                        self.flush(collector);
-                        collector.is_far(record.timestamp_ns);
-                    }
-                    self.record(record, collector, &mut pending, &mut guess);
-                }
-                Err(error) => {
-                    tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
-                    collector.undecodable += 1;
-                    self.counters.undecodable.add(1);
-                }
+        let walked = page.records().each(|record| {
+            if collector.is_far(record.timestamp_ns) {
+                pending.decode_into(collector);
+                self.flush(collector);
+                collector.is_far(record.timestamp_ns);
             }
+            self.record(record, collector, &mut pending, &mut guess);
+        });
+        if let Err(error) = walked {
+            tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
+            collector.undecodable += 1;
+            self.counters.undecodable.add(1);
         }
         pending.decode_into(collector);
         if collector.is_full() {

@@ -27,6 +27,18 @@ pub struct View {
     pub max_events_per_second: u64,
 }
 
+impl View {
+    /// Whether it selects every event with all its fields.
+    pub fn is_of_everything(&self) -> bool {
+        self.probes.is_empty()
+            && self.labels.is_empty()
+            && self.filter.is_none()
+            && self.sample_one_in <= 1
+            && self.max_events_per_second == 0
+            && self.projection == Projection::default()
+    }
+}
+
 /// In which order events come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

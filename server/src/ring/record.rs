@@ -48,6 +48,33 @@ impl<'a> Records<'a> {
         self.data_bytes.saturating_sub(self.rest.len())
     }
 
+    /// Shows `found` every record, in order. Quicker than the iterator: nearly all records are of one simple form, and while they are, what the
+    /// walk keeps stays in registers.
+    ///
+    /// # Errors
+    /// [`PageError`], after all records before it.
+    #[inline]
+    pub fn each(mut self, mut found: impl FnMut(Record<'a>)) -> Result<(), PageError> {
+        while !self.rest.is_empty() {
+            let (mut rest, mut now_ns) = (self.rest, self.now_ns);
+            while let Some(record) = short(&mut rest, &mut now_ns) {
+                found(record);
+            }
+            (self.rest, self.now_ns) = (rest, now_ns);
+            if let Some(record) = self.other()? {
+                found(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// One step where there is no simple record.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self) -> Result<Option<Record<'a>>, PageError> {
+        if self.rest.is_empty() { Ok(None) } else { self.step() }
+    }
+
     /// Passes over one record and returns it when it carries an event
     /// (kernel/trace/ring_buffer.c:rb_event_length, rb_event_data_length).
     #[inline]
@@ -129,6 +156,21 @@ impl<'a> Records<'a> {
         rest.and_then(|rest| usize::try_from(rest).ok())
             .ok_or(PageError::LengthInvalid { at: self.at(), length })
     }
+}
+
+/// Passes over a record whose length is in its header, if there is one.
+#[inline]
+fn short<'a>(rest: &mut &'a [u8], now_ns: &mut u64) -> Option<Record<'a>> {
+    let (header, after) = rest.split_first_chunk()?;
+    let header = u32::from_le_bytes(*header);
+    let words = header & TYPE_MASK;
+    if words == 0 || words >= TYPE_PADDING {
+        return None;
+    }
+    let (payload, behind) = after.split_at_checked((words << 2) as usize)?;
+    *now_ns = now_ns.wrapping_add(u64::from(header >> TYPE_BITS));
+    *rest = behind;
+    Some(Record { timestamp_ns: *now_ns, payload })
 }
 
 /// The full time of an absolute stamp, which has only 59 bits, from a time shortly before it

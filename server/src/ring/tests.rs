@@ -259,6 +259,11 @@ proptest! {
     fn any_bytes_are_survived(bytes in vec(any::<u8>(), 0..300), committed in 0_u64..300) {
         if let Ok(page) = Page::parse(&bytes, &layout()) {
             prop_assert!(page.records().count() <= bytes.len());
+            // Both walks find the same, up to the same error.
+            let mut each = Vec::new();
+            let walked = page.records().each(|record| each.push(Ok(record)));
+            each.extend(walked.err().map(Err));
+            prop_assert_eq!(each, page.records().collect::<Vec<_>>());
         }
         // Most random commit words reach beyond the page; this one does not.
         let bytes = page(1, committed, &bytes);

@@ -11,7 +11,7 @@ use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, Severity};
 use crate::kernel::ClockMapping;
 use crate::model::HitProfile;
-use crate::pipeline::{Loss, LossCause, Span};
+use crate::pipeline::Span;
 use crate::validate::Arming;
 use crate::wire::schema_message;
 
@@ -151,26 +151,6 @@ pub(super) fn clock(mapping: ClockMapping) -> v1::ClockMapping {
         wall_offset_ns: mapping.wall_offset_ns,
         error_bound_ns: mapping.error_bound_ns,
         sampled_at_ns: mapping.sampled_at_ns,
-    }
-}
-
-pub(super) fn loss(loss: &Loss) -> v1::Loss {
-    let cause = match loss.cause {
-        LossCause::Overrun => v1::LossCause::Overrun,
-        LossCause::SubscriberQueue => v1::LossCause::SubscriberQueue,
-        LossCause::Undecodable => v1::LossCause::Undecodable,
-        LossCause::RateLimit => v1::LossCause::RateLimit,
-        LossCause::Expired => v1::LossCause::Expired,
-        LossCause::NotStored => v1::LossCause::NotStored,
-        LossCause::Wiped => v1::LossCause::Wiped,
-        LossCause::Refused => v1::LossCause::Refused,
-    };
-    v1::Loss {
-        cause: cause.into(),
-        cpu: loss.cpu,
-        count: loss.count.unwrap_or(0),
-        before_ns: loss.before_ns,
-        gaps: loss.gaps,
     }
 }
 

@@ -12,11 +12,12 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::feed::{Feed, FeedItem, Log};
 use super::{convert, filters, ledger, order, rows, view};
-use crate::control::{ControlError, ControlHandle, Registry};
+use crate::control::{ControlHandle, Registry};
 use crate::filter::KernelFilterFeatures;
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
-use crate::pipeline::{Delivery, End, Hub, Item, Order, Subscription, WATERMARK_SLACK};
+use crate::pipeline::{Delivery, Hub, Order, Subscription, WATERMARK_SLACK};
 use crate::wire::{Projection, schema_message};
 
 /// The service.
@@ -32,17 +33,13 @@ pub struct EventServer {
     pub host: HostIdentity,
     /// What the kernel's own filters know.
     pub filter_features: KernelFilterFeatures,
-    /// This run of the daemon: larger than that of any run before it.
-    pub epoch: u64,
+    /// Where in the log streams begin.
+    pub log: Log,
 }
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
-    fn cursor(&self, sequence: u64) -> v1::Cursor {
-        v1::Cursor { boot_id: self.host.boot_id.clone(), epoch: self.epoch, sequence }
-    }
-
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
         v1::StreamStarted {
             subscriber_id: subscription.id(),
@@ -55,19 +52,9 @@ impl EventServer {
     }
 }
 
-/// How a stream ends.
-fn ended(end: End) -> Status {
-    match end {
-        End::Stopping => ControlError::Stopping.into(),
-        End::Overflowed { sequence } => Status::resource_exhausted(format!(
-            "the queue of this subscriber was full, and it asked to be disconnected then; the log goes on at {sequence}"
-        )),
-    }
-}
-
 /// A column stream under way.
 struct ColumnStream {
-    subscription: Subscription,
+    feed: Feed,
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
@@ -98,18 +85,30 @@ impl ColumnStream {
         self.ready.push_back(delivery.message.into());
     }
 
-    async fn next(&mut self) -> Result<encoded::StreamEventsResponse, Status> {
+    async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Status> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                return Ok(message);
+                return Ok(Some(message));
             }
-            match self.subscription.next().await.map_err(ended)? {
-                Item::Loss(loss) => self.push(Message::Loss(convert::loss(&loss))),
-                Item::Watermark(watermark_ns) => {
+            match self.feed.next().await? {
+                None => return Ok(None),
+                Some(FeedItem::Epoch(epoch)) => {
+                    self.known_schemas.clear();
+                    self.late.begin();
+                    self.push(Message::Epoch(epoch));
+                }
+                Some(FeedItem::CaughtUp(cursor)) => {
+                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(cursor) }));
+                }
+                Some(FeedItem::Loss(loss)) => self.push(Message::Loss((&loss).into())),
+                Some(FeedItem::Watermark(watermark_ns)) => {
                     let late_events = self.late.passed(watermark_ns);
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
-                Item::Batch(delivery) => self.push_batch(delivery),
+                Some(FeedItem::Progress(cursor)) => {
+                    self.push(Message::Progress(v1::Progress { cursor: Some(cursor) }));
+                }
+                Some(FeedItem::Batch(delivery)) => self.push_batch(delivery),
             }
         }
     }
@@ -117,50 +116,73 @@ impl ColumnStream {
 
 /// A row stream under way.
 struct RowStream {
-    subscription: Subscription,
+    feed: Feed,
     projection: Projection,
     cursor: v1::Cursor,
     sorter: Option<order::Sorter>,
     ready: VecDeque<v1::StreamEventRowsResponse>,
+    is_over: bool,
 }
 
 /// Rows in one message: keeps it well below the 4 MiB that gRPC clients take by default.
 const MESSAGE_ROWS: usize = 512;
 
 impl RowStream {
-    async fn next(&mut self) -> Result<v1::StreamEventRowsResponse, Status> {
+    async fn next(&mut self) -> Result<Option<v1::StreamEventRowsResponse>, Status> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                return Ok(message);
+                return Ok(Some(message));
             }
-            match self.subscription.next().await.map_err(ended)? {
-                Item::Loss(loss) => {
-                    let losses = vec![convert::loss(&loss)];
+            if self.is_over {
+                return Ok(None);
+            }
+            match self.feed.next().await? {
+                None => {
+                    self.release(u64::MAX);
+                    self.is_over = true;
+                }
+                Some(FeedItem::Epoch(v1::EpochStarted { cursor, .. })) => {
+                    // Its clock begins anew.
+                    self.release(u64::MAX);
+                    self.cursor = cursor.unwrap_or_default();
+                }
+                // Rows that wait for their turn are not sent yet.
+                Some(FeedItem::CaughtUp(cursor)) if self.sorter.is_none() => self.cursor = cursor,
+                Some(FeedItem::Progress(cursor)) if self.sorter.is_none() => {
+                    self.cursor = cursor;
+                    let (events, losses) = (Vec::new(), Vec::new());
                     let cursor = Some(self.cursor.clone());
-                    return Ok(v1::StreamEventRowsResponse { events: Vec::new(), losses, cursor });
+                    self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
                 }
-                Item::Batch(delivery) => self.push_rows(&delivery)?,
-                Item::Watermark(watermark_ns) => {
-                    let sorted = self.sorter.as_mut().map(|sorter| sorter.release(watermark_ns));
-                    if let Some((rows, sequence)) = sorted {
-                        self.cursor.sequence = sequence.unwrap_or(self.cursor.sequence);
-                        self.push_messages(rows);
-                    }
+                Some(FeedItem::CaughtUp(_) | FeedItem::Progress(_)) => {}
+                Some(FeedItem::Loss(loss)) => {
+                    let cursor = Some(self.cursor.clone());
+                    let losses = vec![(&loss).into()];
+                    self.ready.push_back(v1::StreamEventRowsResponse { events: Vec::new(), losses, cursor });
                 }
+                Some(FeedItem::Batch(delivery)) => self.push_rows(&delivery)?,
+                Some(FeedItem::Watermark(watermark_ns)) => self.release(watermark_ns),
             }
         }
+    }
+
+    /// Sends the rows from before a time stamp.
+    fn release(&mut self, before_ns: u64) {
+        let Some(sorter) = &mut self.sorter else { return };
+        let (rows, sequence) = sorter.release(before_ns);
+        self.cursor.sequence = sequence.unwrap_or(self.cursor.sequence);
+        self.push_messages(rows);
     }
 
     fn push_rows(&mut self, delivery: &Delivery) -> Result<(), Status> {
         let rows = rows::of_delivery(delivery, &self.projection)
             .map_err(|error| Status::internal(format!("can not read an own batch: {error}")))?;
         let end = delivery.sequence + delivery.log_events;
-        match &mut self.sorter {
-            Some(sorter) => sorter.add(rows, delivery.sequence, end),
-            None => {
-                self.cursor.sequence = end;
-                self.push_messages(rows);
-            }
+        if let Some(sorter) = &mut self.sorter {
+            sorter.add(rows, delivery.sequence, end);
+        } else {
+            self.cursor.sequence = end;
+            self.push_messages(rows);
         }
         Ok(())
     }
@@ -181,7 +203,7 @@ macro_rules! responses {
         Box::pin(stream::unfold(Some($state), |state| async {
             let mut state = state?;
             match state.next().await {
-                Ok(message) => Some((Ok(message), Some(state))),
+                Ok(message) => Some((Ok(message?), Some(state))),
                 Err(status) => Some((Err(status), None)),
             }
         }))
@@ -202,19 +224,16 @@ impl EventService for EventServer {
         let view = view::of(request.selection, request.fields, request.delivery)?;
         filters::judge(&self.registry, &self.hub, &view, &text)?;
         let projection = view.projection.clone();
-        let subscription = self.hub.subscribe(view);
-        let sequence = subscription.attach();
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), request.start).await?;
+        let started = self.started(feed.subscription());
         let mut stream = ColumnStream {
-            subscription,
+            feed,
             projection,
             ready: VecDeque::new(),
             known_schemas: HashSet::new(),
             late: order::Late::default(),
         };
-        let cursor = Some(self.cursor(sequence));
-        stream.push(Message::Started(self.started(&stream.subscription)));
-        stream.push(Message::Epoch(v1::EpochStarted { cursor: cursor.clone(), may_miss: false }));
-        stream.push(Message::CaughtUp(v1::CaughtUp { cursor }));
+        stream.push(Message::Started(started));
         Ok(Response::new(responses!(stream)))
     }
 
@@ -229,9 +248,9 @@ impl EventService for EventServer {
         // Rows are made from whole batches, and leave out what is not wanted themselves.
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);
-        let subscription = self.hub.subscribe(view);
-        let cursor = self.cursor(subscription.attach());
-        let stream = RowStream { subscription, projection, cursor, sorter, ready: VecDeque::new() };
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), request.start).await?;
+        let cursor = v1::Cursor::default();
+        let stream = RowStream { feed, projection, cursor, sorter, ready: VecDeque::new(), is_over: false };
         Ok(Response::new(responses!(stream)))
     }
 
@@ -249,6 +268,15 @@ impl EventService for EventServer {
         &self,
         _request: Request<v1::GetLedgerRequest>,
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
-        Ok(Response::new(ledger::response(&self.control.ledger().await?)))
+        let ledger = self.control.ledger().await?;
+        let history = match &self.log.history {
+            Some(history) => {
+                // What is on its way is in no term yet.
+                drop(history.settle().await);
+                Some(history.counts())
+            }
+            None => None,
+        };
+        Ok(Response::new(ledger::response(&ledger, history.as_ref())))
     }
 }

@@ -1,18 +1,21 @@
 //! The ledger as messages.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use kprobed_proto::v1;
 
 use super::convert;
 use crate::control::{Ledger, ProbeLedger};
+use crate::history::HistoryCounts;
 use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
-pub(super) fn response(ledger: &Ledger) -> v1::GetLedgerResponse {
+pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::GetLedgerResponse {
     v1::GetLedgerResponse {
         probes: ledger.probes.iter().map(probe).collect(),
         buffers: ledger.buffers.iter().map(|counts| buffer(counts, ledger.buffer_bytes)).collect(),
         subscribers: ledger.subscribers.iter().map(subscriber).collect(),
         settled: ledger.settled,
-        spool: None,
+        spool: history.map(spool),
     }
 }
 
@@ -20,8 +23,8 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
     v1::ProbeLedger {
         probe: probe.name.to_string(),
         probe_uid: probe.uid.0,
-        hits: Some(probe.hits.hits),
-        misses: probe.hits.misses,
+        hits: probe.hits.map(|hits| hits.hits),
+        misses: probe.hits.map_or(0, |hits| hits.misses),
         read: probe.counts.read,
         read_span: convert::span(probe.counts.read_span),
         undecodable: probe.counts.undecodable,
@@ -29,6 +32,21 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
         lost: probe.lost,
         filtered: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
         loss_is_shared: probe.shared,
+    }
+}
+
+fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
+    let stats = &history.stats;
+    let oldest_ns = stats.oldest.map(|(_, wall_ns)| wall_ns);
+    v1::SpoolLedger {
+        read: history.read,
+        stored: history.stored,
+        not_stored: history.not_stored,
+        available: stats.events,
+        expired: history.expired,
+        bytes: stats.bytes,
+        oldest_time: oldest_ns.map(|ns| convert::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
+        last_error: stats.last_error.clone().unwrap_or_default(),
     }
 }
 

@@ -22,6 +22,11 @@ impl Late {
         }
     }
 
+    /// The clock begins anew.
+    pub(super) const fn begin(&mut self) {
+        self.watermark_ns = 0;
+    }
+
     /// The watermark rises. Answers how many events were late so far.
     pub(super) const fn passed(&mut self, watermark_ns: u64) -> u64 {
         self.watermark_ns = watermark_ns;

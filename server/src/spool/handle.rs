@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::files::Files;
 use super::recover::recover;
 use super::start;
-use super::state::Shared;
+use super::state::{Limit, Shared};
 use super::{BootId, Cursor, Entry, Position, Recovery, SpoolError, SpoolReader, SpoolWriter};
 
 /// A segment is this part of the whole.
@@ -138,6 +138,11 @@ impl Spool {
             found.unwrap_or_else(|| start::beginning(&shared.lock()))
         };
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
+    }
+
+    /// Writes what is in memory, and gives the place that one can read up to now.
+    pub fn limit(&self) -> Limit {
+        self.shared.limit()
     }
 
     /// How it stands. Entries that were refused are counted as not stored once something was stored behind them; the writer's own

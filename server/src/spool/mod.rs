@@ -49,4 +49,5 @@ pub use record::{BrokenRecord, MAX_PAYLOAD_BYTES, Record, RecordKind};
 pub use recover::Recovery;
 pub use scan::{Scan, scan_bytes};
 pub use segment::{BrokenHeader, HEADER_BYTES, Header, SegmentFacts, SegmentId};
+pub use state::Limit;
 pub use writer::SpoolWriter;

@@ -72,7 +72,13 @@ impl SpoolReader {
 
     /// Looks again, and gives the place that it can read up to now: it is of the present run. Events behind it were put in later.
     pub fn extend(&mut self) -> Cursor {
-        self.limit = self.shared.limit();
+        let limit = self.shared.limit();
+        self.extend_to(limit)
+    }
+
+    /// Goes on up to a place that was looked at later than the last one.
+    pub fn extend_to(&mut self, limit: Limit) -> Cursor {
+        self.limit = limit;
         if let Some((id, walk)) = &mut self.walk {
             let limit = match self.limit.segment {
                 Some((last, bytes)) if last == *id => Some(bytes),

@@ -41,9 +41,9 @@ pub(super) struct State {
     pub(super) errors: u64,
 }
 
-/// As far as a reader reads: what was there when it asked.
+/// As far as a reader reads: what was there when somebody looked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub struct Limit {
     /// The last segment, and how many bytes of it. None when there is none.
     pub(super) segment: Option<(SegmentId, u64)>,
     /// The place behind the last event.

@@ -118,11 +118,16 @@ impl Follow {
             StreamItem::Schema(_) => {}
             StreamItem::Loss(loss) => printer.loss(&loss)?,
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
-            StreamItem::Epoch(_) => {
+            StreamItem::Epoch(epoch) => {
                 if let Some(ordered) = &mut self.ordered {
                     ordered.finish();
                 }
-                return self.print_ordered(printer);
+                if self.print_ordered(printer)? {
+                    return Ok(true);
+                }
+                if epoch.may_miss {
+                    printer.may_miss(&epoch.cursor)?;
+                }
             }
             StreamItem::Watermark(watermark) => {
                 if let Some(ordered) = &mut self.ordered {

@@ -14,7 +14,7 @@ use kprobed_client::event::{Cursor, Interruption, Loss, Row};
 use kprobed_client::format::{JsonLines, TextLines, TextParts};
 
 use self::people::People;
-use self::programs::{CaughtUpView, EventView, InterruptionView, LossView};
+use self::programs::{CaughtUpView, EpochView, EventView, InterruptionView, LossView};
 use self::summary::Summary;
 use super::Output;
 use super::style::Tone;
@@ -104,6 +104,20 @@ impl<'o> EventPrinter<'o> {
                 Ok(())
             }
             _ => self.object(&LossView::new(loss)),
+        }
+    }
+
+    /// Tells of a run of the daemon that did not end in order: nobody knows whether anything is missing behind it.
+    pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
+        match self.output.format {
+            Format::Table | Format::Wide => {
+                self.write()?;
+                let warning = self.output.error_style.warning("maybe lost:");
+                let why = "the daemon did not stop in order, so the last events of that run may not be kept";
+                self.output.message(&format!("{warning} {why}\n"));
+                Ok(())
+            }
+            _ => self.object(&EpochView::new(cursor)),
         }
     }
 

@@ -1,8 +1,8 @@
 //! What programs are told about a stream, as objects.
 //!
-//! An event is `{"type": "event", …}`, a gap `{"type": "loss", …}`, a connection that was lost `{"type": "interruption", …}`, and behind what
-//! had happened before the stream began is `{"type": "caught_up", …}`. Events in JSON are written by the library, which is faster; both
-//! forms are the same.
+//! An event is `{"type": "event", …}`, a gap `{"type": "loss", …}`, a connection that was lost `{"type": "interruption", …}`, a run of
+//! the daemon whose end may not be kept `{"type": "epoch", …}`, and behind what had happened before the stream began is
+//! `{"type": "caught_up", …}`. Events in JSON are written by the library, which is faster; both forms are the same.
 
 use kprobed_client::event::{Address, Context, Cursor, Interruption, Loss, Row, Value};
 use serde::Serialize;
@@ -137,6 +137,20 @@ impl LossView {
             before_ns: loss.before_ns,
             gaps: loss.gaps,
         }
+    }
+}
+
+/// Behind a run of the daemon whose last events may not be kept.
+#[derive(Serialize)]
+pub(super) struct EpochView {
+    r#type: &'static str,
+    cursor: String,
+    may_miss: bool,
+}
+
+impl EpochView {
+    pub(super) fn new(cursor: &Cursor) -> Self {
+        Self { r#type: "epoch", cursor: cursor.to_string(), may_miss: true }
     }
 }
 

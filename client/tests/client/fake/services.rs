@@ -9,6 +9,7 @@ use kprobed_client::api::event_service_server::EventService;
 use kprobed_client::api::host_service_server::HostService;
 use kprobed_client::api::probe_service_server::ProbeService;
 use kprobed_client::api::stream_events_response::Message;
+use kprobed_client::api::stream_start::Start;
 use kprobed_client::api::type_service_server::TypeService;
 use kprobed_client::api::*;
 use tokio_stream::{Stream, StreamExt as _};
@@ -244,10 +245,12 @@ impl EventService for Services {
         }
         let in_time = request.delivery.as_ref().is_some_and(|delivery| delivery.order() == EventOrder::Time);
         let ends = request.start.as_ref().is_some_and(|start| start.until_now);
+        let oldest = request.start.as_ref().is_some_and(|start| start.start == Some(Start::Oldest(true)));
         self.asked.lock().unwrap().push(request);
         let canned = [
             Message::Started(answers::started()),
-            Message::Epoch(answers::epoch(0)),
+            // The run before, if it was asked for, did not end in order.
+            Message::Epoch(EpochStarted { may_miss: oldest, ..answers::epoch(0) }),
             Message::Schema(answers::schema()),
             Message::Loss(answers::loss()),
             Message::Batch(answers::batch(0)),

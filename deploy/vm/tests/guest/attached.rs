@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{AttachedEvent, AttachedEventState};
 use kprobed_vm::daemon;
 use kprobed_vm::protocol::Status;
@@ -61,7 +61,9 @@ fn every_event_that_passes_the_filter_arrives(fixture: &Fixture) -> Result<()> {
         "an attached event shares the buffers: {ledger:?}"
     );
     let ledger = guest.ledger()?;
-    ensure!(ledger.probes.iter().all(|probe| probe.probe != SYS_ENTER), "its hits are not known: {ledger:?}");
+    let attached =
+        ledger.probes.iter().find(|probe| probe.probe == SYS_ENTER).context("not in the ledger")?;
+    ensure!(attached.hits.is_none() && attached.read > 0, "its hits are not known: {attached:?}");
 
     let last = guest.wait_for(guest.client.detach_event(SYS_ENTER))??;
     ensure!(last.read >= 500 && last.undecodable == 0, "{last:?}");

@@ -1,0 +1,55 @@
+//! What became of the events that go to the history.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::spool::SpoolStats;
+
+/// What the recorder counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    stored: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn stored(&self, events: u64) {
+        self.stored.fetch_add(events, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, events: u64) {
+        self.refused.fetch_add(events, Ordering::Relaxed);
+    }
+
+    pub(super) fn counts(
+        &self,
+        dropped: u64,
+        read: u64,
+        expired_before: u64,
+        stats: SpoolStats,
+    ) -> HistoryCounts {
+        let stored = self.stored.load(Ordering::Relaxed);
+        let not_stored = self.refused.load(Ordering::Relaxed) + dropped;
+        HistoryCounts {
+            read,
+            stored,
+            not_stored,
+            expired: stats.expired_events.saturating_sub(expired_before),
+            stats,
+        }
+    }
+}
+
+/// What became of the events that go to the history: read = stored + `not_stored` + those on their way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryCounts {
+    /// Events that were read while the history was kept.
+    pub read: u64,
+    /// Events that the spool took.
+    pub stored: u64,
+    /// Events that it did not take, or that were dropped on the way to it.
+    pub not_stored: u64,
+    /// Events of any run that had to go since the daemon was started.
+    pub expired: u64,
+    /// How the spool stands.
+    pub stats: SpoolStats,
+}

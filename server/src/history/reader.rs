@@ -1,0 +1,305 @@
+//! Reading the history for one subscription.
+//!
+//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants everything, and otherwise as columns through its
+//! selection. Blocks on the disk: not for the async runtime.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::stored;
+use crate::pipeline::{Begin, Delivery, Draft, Loss, LossCause, Order, Origin, Replay, Span, Subscription};
+use crate::spool::{
+    Cursor, Entry, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolError,
+    SpoolItem, SpoolReader,
+};
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryStart {
+    /// With the first event that this cursor has not seen.
+    Cursor(Cursor),
+    /// With the first event of this time or later, in nanoseconds since 1970.
+    SinceWall(u64),
+    /// With so many of the last events that are selected.
+    Last(u64),
+    /// With the oldest event.
+    Oldest,
+}
+
+/// What comes out of the history.
+#[derive(Debug)]
+pub enum HistoryItem {
+    /// What follows is of this run of the daemon, from this place on.
+    Epoch {
+        /// Where it goes on.
+        cursor: Cursor,
+        /// Whether events may be missing before it of which nobody knows.
+        may_miss: bool,
+    },
+    /// Events.
+    Batch(Delivery),
+    /// A gap.
+    Loss(Loss),
+    /// Everything before this time was delivered, in nanoseconds of the trace clock.
+    Watermark(u64),
+}
+
+/// Some items, in order.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// The items: there may be none because none was selected.
+    pub items: Vec<HistoryItem>,
+    /// Whether everything was given that was there when the reader was made, or last extended.
+    pub is_last: bool,
+}
+
+/// Entries of the log are this far out of the order of time at most, as long as readers are not held up: they rest for some fifty milliseconds,
+/// each for itself.
+const DISORDER_NS: u64 = 1_000_000_000;
+
+/// What is read at once: bytes of entries.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Reads for one subscription.
+#[derive(Debug)]
+pub struct HistoryReader {
+    reader: SpoolReader,
+    subscription: Arc<Subscription>,
+    replay: Replay,
+    begin: Begin,
+    /// Those of the present run of the daemon, by the number of their schema.
+    origins: HashMap<u32, Arc<Origin>>,
+    /// The same as a list.
+    all_origins: Arc<[Arc<Origin>]>,
+    is_first: bool,
+    last_ns: u64,
+    watermark_ns: u64,
+}
+
+impl HistoryReader {
+    pub(super) fn open(
+        spool: &Spool,
+        start: HistoryStart,
+        subscription: Arc<Subscription>,
+    ) -> Result<Self, SpoolError> {
+        let mut begin = Begin::default();
+        let reader = match start {
+            HistoryStart::Cursor(cursor) => spool.reader(Position::Cursor(cursor))?,
+            HistoryStart::SinceWall(wall_ns) => {
+                begin.since_wall_ns = Some(wall_ns);
+                spool.reader(Position::SinceWall(wall_ns))?
+            }
+            HistoryStart::Oldest => spool.reader(Position::Beginning)?,
+            HistoryStart::Last(wanted) => {
+                // Sampling leaves one in so many of them.
+                let wanted = wanted.saturating_mul(subscription.view().sample_one_in.max(1));
+                let mut counter = Counter::new(&subscription);
+                let reader = spool.reader_of_last(wanted, |entry| counter.count(entry))?;
+                begin.skip = counter.counted.saturating_sub(wanted);
+                reader
+            }
+        };
+        Ok(Self {
+            reader,
+            subscription,
+            replay: Replay::default(),
+            begin,
+            origins: HashMap::new(),
+            all_origins: Arc::default(),
+            is_first: true,
+            last_ns: 0,
+            watermark_ns: 0,
+        })
+    }
+
+    /// The next items.
+    ///
+    /// # Errors
+    /// See [`SpoolReader::next`].
+    pub fn next_piece(&mut self) -> Result<Piece, SpoolError> {
+        let mut piece = Piece::default();
+        let items = &mut piece.items;
+        let mut bytes = 0;
+        while bytes < PIECE_BYTES {
+            let at = self.reader.cursor();
+            match self.reader.next()? {
+                None => {
+                    piece.is_last = true;
+                    break;
+                }
+                Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, at, items),
+                Some(SpoolItem::Missing(missing)) => items.push(HistoryItem::Loss(self.missing(&missing))),
+                Some(SpoolItem::Entry(entry)) => {
+                    bytes += entry.payload.len();
+                    self.take(&entry, items);
+                }
+            }
+        }
+        Ok(piece)
+    }
+
+    /// Looks again. Answers how many events there are that were not given yet, those of earlier runs left out.
+    pub fn extend(&mut self) -> u64 {
+        let end = self.reader.extend();
+        let at = self.reader.cursor();
+        end.sequence.saturating_sub(if at.epoch == end.epoch { at.sequence } else { 0 })
+    }
+
+    /// Goes on up to a place.
+    pub fn extend_to(&mut self, limit: Limit) {
+        self.reader.extend_to(limit);
+    }
+
+    /// The place behind what was given.
+    pub fn cursor(&self) -> Cursor {
+        self.reader.cursor()
+    }
+
+    /// What is missing between what was given and the present, which begins at `sequence`, if anything is.
+    pub fn missing_before(&self, sequence: u64) -> Option<Loss> {
+        let events = sequence.checked_sub(self.cursor().sequence).filter(|events| *events > 0)?;
+        self.subscription.count_loss(0);
+        Some(Loss { cause: LossCause::NotStored, cpu: None, count: Some(events), before_ns: 0, gaps: 1 })
+    }
+
+    fn begin_epoch(&mut self, start: EpochStart, at: Cursor, items: &mut Vec<HistoryItem>) {
+        let EpochStart { boot_id, epoch, previous_ended_cleanly } = start;
+        // The same run can be told again, after what had gone of it.
+        let sequence = if at.epoch == epoch { at.sequence } else { 0 };
+        let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
+        items.push(HistoryItem::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
+        self.is_first = false;
+        self.replay.forget();
+        self.origins.clear();
+        self.all_origins = Arc::default();
+        (self.last_ns, self.watermark_ns) = (0, 0);
+    }
+
+    fn missing(&self, missing: &Missing) -> Loss {
+        let count = missing.events();
+        let cause = match missing.cause {
+            MissingCause::Expired => LossCause::Expired,
+            MissingCause::NotStored | MissingCause::Damaged => LossCause::NotStored,
+        };
+        self.subscription.count_loss(if cause == LossCause::Expired { count.unwrap_or(0) } else { 0 });
+        Loss { cause, cpu: None, count, before_ns: 0, gaps: 1 }
+    }
+
+    fn take(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
+        match entry.kind {
+            EntryKind::Schema => {
+                if let Some(origin) = stored::origin(&entry.payload) {
+                    self.learn(origin);
+                } else {
+                    tracing::warn!(schema = entry.key, "a schema in the history makes no sense");
+                }
+            }
+            EntryKind::Loss => {
+                let loss = stored::loss(&entry.payload);
+                if let Some(loss) = loss.filter(|_| !self.is_before(entry)) {
+                    self.subscription.count_loss(0);
+                    items.push(HistoryItem::Loss(loss));
+                }
+            }
+            EntryKind::Events => self.take_events(entry, items),
+        }
+    }
+
+    fn learn(&mut self, origin: Origin) {
+        self.origins.insert(origin.schema_id, Arc::new(origin));
+        self.all_origins = self.origins.values().cloned().collect();
+        self.replay.forget();
+    }
+
+    /// Whether an entry ends before the time that was asked for.
+    fn is_before(&self, entry: &Entry) -> bool {
+        let wall_ns = entry.last_ns.saturating_add_signed(entry.wall_offset_ns);
+        self.begin.since_wall_ns.is_some_and(|since_wall_ns| wall_ns < since_wall_ns)
+    }
+
+    fn take_events(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
+        let as_it_is = self.subscription.view().is_of_everything() && self.begin.is_done();
+        if as_it_is {
+            self.subscription.count_replayed(entry.events.into());
+            items.push(HistoryItem::Batch(self.as_it_is(entry)));
+        } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
+            let delivery =
+                self.subscription.replay(&mut self.replay, &batch.draft(), entry.sequence, &mut self.begin);
+            items.extend(delivery.map(HistoryItem::Batch));
+        } else {
+            tracing::warn!(sequence = entry.sequence, "events in the history make no sense");
+            self.subscription.count_loss(0);
+            let count = Some(entry.events.into());
+            items.push(HistoryItem::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
+        }
+        self.last_ns = self.last_ns.max(entry.last_ns);
+        // What was asked for began a while ago: all that follows is later.
+        if self.begin.since_wall_ns.is_some_and(|_| self.is_past_begin(entry)) {
+            self.begin.since_wall_ns = None;
+        }
+        self.tell_watermark(items);
+    }
+
+    fn is_past_begin(&self, entry: &Entry) -> bool {
+        let first_wall_ns = entry.first_ns.saturating_add_signed(entry.wall_offset_ns);
+        self.begin.since_wall_ns.is_some_and(|since| first_wall_ns > since.saturating_add(DISORDER_NS))
+    }
+
+    fn tell_watermark(&mut self, items: &mut Vec<HistoryItem>) {
+        let watermark_ns = self.last_ns.saturating_sub(DISORDER_NS);
+        if self.subscription.view().order == Order::Time && watermark_ns > self.watermark_ns {
+            self.watermark_ns = watermark_ns;
+            items.push(HistoryItem::Watermark(watermark_ns));
+        }
+    }
+
+    fn as_it_is(&self, entry: &Entry) -> Delivery {
+        Delivery {
+            cpu: entry.key,
+            sequence: entry.sequence,
+            log_events: entry.events.into(),
+            events: entry.events.into(),
+            span: Span { first_ns: entry.first_ns, last_ns: entry.last_ns },
+            wall_offset_ns: entry.wall_offset_ns,
+            origins: Arc::clone(&self.all_origins),
+            message: entry.payload.clone(),
+        }
+    }
+}
+
+/// Counts what a subscriber wants, from the last entry back.
+struct Counter<'a> {
+    subscription: &'a Subscription,
+    replay: Replay,
+    origins: HashMap<u32, Arc<Origin>>,
+    counted: u64,
+}
+
+impl<'a> Counter<'a> {
+    fn new(subscription: &'a Subscription) -> Self {
+        Self { subscription, replay: Replay::default(), origins: HashMap::new(), counted: 0 }
+    }
+
+    fn count(&mut self, entry: &Entry) -> u64 {
+        let events = match entry.kind {
+            EntryKind::Schema => {
+                if let Some(origin) = stored::origin(&entry.payload) {
+                    self.origins.insert(origin.schema_id, Arc::new(origin));
+                    self.replay.forget();
+                }
+                0
+            }
+            EntryKind::Loss => 0,
+            EntryKind::Events if self.subscription.view().is_of_everything() => entry.events.into(),
+            EntryKind::Events => {
+                stored::batch(&entry.payload, &self.origins).map_or(0, |batch| self.wanted(&batch.draft()))
+            }
+        };
+        self.counted += events;
+        events
+    }
+
+    fn wanted(&mut self, draft: &Draft<'_>) -> u64 {
+        self.subscription.wanted_of(&mut self.replay, draft)
+    }
+}

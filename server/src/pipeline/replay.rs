@@ -1,0 +1,79 @@
+//! Selecting from the history for a subscription.
+//!
+//! Owns the state that a subscriber's selection has while entries of earlier times go through it: schemas of another run of the daemon have
+//! the numbers of this run's, so that it can not be the state of the present.
+
+use super::selection::Selector;
+use super::{Delivery, Draft, Subscription};
+
+/// A subscriber's selection from the history.
+#[derive(Debug, Default)]
+pub struct Replay {
+    selector: Selector,
+}
+
+/// What is left out of the first entries, since entries are found whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begin {
+    /// Events before this time, in nanoseconds since 1970.
+    pub since_wall_ns: Option<u64>,
+    /// So many events more.
+    pub skip: u64,
+}
+
+impl Begin {
+    /// Whether nothing is left out any more.
+    pub const fn is_done(&self) -> bool {
+        self.since_wall_ns.is_none() && self.skip == 0
+    }
+}
+
+impl Replay {
+    /// Schemas have other meanings from here on.
+    pub fn forget(&mut self) {
+        self.selector.forget();
+    }
+}
+
+impl Subscription {
+    /// Selects from an entry of the history as from one of the present. Absent when nothing of it is wanted.
+    pub fn replay(
+        &self,
+        replay: &mut Replay,
+        draft: &Draft<'_>,
+        sequence: u64,
+        begin: &mut Begin,
+    ) -> Option<Delivery> {
+        let mut selected = replay.selector.select(&self.shared.view, self.hub.binder(), draft);
+        if let Some(since_wall_ns) = begin.since_wall_ns {
+            let begin_ns = since_wall_ns.saturating_add_signed(draft.clock.wall_offset_ns.saturating_neg());
+            selected.begin_at(draft, begin_ns);
+        }
+        if begin.skip > 0 {
+            selected.skip(draft, &mut begin.skip);
+        }
+        let delivery =
+            self.shared.delivery(draft, &selected, sequence, &mut super::hub::Encodings::default());
+        self.count_replayed(delivery.as_ref().map_or(0, |delivery| delivery.events));
+        delivery
+    }
+
+    /// How many events of an entry the subscriber wants, sampling and its limit on the rate aside.
+    pub fn wanted_of(&self, replay: &mut Replay, draft: &Draft<'_>) -> u64 {
+        let selected = replay.selector.choose(&self.shared.view, self.hub.binder(), draft);
+        selected.events
+    }
+
+    /// Counts events of the history that are delivered.
+    pub fn count_replayed(&self, events: u64) {
+        self.count(|counts| counts.replayed += events);
+    }
+
+    /// Counts the news of a loss in the history, and the events that have expired with it.
+    pub fn count_loss(&self, expired: u64) {
+        self.count(|counts| {
+            counts.expired += expired;
+            counts.loss_records += 1;
+        });
+    }
+}
