@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Make events, as asked for on standard input
     #[arg(long, hide = true)]
     pub(crate) produce: Option<Workload>,
-    /// Given by `cargo bench`
+    /// Given by `cargo bench`, and not by `cargo test --benches`
     #[arg(long, hide = true)]
     pub(crate) bench: bool,
 }

@@ -51,6 +51,10 @@ fn main() -> anyhow::Result<()> {
     if let Some(workload) = arguments.produce {
         return producer::main(workload);
     }
+    if !arguments.bench {
+        println!("skipped: this takes minutes and all of two CPUs; `cargo bench` says --bench");
+        return Ok(());
+    }
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: recording events needs root");
         return Ok(());

@@ -53,9 +53,9 @@ impl Bench {
             }
         }
         let guest = self.guest.start_bare(cache, LEAST_MEMORY_MIB, &files)?;
-        let mut command = Command::new(PROGRAM).args(["--daemon", "/usr/bin/kprobed"]);
+        let mut command = Command::new(PROGRAM).args(["--bench", "--daemon", "/usr/bin/kprobed"]);
         // An emulated processor is some thirty times slower.
-        command = command.args(["--iterations", "50000"]);
+        command = command.args(["--iterations", "100000", "--rounds", "1"]);
         if !self.rest.iter().any(|argument| argument.starts_with("--workloads")) {
             command = command.args(["--workloads", "kprobe"]);
         }
