@@ -55,6 +55,8 @@ pub struct GuestOptions {
     pub memory_mib: u32,
     /// Virtual CPUs; more than one needs QEMU 10.
     pub cpus: u32,
+    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as many.
+    pub cpus_possible: u32,
     /// More for the kernel command line.
     pub cmdline: String,
 }
@@ -69,6 +71,7 @@ impl GuestOptions {
             forwards: Vec::new(),
             memory_mib: 768,
             cpus: 1,
+            cpus_possible: 1,
             cmdline: String::new(),
         }
     }
@@ -134,6 +137,7 @@ impl Lab {
         Ok(MachineConfig {
             memory_mib: options.memory_mib,
             cpus: options.cpus,
+            cpus_possible: options.cpus_possible,
             disk: options.disk.clone(),
             forwards: options.forwards.clone(),
             cmdline: options.cmdline.clone(),

@@ -23,6 +23,7 @@
 //! | `CPU & 1` | never true | `ILLEGAL_FIELD_OP` |
 //! | `field == CPUS{1,2}`, `field != CPUS{1,2}` | never true; always true | `CONSTANT_TERM` |
 //! | `CPUS{0-N}`, `CPUS{,}` | `N` is the last CPU; no CPU | `INVALID_CPULIST` |
+//! | `field & CPUS{all}` | the CPUs that the host can have | those that any host can have: 0 to 8191 |
 //! | `CPUS{8000}` with fewer CPUs | `INVALID_CPULIST` | selects nothing |
 //! | `text ~ "1*"` | takes the pattern by the letter | `LITERAL_PATTERN` |
 //! | `comm ~ "*end"` | looks at the end of the array of 16 bytes | looks at the end of the name |

@@ -10,7 +10,7 @@ use super::fields::Source;
 use super::parse::TEXT_LIMIT_BYTES;
 use super::pattern::Pattern;
 use super::program::{KernelNames, Program};
-use super::test::Test;
+use super::test::{Test, mask};
 use crate::definition::Span;
 
 /// No event has two thread ids, and no probe can hide this field.
@@ -155,15 +155,26 @@ impl Pusher {
                     );
                 }
                 term.suffix = None;
-                return Ok(negated_if(within(&term, *start, *end), literal.negated));
+                return Ok(negated_if(within(&term, *start, Some(*end)), literal.negated));
             }
-            Test::Cpus { load, set } if literal.source == Source::Cpu || !self.features.cpu_lists => {
+            Test::Cpus { load, set }
+                if literal.source == Source::Cpu || !self.features.cpu_lists || names_all_cpus(&term) =>
+            {
                 if literal.source != Source::Cpu && (load.signed || load.bytes > 4) {
-                    return Err("this kernel does not compare with lists of CPUs");
+                    return Err("this kernel does not compare with such lists of CPUs");
                 }
-                let ranges =
-                    set.ranges().map(|(first, last)| within(&term, first.into(), u64::from(last) + 1));
-                return Ok(negated_if(Expression::any(ranges.collect()), literal.negated));
+                // The kernel would cut numbers that are larger than the field ever is.
+                let largest = mask(load.bytes * 8);
+                let ranges: Vec<_> = set
+                    .ranges()
+                    .map(|(first, last)| (u64::from(first), u64::from(last)))
+                    .take_while(|(first, _)| *first <= largest)
+                    .map(|(first, last)| within(&term, first, (last < largest).then_some(last + 1)))
+                    .collect();
+                if ranges.is_empty() {
+                    return Err("the field is never as large as these CPUs");
+                }
+                return Ok(negated_if(Expression::any(ranges), literal.negated));
             }
             Test::Within { .. } | Test::Cpus { .. } => {}
         }
@@ -175,6 +186,11 @@ impl Pusher {
         };
         Ok(negated_if(Expression::Term(Box::new(term)), literal.negated != written_as_negation))
     }
+}
+
+/// Whether a list ends at the last CPU of the host for the kernel, and at the last that any host could have for us.
+fn names_all_cpus(term: &Term) -> bool {
+    matches!(&term.operand, Operand::Cpus { list, .. } if list.to_ascii_lowercase().contains("all"))
 }
 
 fn is_inverted(term: &Term) -> bool {
@@ -213,15 +229,17 @@ fn kernel_pattern(term: &mut Term, pattern: &Pattern) -> Result<(), &'static str
     }
 }
 
-/// `field >= start && field < end`.
-fn within(term: &Term, start: u64, end: u64) -> Expression {
+/// `field >= start && field < end`. Without an end, the field is never as large.
+fn within(term: &Term, start: u64, end: Option<u64>) -> Expression {
     let bound = |operator, bound| {
         Expression::Term(Box::new(Term { operator, operand: number(bound), ..term.clone() }))
     };
-    if start.checked_add(1) == Some(end) {
-        return bound(Operator::Equal, start);
+    let first = bound(Operator::GreaterOrEqual, start);
+    match end {
+        None => first,
+        Some(end) if start.checked_add(1) == Some(end) => bound(Operator::Equal, start),
+        Some(end) => Expression::all(vec![first, bound(Operator::Less, end)]),
     }
-    Expression::all(vec![bound(Operator::GreaterOrEqual, start), bound(Operator::Less, end)])
 }
 
 fn number(value: u64) -> Operand {

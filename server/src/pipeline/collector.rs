@@ -9,8 +9,9 @@ use crate::ring::Record;
 /// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.
 pub(super) const BATCH_EVENTS: usize = 4096;
 
-/// Bytes after which a batch is closed: far below what gRPC clients take as one message.
-const BATCH_BYTES: usize = 512 << 10;
+/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory of this size is used again by everybody
+/// on its way, where larger pieces would come fresh from the kernel each time.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// What is collected for the next batch of one CPU. Its memory is used again for the one after that.
 #[derive(Debug, Default)]

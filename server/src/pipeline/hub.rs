@@ -12,7 +12,7 @@ use super::selection::{Picked, Selected};
 use super::subscriber::Shared;
 use super::view::{Order, Overflow, Pace, View};
 use super::{Draft, Loss, Subscription};
-use crate::wire::{self, Envelope, GroupRows, Projection, Rows, Task};
+use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
 
 /// Where the events of one subscriber went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ struct Subscribers {
     attached: Vec<Arc<Shared>>,
     /// Place of the next event in the log.
     sequence: u64,
+    /// For what they are sent.
+    pool: MessagePool,
     closed: bool,
 }
 
@@ -169,12 +171,13 @@ impl Hub {
     /// Hands a batch to everybody, and gives it its place in the log: that is why nobody else publishes meanwhile.
     pub fn publish(&self, draft: &Draft<'_>) {
         let mut subscribers = self.subscribers();
-        let sequence = subscribers.sequence;
-        subscribers.sequence += draft.events();
+        let Subscribers { attached, sequence, pool, .. } = &mut *subscribers;
+        let first = *sequence;
+        *sequence += draft.events();
         self.last_event_ns.fetch_max(draft.last_ns(), Ordering::Relaxed);
-        let mut encodings = Encodings::default();
-        for subscriber in &subscribers.attached {
-            subscriber.offer(&self.binder, draft, sequence, &mut encodings);
+        let mut encodings = Encodings::new(pool);
+        for subscriber in attached {
+            subscriber.offer(&self.binder, draft, first, &mut encodings);
         }
     }
 
@@ -228,12 +231,17 @@ impl Hub {
 }
 
 /// Messages of one batch: everybody who wants the same columns gets the same bytes.
-#[derive(Debug, Default)]
-pub(super) struct Encodings {
+#[derive(Debug)]
+pub(super) struct Encodings<'a> {
     done: Vec<(Vec<usize>, Projection, Bytes)>,
+    pool: &'a mut MessagePool,
 }
 
-impl Encodings {
+impl<'a> Encodings<'a> {
+    pub(super) const fn new(pool: &'a mut MessagePool) -> Self {
+        Self { done: Vec::new(), pool }
+    }
+
     /// The message with what was selected.
     pub(super) fn message(
         &mut self,
@@ -243,7 +251,7 @@ impl Encodings {
         projection: &Projection,
     ) -> Bytes {
         if !selected.is_whole() {
-            return encode(draft, selected, sequence);
+            return encode(draft, selected, sequence, self.pool);
         }
         let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
             other == projection && groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
@@ -251,14 +259,14 @@ impl Encodings {
         if let Some((_, _, bytes)) = self.done.iter().find(same) {
             return bytes.clone();
         }
-        let bytes = encode(draft, selected, sequence);
+        let bytes = encode(draft, selected, sequence, self.pool);
         let groups = selected.groups.iter().map(|picked| picked.group).collect();
         self.done.push((groups, projection.clone(), bytes.clone()));
         bytes
     }
 }
 
-fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64) -> Bytes {
+fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64, pool: &mut MessagePool) -> Bytes {
     let groups: Vec<_> = selected
         .groups
         .iter()
@@ -282,7 +290,7 @@ fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64) -> Bytes {
         tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
         symbols: draft.symbols,
     };
-    wire::encode(&envelope, &groups)
+    wire::encode(&envelope, &groups, pool)
 }
 
 /// The tasks of the selected rows only: a subscriber that wants one event in a thousand does not want the names of all tasks.

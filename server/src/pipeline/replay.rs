@@ -3,13 +3,16 @@
 //! Owns the state that a subscriber's selection has while entries of earlier times go through it: schemas of another run of the daemon have
 //! the numbers of this run's, so that it can not be the state of the present.
 
+use super::hub::Encodings;
 use super::selection::Selector;
 use super::{Delivery, Draft, Subscription};
+use crate::wire::MessagePool;
 
 /// A subscriber's selection from the history.
 #[derive(Debug, Default)]
 pub struct Replay {
     selector: Selector,
+    pool: MessagePool,
 }
 
 /// What is left out of the first entries, since entries are found whole.
@@ -52,8 +55,8 @@ impl Subscription {
         if begin.skip > 0 {
             selected.skip(draft, &mut begin.skip);
         }
-        let delivery =
-            self.shared.delivery(draft, &selected, sequence, &mut super::hub::Encodings::default());
+        let mut encodings = Encodings::new(&mut replay.pool);
+        let delivery = self.shared.delivery(draft, &selected, sequence, &mut encodings);
         self.count_replayed(delivery.as_ref().map_or(0, |delivery| delivery.events));
         delivery
     }

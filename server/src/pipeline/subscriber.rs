@@ -48,7 +48,13 @@ impl Shared {
     }
 
     /// Puts what the subscriber wants of a batch into its queue. Never waits for it.
-    pub(super) fn offer(&self, binder: &Binder, draft: &Draft<'_>, sequence: u64, encodings: &mut Encodings) {
+    pub(super) fn offer(
+        &self,
+        binder: &Binder,
+        draft: &Draft<'_>,
+        sequence: u64,
+        encodings: &mut Encodings<'_>,
+    ) {
         if lock(&self.queue).closed {
             return;
         }
@@ -87,7 +93,7 @@ impl Shared {
         draft: &Draft<'_>,
         selected: &Selected,
         sequence: u64,
-        encodings: &mut Encodings,
+        encodings: &mut Encodings<'_>,
     ) -> Option<Delivery> {
         if selected.events == 0 {
             return None;

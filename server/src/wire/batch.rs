@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+use super::pool::MessagePool;
 use super::projection::Projected;
 use super::protobuf::Writer;
 use crate::decode::{Column, Columns, FieldKind};
@@ -104,12 +105,27 @@ mod field {
 }
 
 /// The message, ready to be sent. Groups without rows are left out.
-pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>]) -> Bytes {
-    let columns_bytes = groups.iter().map(|group| group.columns.bytes());
+pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &mut MessagePool) -> Bytes {
+    let columns_bytes = groups.iter().map(bytes_about);
     let names_bytes = envelope.tasks.len().saturating_add(envelope.symbols.len()).saturating_mul(64);
-    let capacity = columns_bytes.fold(names_bytes.saturating_add(256), usize::saturating_add);
-    let mut buffer = BytesMut::with_capacity(capacity);
-    let mut out = Writer(&mut buffer);
+    let bytes = columns_bytes.fold(names_bytes.saturating_add(256), usize::saturating_add);
+    pool.message(bytes, |buffer| write(envelope, groups, buffer))
+}
+
+/// Bytes that a group will not take more than, unless most of its bytes are in a few of its rows.
+fn bytes_about(group: &GroupRows<'_>) -> usize {
+    let bytes = group.columns.bytes();
+    match group.rows {
+        Rows::All => bytes,
+        Rows::Some(rows) => {
+            let each = bytes.checked_div(group.columns.len()).unwrap_or(0).saturating_add(1);
+            each.saturating_mul(rows.len())
+        }
+    }
+}
+
+fn write(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], buffer: &mut BytesMut) {
+    let mut out = Writer(buffer);
     let batch = out.begin(field::RESPONSE_BATCH);
     out.varint(field::BATCH_CPU, envelope.cpu.into());
     out.varint(field::BATCH_SEQUENCE, envelope.sequence);
@@ -136,7 +152,6 @@ pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>]) -> Bytes {
     out.varint(field::CLOCK_SAMPLED_AT, envelope.clock.sampled_at_ns);
     out.end(clock);
     out.end(batch);
-    buffer.freeze()
 }
 
 fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {

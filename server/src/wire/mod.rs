@@ -5,6 +5,7 @@
 //! ([`read_batch`]), and tests hold the two together. Never decides who wants what.
 
 mod batch;
+mod pool;
 mod projection;
 mod protobuf;
 mod read;
@@ -13,6 +14,7 @@ mod schema;
 mod tests;
 
 pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
+pub use pool::MessagePool;
 pub use projection::{Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};
 pub use schema::{SchemaError, schema_from_message, schema_message};

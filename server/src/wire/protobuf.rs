@@ -62,7 +62,9 @@ impl Writer<'_> {
     /// Bytes; nothing for none.
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         if !bytes.is_empty() {
-            self.room(field, bytes.len()).copy_from_slice(bytes);
+            self.key(field, LENGTH_DELIMITED);
+            self.raw_varint(bytes.len() as u64);
+            self.0.extend_from_slice(bytes);
         }
     }
 

@@ -105,7 +105,8 @@ fn round_trip(columns: &Columns, rows: Rows<'_>) -> Option<Columns> {
     let envelope =
         Envelope { cpu: 300, sequence: 1 << 40, log_events: 77, clock, tasks: &tasks, symbols: &symbols };
     let projected = projected();
-    let message = encode(&envelope, &[GroupRows { schema_id: 9, columns, rows, projected: &projected }]);
+    let group = GroupRows { schema_id: 9, columns, rows, projected: &projected };
+    let message = encode(&envelope, &[group], &mut MessagePool::default());
     let batch = read_batch(&message).unwrap();
     assert_eq!((batch.cpu, batch.sequence, batch.log_events), (300, 1 << 40, 77));
     let read = batch.clock.unwrap();
@@ -183,7 +184,7 @@ proptest! {
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
         let envelope = Envelope { cpu: 0, sequence: 0, log_events: 1, clock, tasks: &[], symbols: &[] };
         let rows = GroupRows { schema_id: 1, columns: &columns, rows: Rows::All, projected: &projected };
-        let mut message = encode(&envelope, &[rows]).to_vec();
+        let mut message = encode(&envelope, &[rows], &mut MessagePool::default()).to_vec();
         bytes.truncate(4);
         for (offset, byte) in bytes.into_iter().enumerate() {
             let at = at.wrapping_add(offset * 7) % message.len();

@@ -44,6 +44,9 @@ pub struct MachineConfig {
     pub memory_mib: u32,
     /// Virtual CPUs; more than one needs QEMU 10.
     pub cpus: u32,
+    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as many. Lists of CPUs that the kernel
+    /// reads end there.
+    pub cpus_possible: u32,
     /// Mounted on `/var/lib/kprobed`.
     pub disk: Option<Disk>,
     /// Loopback ports of the host and the guest ports that they lead to; host port 0 takes a free one.
@@ -68,6 +71,7 @@ impl MachineConfig {
             initramfs: initramfs.into(),
             memory_mib: 768,
             cpus: 1,
+            cpus_possible: 1,
             disk: None,
             forwards: Vec::new(),
             cmdline: String::new(),

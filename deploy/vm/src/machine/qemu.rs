@@ -136,7 +136,7 @@ pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<
     let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
     option("accel", "tcg".into());
     option("cpu", "max".into());
-    option("smp", config.cpus.to_string());
+    option("smp", config.cpus_possible.max(config.cpus).to_string());
     option("m", format!("{}M", config.memory_mib));
     option("display", "none".into());
     option("serial", format!("file:{}", escaped(&config.serial_log)));
@@ -154,16 +154,20 @@ pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<
     }
     option("kernel", config.image.display().to_string());
     option("initrd", config.initramfs.display().to_string());
-    option("append", kernel_command_line(&config.cmdline));
+    option("append", kernel_command_line(config));
     arguments.extend(["-no-reboot".into(), "-nodefaults".into()]);
     arguments
 }
 
 /// `loglevel=5` after `quiet` shows warnings, `WARN_ON` among them. A panic reboots at once, which `-no-reboot` turns into an
-/// end of QEMU; every oops, and a CPU that is stuck for twice the watchdog's seconds, is a panic.
-fn kernel_command_line(extra: &str) -> String {
+/// end of QEMU; every oops, and a CPU that is stuck for twice the watchdog's seconds, is a panic. CPUs that are only possible are there
+/// for QEMU, and never started: those that could be plugged in are no possible ones for a kernel that does not know the hypervisor
+/// (arch/x86/kernel/acpi/boot.c:acpi_is_processor_usable).
+fn kernel_command_line(config: &MachineConfig) -> String {
     let fixed = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic softlockup_panic=1 watchdog_thresh=20";
-    format!("{fixed} {extra}").trim_end().to_owned()
+    let started =
+        if config.cpus_possible > config.cpus { format!(" maxcpus={}", config.cpus) } else { String::new() };
+    format!("{fixed}{started} {}", config.cmdline).trim_end().to_owned()
 }
 
 /// In QEMU's option lists a comma is written twice.
@@ -187,6 +191,7 @@ mod tests {
         let config = MachineConfig {
             serial_log: "/x,y/serial".into(),
             cmdline: "trace_clock=mono".into(),
+            cpus_possible: 4,
             ..MachineConfig::new("/k", "/i", "/unused")
         };
         let arguments = arguments(&config, &[(4000, 7000), (4001, 7001)]);
@@ -196,7 +201,12 @@ mod tests {
             "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:4000-10.0.2.15:7000,hostfwd=tcp:127.0.0.1:4001-10.0.2.15:7001"
         );
         assert!(arguments.contains(&"file:/x,,y/serial".to_owned()));
-        assert!(arguments.iter().any(|argument| argument.ends_with("watchdog_thresh=20 trace_clock=mono")));
+        assert!(arguments.contains(&"4".to_owned()));
+        assert!(
+            arguments
+                .iter()
+                .any(|argument| argument.ends_with("watchdog_thresh=20 maxcpus=1 trace_clock=mono"))
+        );
         assert!(!arguments.iter().any(|argument| argument.contains("virtio-blk")));
     }
 

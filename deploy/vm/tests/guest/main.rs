@@ -14,6 +14,7 @@ mod daemon;
 mod definitions;
 mod dialects;
 mod differential;
+mod filters;
 mod fixture;
 mod machine;
 mod packaging;
@@ -47,6 +48,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("types", types::TESTS),
     ("refusals", refusals::TESTS),
     ("definitions", definitions::TESTS),
+    ("filters", filters::TESTS),
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),

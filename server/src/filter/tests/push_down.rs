@@ -29,6 +29,7 @@ fn our_names_become_the_kernels() {
         ),
         ("u8 & CPUS{1-2}", "u8 & CPUS{1-2}"),
         ("s16 & CPUS{4000}", "s16 == 4000"),
+        ("u8 & CPUS{All}", "u8 >= 0"),
         ("text.ustring == 'a'", "text == \"a\""),
         ("text ~ '!a*'", "text ~ \"!a*\""),
         ("!text ~ '!a*'", "!text ~ \"!a*\""),
@@ -44,6 +45,9 @@ fn our_names_become_the_kernels() {
 #[test]
 fn older_kernels_get_numbers() {
     assert_eq!(text("u8 & CPUS{1-2}", OLD), "u8 >= 1 && u8 < 3");
+    // Not `u8 < 301`, which the kernel would take for `u8 < 45`.
+    assert_eq!(text("u8 & CPUS{1-2,9-300,400}", OLD), "u8 >= 1 && u8 < 3 || u8 >= 9");
+    assert_eq!(push("u8 & CPUS{300-400}", OLD).left_out.len(), 1);
     assert_eq!(
         text("place.function == one && u8 == 1", OLD),
         "place >= 0xffffffff81000000 && place < 0xffffffff81000100 && u8 == 1"
@@ -54,6 +58,7 @@ fn older_kernels_get_numbers() {
     );
     assert_eq!(push("s64.function == one", OLD).left_out.len(), 1);
     assert_eq!(push("u64 & CPUS{1-2}", OLD).left_out.len(), 1);
+    assert_eq!(push("u64 & CPUS{all}", ALL).left_out.len(), 1);
 }
 
 #[test]
