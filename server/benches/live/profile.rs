@@ -30,7 +30,15 @@ impl Profile {
     pub(crate) fn print(self) -> anyhow::Result<()> {
         self.tool.end(Some(Signal::SIGINT))?;
         let mut command = Command::new("perf");
-        command.args(["report", "--stdio", "--sort", "comm,dso,symbol", "--percent-limit", "0.8", "--input"]);
+        command.args([
+            "report",
+            "--stdio",
+            "--fields",
+            "overhead,comm,dso,symbol",
+            "--percent-limit",
+            "0.8",
+            "--input",
+        ]);
         let output = command.arg(&self.data).output()?;
         ensure!(output.status.success(), "perf report: {}", String::from_utf8_lossy(&output.stderr));
         for line in String::from_utf8_lossy(&output.stdout).lines() {
