@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kprobed_client::Target;
 
 use crate::command::{
-    add, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get, label, ledger,
-    list, observe, profile, switch, symbols, version,
+    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
+    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
 };
 
 const AFTER_HELP: &str = "\
@@ -79,6 +79,8 @@ pub(crate) enum Format {
     Json,
     /// YAML; one document per object when following
     Yaml,
+    /// Call stacks for tools that draw flame graphs; for commands that have some
+    Folded,
 }
 
 /// When to use colours.
@@ -129,6 +131,14 @@ pub(crate) enum Command {
     Detach(attach::DetachArguments),
     /// List the events of the host that are recorded
     Attached(attach::AttachedArguments),
+    /// Count in the kernel: how often, by what, and how it is spread
+    Hist(hist::Arguments),
+    /// Measure in the kernel how long it takes from one probe to another
+    Latency(latency::Arguments),
+    /// Count in the kernel on which ways a probe is reached
+    Stacks(stacks::Arguments),
+    /// List, read and delete what is counted in the kernel
+    Aggregations(aggregations::Arguments),
     /// Show how often probes were hit and missed
     Profile(profile::Arguments),
     /// Show where every event went
@@ -139,6 +149,17 @@ pub(crate) enum Command {
     Completions(completions::Arguments),
     /// Print the versions of this command and of the daemon
     Version(version::Arguments),
+}
+
+impl Command {
+    /// Whether its output can have call stacks.
+    pub(crate) fn has_stacks(&self) -> bool {
+        match self {
+            Self::Hist(_) | Self::Stacks(_) => true,
+            Self::Aggregations(arguments) => arguments.has_stacks(),
+            _ => false,
+        }
+    }
 }
 
 /// Reads a duration such as `500ms`, `10s` or `1h 30m`.

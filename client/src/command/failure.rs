@@ -106,6 +106,9 @@ pub(crate) enum Failure {
     /// A stream broke off.
     #[error(transparent)]
     InStream(Error),
+    /// A last reading failed.
+    #[error("what was counted could not be read at the end")]
+    NotCounted,
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -150,6 +153,7 @@ impl Failure {
             | Self::File { .. }
             | Self::NotWritten { .. }
             | Self::Input(_)
+            | Self::NotCounted
             | Self::Output(_)
             | Self::Signals(_) => Exit::Refused,
         }
@@ -168,6 +172,7 @@ impl Failure {
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
+            Self::NotCounted => vec!["the daemon's log says why: `journalctl -u kprobed`".to_owned()],
             Self::Client(error) | Self::InStream(error) => error.hints(),
             Self::File { .. }
             | Self::NotWritten { .. }

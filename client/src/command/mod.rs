@@ -4,6 +4,7 @@
 //! for `output`.
 
 pub(crate) mod add;
+pub(crate) mod aggregations;
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -14,33 +15,46 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filter;
 pub(crate) mod get;
+pub(crate) mod hist;
 pub(crate) mod label;
+pub(crate) mod latency;
 pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
+pub(crate) mod stacks;
 pub(crate) mod switch;
 pub(crate) mod symbols;
 pub(crate) mod version;
 
 mod connection;
+mod counting;
 mod definition;
 mod failure;
 mod glob;
 mod labels;
 mod pieces;
 mod selection;
+mod stop;
 
 pub(crate) use failure::{Exit, Failure};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Format};
 use crate::output::Output;
 
 /// Runs a command and prints what went wrong, if anything.
 pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
     let result = match cli.command {
-        // Ends its stream in order when it is interrupted, and so waits for signals itself.
+        _ if cli.global.output == Format::Folded && !cli.command.has_stacks() => {
+            let message = "`-o folded` is for call stacks, and this command has none".to_owned();
+            Err(Failure::usage(message, Some("`kprobectl help stacks` shows what has".to_owned())))
+        }
+        // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
         Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
+        Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
+        Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
+        Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
+        Command::Aggregations(arguments) => aggregations::run(&cli.global, arguments, output).await,
         command => tokio::select! {
             result = dispatch(command, &cli.global, output) => result,
             _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
@@ -73,6 +87,10 @@ async fn dispatch(
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,
+        Command::Hist(arguments) => hist::run(global, arguments, output).await,
+        Command::Latency(arguments) => latency::run(global, arguments, output).await,
+        Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
+        Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,

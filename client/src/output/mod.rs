@@ -3,6 +3,7 @@
 //! Owns stdout and stderr, the forms of output and the names in them: the structures here that are serialised are a promise to
 //! scripts, whatever happens to the API. Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
 
+mod aggregation;
 mod attached;
 mod check;
 mod code;
@@ -20,6 +21,9 @@ mod style;
 mod table;
 mod time;
 
+#[cfg(test)]
+pub(crate) use aggregation::key_notation;
+pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use time::to_proto_time;
 
@@ -75,7 +79,7 @@ impl Output {
     /// Prints what is asked for in a form for programs, and says whether it did.
     fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide => return Ok(false),
+            Format::Table | Format::Wide | Format::Folded => return Ok(false),
             Format::Json => {
                 serde_json::to_writer_pretty(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;
@@ -88,7 +92,7 @@ impl Output {
     /// The same for one of many values: one line or one document each.
     fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide => return Ok(false),
+            Format::Table | Format::Wide | Format::Folded => return Ok(false),
             Format::Json => {
                 serde_json::to_writer(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;

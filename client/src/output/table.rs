@@ -6,7 +6,7 @@ use super::style::{Style, Tone};
 
 /// A table: headings, and rows of cells.
 pub(super) struct Table {
-    headings: Vec<&'static str>,
+    headings: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -51,8 +51,9 @@ impl Cell {
 }
 
 impl Table {
-    pub(super) fn new(headings: &[&'static str]) -> Self {
-        Self { headings: headings.to_vec(), rows: Vec::new() }
+    pub(super) fn new(headings: &[impl AsRef<str>]) -> Self {
+        let headings = headings.iter().map(|heading| heading.as_ref().to_owned()).collect();
+        Self { headings, rows: Vec::new() }
     }
 
     pub(super) fn row(&mut self, cells: Vec<Cell>) {
@@ -61,7 +62,7 @@ impl Table {
 
     pub(super) fn render(&self, style: Style) -> String {
         let headings = self.headings.iter().enumerate().map(|(column, heading)| Cell {
-            text: (*heading).to_owned(),
+            text: heading.clone(),
             tone: Tone::Strong,
             right: self.rows.first().and_then(|row| row.get(column)).is_some_and(|cell| cell.right),
         });

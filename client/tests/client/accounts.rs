@@ -228,29 +228,33 @@ fn help_and_completions() {
     Usage: kprobectl [OPTIONS] <COMMAND>
 
     Commands:
-      add          Define a probe and let it record
-      check        Ask whether the running kernel would accept a probe
-      explain      Say in words what a definition does
-      describe     Show what a function takes and returns, and what lies behind its parameters
-      symbols      Find functions to probe by name
-      disasm       Show the code of a function, and where probes can sit in it
-      list         List probes
-      get          Show everything about a probe
-      enable       Let probes record
-      disable      Stop probes from recording, and keep them
-      filter       Show, set or clear the kernel filter of a probe
-      label        Set and remove labels of probes
-      delete       Remove probes
-      observe      Follow events
-      attach       Record an event of the host: a tracepoint, or what another tool has defined
-      detach       Stop recording events of the host
-      attached     List the events of the host that are recorded
-      profile      Show how often probes were hit and missed
-      ledger       Show where every event went
-      doctor       Examine the host, and say what is missing
-      completions  Print a completion script for a shell
-      version      Print the versions of this command and of the daemon
-      help         Print this message or the help of the given subcommand(s)
+      add           Define a probe and let it record
+      check         Ask whether the running kernel would accept a probe
+      explain       Say in words what a definition does
+      describe      Show what a function takes and returns, and what lies behind its parameters
+      symbols       Find functions to probe by name
+      disasm        Show the code of a function, and where probes can sit in it
+      list          List probes
+      get           Show everything about a probe
+      enable        Let probes record
+      disable       Stop probes from recording, and keep them
+      filter        Show, set or clear the kernel filter of a probe
+      label         Set and remove labels of probes
+      delete        Remove probes
+      observe       Follow events
+      attach        Record an event of the host: a tracepoint, or what another tool has defined
+      detach        Stop recording events of the host
+      attached      List the events of the host that are recorded
+      hist          Count in the kernel: how often, by what, and how it is spread
+      latency       Measure in the kernel how long it takes from one probe to another
+      stacks        Count in the kernel on which ways a probe is reached
+      aggregations  List, read and delete what is counted in the kernel
+      profile       Show how often probes were hit and missed
+      ledger        Show where every event went
+      doctor        Examine the host, and say what is missing
+      completions   Print a completion script for a shell
+      version       Print the versions of this command and of the daemon
+      help          Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help
@@ -282,10 +286,11 @@ fn help_and_completions() {
               How to print
 
               Possible values:
-              - table: Columns for people
-              - wide:  More columns for people
-              - json:  JSON; one object per line when following
-              - yaml:  YAML; one document per object when following
+              - table:  Columns for people
+              - wide:   More columns for people
+              - json:   JSON; one object per line when following
+              - yaml:   YAML; one document per object when following
+              - folded: Call stacks for tools that draw flame graphs; for commands that have some
               
               [default: table]
 
@@ -465,10 +470,11 @@ fn help_and_completions() {
               How to print
 
               Possible values:
-              - table: Columns for people
-              - wide:  More columns for people
-              - json:  JSON; one object per line when following
-              - yaml:  YAML; one document per object when following
+              - table:  Columns for people
+              - wide:   More columns for people
+              - json:   JSON; one object per line when following
+              - yaml:   YAML; one document per object when following
+              - folded: Call stacks for tools that draw flame graphs; for commands that have some
               
               [default: table]
 

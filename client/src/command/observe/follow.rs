@@ -5,8 +5,8 @@ use kprobed_client::event::{
 };
 
 use super::place::Place;
-use super::stop::{Stop, StopReason};
 use crate::command::Failure;
+use crate::command::stop::{Stop, StopReason};
 use crate::output::EventPrinter;
 
 /// Where events come from.

@@ -8,7 +8,6 @@ mod follow;
 mod notes;
 mod options;
 mod place;
-mod stop;
 
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use self::follow::{End, Follow, Source};
 use self::notes::Selected;
 use self::options::{Delivery, Form, Order, Selection, Start};
 use self::place::Place;
-use self::stop::{Stop, StopReason};
 use super::connection::connect;
+use super::stop::{Stop, StopReason};
 use super::{Exit, Failure, glob};
 use crate::cli::{Global, duration};
 use crate::output::{EventPrinter, Output};

@@ -74,7 +74,7 @@ impl<'o> EventPrinter<'o> {
     /// The first stream has begun: prints the headings, once.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide if std::mem::take(&mut self.header) => {
+            Format::Table | Format::Wide | Format::Folded if std::mem::take(&mut self.header) => {
                 self.output.line(&self.text.header())
             }
             _ => Ok(()),
@@ -84,7 +84,7 @@ impl<'o> EventPrinter<'o> {
     /// Prints an event.
     pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide => self.text.push(&mut self.buffer, row),
+            Format::Table | Format::Wide | Format::Folded => self.text.push(&mut self.buffer, row),
             Format::Json => self.json.push(&mut self.buffer, row),
             Format::Yaml => self.yaml(&EventView(row))?,
         }
@@ -96,7 +96,7 @@ impl<'o> EventPrinter<'o> {
     pub(crate) fn loss(&mut self, loss: &Loss) -> io::Result<()> {
         self.summary.lose(loss);
         match self.output.format {
-            Format::Table | Format::Wide => {
+            Format::Table | Format::Wide | Format::Folded => {
                 self.write()?;
                 let text =
                     format!("{} {}\n", self.output.error_style.warning("lost:"), self.people.loss(loss));
@@ -124,7 +124,7 @@ impl<'o> EventPrinter<'o> {
     /// What had happened when the stream began is printed.
     pub(crate) fn caught_up(&mut self, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide => Ok(()),
+            Format::Table | Format::Wide | Format::Folded => Ok(()),
             _ => self.object(&CaughtUpView::new(cursor)),
         }
     }
@@ -135,7 +135,7 @@ impl<'o> EventPrinter<'o> {
             self.summary.reconnects += 1;
         }
         match self.output.format {
-            Format::Table | Format::Wide => {
+            Format::Table | Format::Wide | Format::Folded => {
                 self.write()?;
                 if interruption.failures == 1 {
                     self.note(&format!("{}; connecting again", people::why(interruption)));

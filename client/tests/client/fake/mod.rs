@@ -2,6 +2,7 @@
 //!
 //! It proves nothing about the real daemon: only what the command makes of what it is told.
 
+mod aggregations;
 pub(crate) mod answers;
 mod history;
 mod services;
@@ -16,6 +17,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use kprobed_client::api::StreamEventsRequest;
+use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
@@ -26,6 +28,7 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 
+use self::aggregations::Aggregations;
 use self::services::Services;
 
 /// How the stream of events goes on after the canned events.
@@ -46,6 +49,7 @@ pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
+    aggregations: Aggregations,
 }
 
 impl Fake {
@@ -58,8 +62,11 @@ impl Fake {
         listener.set_nonblocking(true).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let services = Services { ending, asked: Arc::clone(&asked) };
+        let aggregations = Aggregations::default();
+        let counting = AggregationServiceServer::new(aggregations.clone());
         std::thread::spawn(move || {
             let server = tonic::transport::Server::builder()
+                .add_service(counting)
                 .add_service(ProbeServiceServer::new(services.clone()))
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
@@ -72,12 +79,17 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked }
+        Self { directory, socket, asked, aggregations }
     }
 
     /// The last stream that was asked for.
     pub(crate) fn asked(&self) -> StreamEventsRequest {
         self.asked.lock().unwrap().last().cloned().unwrap()
+    }
+
+    /// Aggregations that were made and deleted until now.
+    pub(crate) fn counted(&self) -> Vec<String> {
+        self.aggregations.log()
     }
 
     pub(crate) fn directory(&self) -> &Path {

@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("stacks_begin_at_the_probe", stacks_begin_at_the_probe),
     ("a_counted_probe_stays", a_counted_probe_stays),
     ("a_killed_daemon_leaves_nothing", a_killed_daemon_leaves_nothing),
+    ("commands_show_what_was_counted", commands_show_what_was_counted),
 ];
 
 const SIGKILL: i32 = 9;
@@ -210,4 +211,82 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     guest.delete("nap")?;
     guest.delete("woke")?;
     guest.machine.power_off().map_err(Into::into)
+}
+
+/// Counts with a command while a shell does its work, and ends it as Ctrl-C does. What it has printed.
+fn counted_by(guest: &DaemonGuest, command: &str, work: &str) -> Result<String> {
+    let note = "/tmp/counting";
+    let printed = guest.shell(&format!(
+        "rm -f {note}; kprobectl {command} 2> {note} & \
+         for i in $(seq 300); do grep -q 'until Ctrl-C' {note} 2> /dev/null && break; sleep 0.1; done; \
+         {{ {work}; }} > /dev/null; kill -INT $!; wait $! || {{ cat {note} >&2; exit 1; }}"
+    ))?;
+    ensure!(guest.shell("ls /sys/kernel/tracing/instances")? == "kprobed\n", "an instance is left");
+    Ok(printed)
+}
+
+fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:seek ksys_lseek far=%si:s64")?;
+    guest.add("p:nap hrtimer_nanosleep")?;
+    guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
+    let work = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
+    let ours = "--filter 'COMM == \"workload\"'";
+    let json = |command: &str, work: &str| -> Result<serde_json::Value> {
+        let printed = counted_by(&guest, command, work)?;
+        serde_json::from_str(&printed).with_context(|| printed.clone())
+    };
+
+    // Each call is in the histogram once, below its own power of two.
+    let read = json(&format!("hist seek --by far.log2 --sum far {ours} -o json"), work)?;
+    ensure!(read["hits"] == 8 && read["dropped"] == 0 && read["last"] == true, "{read}");
+    let rows = read["rows"].as_array().context("no rows")?;
+    let count = |row: &serde_json::Value| row["count"].as_u64().unwrap_or_default();
+    ensure!(rows.iter().map(count).sum::<u64>() == 8, "{read}");
+    let row = |last: i64| rows.iter().find(|row| row["keys"]["far"]["last"] == last).map(count);
+    ensure!([-1, 1, 2, 4, 1024].map(row) == [Some(2), Some(2), Some(1), Some(2), Some(1)], "{read}");
+    let whole = &read["distributions"][0];
+    ensure!(whole["count"] == 8 && whole["sums"]["far"] == 510, "{read}");
+    ensure!(
+        whole["percentiles"]["p50"]["last"] == 1 && whole["percentiles"]["max"]["first"] == 513,
+        "{read}"
+    );
+    let drawn = counted_by(&guest, &format!("hist seek --by far.log2 {ours}"), work)?;
+    ensure!(drawn.contains("(512, 1K]") && drawn.contains("8 hits, 0 dropped, 5 rows"), "{drawn}");
+    let table = counted_by(&guest, &format!("hist seek --by comm {ours}"), work)?;
+    ensure!(table.contains("workload") && table.contains("8 hits, 0 dropped, 1 row"), "{table}");
+
+    // Flame graphs begin at the outermost function, and end at the probe.
+    let folded = counted_by(&guest, &format!("stacks seek {ours} -o folded"), work)?;
+    let counts = folded.lines().map(|line| {
+        let (stack, count) = line.rsplit_once(' ').context("no count")?;
+        ensure!(stack.ends_with(";ksys_lseek") && stack.contains("do_syscall_64;"), "{line}");
+        Ok(count.parse::<u64>()?)
+    });
+    ensure!(counts.sum::<Result<u64>>()? == 8, "{folded}");
+
+    // Someone who sleeps for 0.1 s has slept for 0.1 s, or a little more.
+    let slept = "latency nap woke --by comm --end-filter 'ret == 0 && COMM == \"sleep\"' -o json";
+    let read = json(slept, "sleep 0.11; sleep 0.11")?;
+    ensure!(read["hits"] == 2 && read["match_dropped"] == 0, "{read}");
+    let total = read["distributions"][0]["sums"]["latency_ns"].as_u64().unwrap_or_default();
+    ensure!((220_000_000..5_000_000_000).contains(&total), "{read}");
+
+    // What is kept counts on when the command has ended, and goes when it is told to.
+    ensure!(guest.shell(&format!("kprobectl hist seek --keep seeks {ours}"))? == "seeks\n");
+    guest.shell(work)?;
+    ensure!(guest.shell("kprobectl aggregations")?.contains("kprobes/seek"));
+    let read = guest.shell("kprobectl aggregations read seeks")?;
+    ensure!(read.contains("8 hits, 0 dropped"), "{read}");
+    let deleted = guest.shell("kprobectl aggregations delete seeks")?;
+    ensure!(deleted == "seeks hits=8 dropped=0\n", "{deleted}");
+
+    // A command that is killed leaves nothing behind.
+    guest.shell(
+        "kprobectl hist seek 2> /tmp/counting & \
+         for i in $(seq 300); do grep -q 'until Ctrl-C' /tmp/counting 2> /dev/null && break; sleep 0.1; done; \
+         kill -KILL $!; for i in $(seq 100); do [ \"$(kprobectl aggregations -o json)\" = '[]' ] && exit 0; \
+         sleep 0.1; done; exit 1",
+    )?;
+    ["seek", "nap", "woke"].iter().try_for_each(|probe| guest.delete(probe).map(drop))
 }

@@ -28,9 +28,13 @@ impl Stop {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            // A time that the clock can not reach is no limit.
-            deadline: duration.and_then(|duration| Instant::now().checked_add(duration)),
+            deadline: deadline(duration),
         })
+    }
+
+    /// Stops after this time from now, and not earlier. `None`: only signals stop.
+    pub(super) fn after(&mut self, duration: Option<Duration>) {
+        self.deadline = deadline(duration);
     }
 
     /// Waits until it is time to stop.
@@ -50,4 +54,9 @@ impl Stop {
             () = elapsed => StopReason::Elapsed,
         }
     }
+}
+
+/// A time that the clock can not reach is no limit.
+fn deadline(duration: Option<Duration>) -> Option<Instant> {
+    duration.and_then(|duration| Instant::now().checked_add(duration))
 }

@@ -1,0 +1,156 @@
+//! `kprobectl aggregations`: what the kernel counts, whoever asked for it.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use kprobed_client::api::stream_aggregation_request::Source;
+use kprobed_client::{AggregationStream, Client};
+
+use super::connection::connect;
+use super::counting::{Counting, Readings, Shown};
+use super::stop::{Stop, StopReason};
+use super::{Exit, Failure};
+use crate::cli::{Global, duration};
+use crate::output::{CountPrinter, LatencyUnit, Output};
+
+const AFTER_HELP: &str = "\
+`kprobectl hist`, `latency` and `stacks` make them: for as long as they run, or with --keep until they are deleted or their \
+time is over. None outlives the daemon.
+
+Examples:
+  kprobectl aggregations
+  kprobectl aggregations read opens --top 10
+  kprobectl aggregations read opens --interval 1s --deltas
+  kprobectl aggregations delete opens";
+
+/// Arguments of `aggregations`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+impl Arguments {
+    /// Whether there can be call stacks in the output.
+    pub(crate) fn has_stacks(&self) -> bool {
+        matches!(self.action, Some(Action::Read(_)))
+    }
+}
+
+/// What to do with them.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List all of them; the same as without a word
+    List,
+    /// Show what one has counted
+    Read(ReadArguments),
+    /// Stop counting; what was counted is gone, but for what this prints
+    Delete(DeleteArguments),
+}
+
+/// Arguments of `aggregations read`.
+#[derive(Debug, Args)]
+pub(crate) struct ReadArguments {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    readings: Readings,
+    /// Stop reading after this time; otherwise with Ctrl-C. Counting goes on
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "interval")]
+    duration: Option<Duration>,
+    /// The unit of latencies
+    #[arg(long, value_name = "UNIT", default_value = "auto")]
+    unit: LatencyUnit,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Arguments of `aggregations delete`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArguments {
+    /// Their names
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Waits for signals itself: following one ends in order.
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let action = match arguments.action {
+        Some(Action::Read(arguments)) if arguments.readings.interval.is_some() => {
+            return follow(global, arguments, output).await;
+        }
+        action => action.unwrap_or(Action::List),
+    };
+    let once = async {
+        match action {
+            Action::List => list(global, output).await,
+            Action::Read(arguments) => read(global, arguments, output).await,
+            Action::Delete(arguments) => delete(global, arguments, output).await,
+        }
+    };
+    tokio::select! {
+        result = once => result,
+        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+    }
+}
+
+async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    output.aggregations(&connect(global).await?.list_aggregations().await?)?;
+    Ok(Exit::Success)
+}
+
+/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+async fn delete(global: &Global, arguments: DeleteArguments, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    let mut deleted = Vec::with_capacity(arguments.names.len());
+    for name in arguments.names {
+        match client.delete_aggregation(&name).await {
+            Ok(last) => deleted.push((name, last)),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
+    }
+    output.aggregations_deleted(&deleted)?;
+    Ok(exit)
+}
+
+async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let aggregation = client.get_aggregation(&arguments.name).await?;
+    let sums: Vec<_> = aggregation.sums.iter().map(|sum| sum.name.clone()).collect();
+    let view = arguments.shown.view(&sums, arguments.unit)?;
+    arguments.readings.refuse_folded(global, aggregation.spec.as_ref())?;
+    let snapshot = client.read_aggregation(&arguments.name).await?;
+    CountPrinter::new(output, &aggregation, view, false, false).last(&snapshot)?;
+    Ok(Exit::Success)
+}
+
+/// What is read goes on counting, and so there is no last reading.
+async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
+    let ReadArguments { name, readings, duration, unit, shown } = arguments;
+    readings.refuse_folded(global, None)?;
+    let mut stop = Stop::new(duration).map_err(Failure::Signals)?;
+    let (client, stream) = tokio::select! {
+        stream = open(global, name, &readings) => stream?,
+        _ = stop.wait() => return Err(Failure::Interrupted),
+    };
+    let sums: Vec<_> = stream.aggregation().sums.iter().map(|sum| sum.name.clone()).collect();
+    let view = shown.view(&sums, unit)?;
+    let mut counting = Counting { client, stream, stop, readings };
+    let mut printer = counting.printer(view, output);
+    let reason = counting.follow(&mut printer, false).await.map_err(Failure::in_stream)?;
+    let early = reason == StopReason::Signal && duration.is_some();
+    Ok(if early { Exit::Interrupted } else { Exit::Success })
+}
+
+async fn open(
+    global: &Global,
+    name: String,
+    readings: &Readings,
+) -> Result<(Client, AggregationStream), Failure> {
+    let client = connect(global).await?;
+    let interval = readings.interval.unwrap_or_default();
+    let stream = client.stream_aggregation(Source::Name(name), interval, readings.deltas).await?;
+    Ok((client, stream))
+}

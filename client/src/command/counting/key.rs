@@ -1,0 +1,148 @@
+//! What rows are told apart by: `--by KEY`.
+//!
+//! Owns the notation, which is that of the kernel's `hist` triggers where it has one. Whether a probe has such a field, and whether it can
+//! be counted so, is for the daemon to say.
+
+use std::str::FromStr;
+
+use kprobed_client::api::aggregation_key::Key;
+use kprobed_client::api::{AggregationKey, ContextKey, FieldKey, KeyScale};
+
+/// One key of an aggregation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeyArgument(pub(crate) AggregationKey);
+
+/// What can stand behind a field.
+const FORMS: &str = "`.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`";
+
+impl FromStr for KeyArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, form) = match text.split_once('.') {
+            Some((name, form)) => (name, Some(form)),
+            None => (text, None),
+        };
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(format!(
+                "`{name}` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`"
+            ));
+        }
+        let key = match (context(name), form) {
+            // The kernel's own way to ask for the thread.
+            (Some(ContextKey::Thread), Some("execname")) => Key::Context(ContextKey::Thread.into()),
+            (Some(context), None) => Key::Context(context.into()),
+            _ => Key::Field(field(name, form)?),
+        };
+        Ok(Self(AggregationKey { key: Some(key) }))
+    }
+}
+
+/// What every event has, by our name for it or the kernel's.
+fn context(name: &str) -> Option<ContextKey> {
+    match name {
+        "thread" | "common_pid" => Some(ContextKey::Thread),
+        "comm" => Some(ContextKey::Comm),
+        "cpu" | "common_cpu" => Some(ContextKey::Cpu),
+        "stack" | "stacktrace" | "common_stacktrace" => Some(ContextKey::Stack),
+        _ => None,
+    }
+}
+
+fn field(name: &str, form: Option<&str>) -> Result<FieldKey, String> {
+    let (scale, bucket_size) = match form {
+        None | Some("exact") => (KeyScale::Unspecified, 0),
+        Some("log2") => (KeyScale::Log2, 0),
+        Some("sym") => (KeyScale::Symbol, 0),
+        Some("sym-offset") => (KeyScale::SymbolOffset, 0),
+        Some("execname") => return Err("only `thread` has a name: write `thread` or `comm`".to_owned()),
+        Some(form) => match form.strip_prefix("buckets=") {
+            Some(width) => (KeyScale::Linear, bucket_size(width)?),
+            None => return Err(format!("`.{form}` is not known: behind a field stands {FORMS}")),
+        },
+    };
+    Ok(FieldKey { field: name.to_owned(), scale: scale.into(), bucket_size })
+}
+
+fn bucket_size(text: &str) -> Result<u64, String> {
+    let size = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    size.filter(|size| *size > 0).ok_or_else(|| format!("`{text}` is no width of a bucket: write 1 or more"))
+}
+
+/// A key of a latency besides the latency itself: something that every event has.
+pub(crate) fn latency_key(text: &str) -> Result<ContextKey, String> {
+    match context(text) {
+        Some(ContextKey::Stack) => Err("a latency has no call stack: it is of two places".to_owned()),
+        Some(key) => Ok(key),
+        None => Err(format!("`{text}` is none of `thread`, `comm` and `cpu`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::output::key_notation;
+
+    fn parsed(text: &str) -> Result<Key, String> {
+        text.parse().map(|KeyArgument(key)| key.key.unwrap())
+    }
+
+    #[test]
+    fn keys() {
+        let field = |field: &str, scale: KeyScale, bucket_size| {
+            Ok(Key::Field(FieldKey { field: field.to_owned(), scale: scale.into(), bucket_size }))
+        };
+        let context = |key: ContextKey| Ok(Key::Context(key.into()));
+        assert_eq!(parsed("bytes"), field("bytes", KeyScale::Unspecified, 0));
+        assert_eq!(parsed("bytes.log2"), field("bytes", KeyScale::Log2, 0));
+        assert_eq!(parsed("bytes.buckets=0x10"), field("bytes", KeyScale::Linear, 16));
+        assert_eq!(parsed("ip.sym"), field("ip", KeyScale::Symbol, 0));
+        assert_eq!(parsed("comm"), context(ContextKey::Comm));
+        // A field of that name is there too.
+        assert_eq!(parsed("comm.exact"), field("comm", KeyScale::Unspecified, 0));
+        assert_eq!(parsed("common_pid.execname"), context(ContextKey::Thread));
+    }
+
+    #[test]
+    fn what_is_no_key_says_why() {
+        insta::assert_snapshot!(
+            ["", "a b", "x.log", "x.buckets=0", "x.buckets=", "x.execname"]
+                .map(|text| parsed(text).unwrap_err())
+                .join("\n"),
+            @r"
+        `` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
+        `a b` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
+        `.log` is not known: behind a field stands `.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`
+        `0` is no width of a bucket: write 1 or more
+        `` is no width of a bucket: write 1 or more
+        only `thread` has a name: write `thread` or `comm`
+        "
+        );
+        assert!(latency_key("stack").is_err() && latency_key("bytes").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}") {
+            if let Ok(KeyArgument(key)) = text.parse() {
+                let again: KeyArgument = key_notation(&key).parse().unwrap();
+                prop_assert_eq!(again.0, key);
+            }
+        }
+
+        #[test]
+        fn what_is_printed_can_be_read(
+            name in prop_oneof![Just("comm".to_owned()), Just("common_pid".to_owned()), "[a-z_][a-z0-9_]{0,8}"],
+            form in "(\\.(log2|exact|sym|sym-offset|buckets=[1-9][0-9]{0,8}))?",
+        ) {
+            let KeyArgument(key) = format!("{name}{form}").parse().unwrap();
+            let again: KeyArgument = key_notation(&key).parse().unwrap();
+            prop_assert_eq!(again.0, key);
+        }
+    }
+}

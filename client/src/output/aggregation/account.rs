@@ -1,0 +1,65 @@
+//! What became of all events: those in rows, and those in none.
+
+use std::fmt::Write as _;
+
+use kprobed_client::api::AggregationSnapshot;
+
+use super::order::Chosen;
+use crate::output::style::{Style, Tone};
+
+/// The account of a reading, as text.
+pub(super) fn account(
+    snapshot: &AggregationSnapshot,
+    chosen: &Chosen<'_>,
+    is_latency: bool,
+    style: Style,
+) -> String {
+    let AggregationSnapshot { hits, dropped, starts, match_dropped, .. } = *snapshot;
+    let mut text = String::new();
+    // Writing to a string can not fail.
+    if is_latency {
+        write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
+    } else {
+        write!(text, "{hits} hits").ok();
+    }
+    write!(text, ", {dropped} dropped, {}", rows(snapshot.rows.len() as u64)).ok();
+    if snapshot.kernel_rows as usize > snapshot.rows.len() {
+        write!(text, " ({} in the kernel)", snapshot.kernel_rows).ok();
+    }
+    text.push('\n');
+    let mut remark = |tone, line: String| writeln!(text, "  {}", style.paint(tone, &line)).ok();
+    if hits > chosen.total {
+        let late = hits - chosen.total;
+        remark(
+            Tone::Plain,
+            format!("{late} of them came while the rows were read, which do not have them yet"),
+        );
+    } else if hits < chosen.total {
+        let more = chosen.total - hits;
+        remark(
+            Tone::Plain,
+            format!("the rows have {more} more than the hits, which are read at another moment"),
+        );
+    }
+    if chosen.left_out.rows > 0 {
+        let (count, rows) = (chosen.left_out.count, rows(chosen.left_out.rows));
+        remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` does not show"));
+    }
+    if dropped > 0 {
+        let why = "the kernel's table was full; `--size` makes it larger, and coarser keys need fewer rows";
+        remark(Tone::Bad, format!("{dropped} dropped, which are in no row: {why}"));
+    }
+    if match_dropped > 0 {
+        let why = "the kernel's tables of what is to be matched were full; a filter of starts and ends helps";
+        remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
+    }
+    if is_latency && !snapshot.delta && starts > hits {
+        let why = "still under way, begun again, held back by the filter of ends, or not matched or dropped";
+        remark(Tone::Plain, format!("{} starts without a measured end: {why}", starts - hits));
+    }
+    text
+}
+
+fn rows(number: u64) -> String {
+    if number == 1 { "1 row".to_owned() } else { format!("{number} rows") }
+}

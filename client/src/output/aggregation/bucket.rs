@@ -1,0 +1,292 @@
+//! Ranges of numbers: what is in them, and how they are written.
+//!
+//! Owns the notation: an end in square brackets is included, one in round brackets is not.
+
+use clap::ValueEnum;
+use kprobed_client::api::key_value::Value;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+
+/// A range, both ends included. Numbers of either sign fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bucket {
+    pub(super) first: i128,
+    pub(super) last: i128,
+}
+
+/// How the buckets of a key follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// Powers of two, each with what is above the one before.
+    Log2,
+    /// Of this width, 1 or more.
+    Linear(u64),
+}
+
+/// What the numbers of a key are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantity {
+    Number,
+    Hexadecimal,
+    Nanoseconds(LatencyUnit),
+}
+
+/// The unit in which latencies are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LatencyUnit {
+    /// What fits each number, and is written behind it
+    Auto,
+    /// Nanoseconds
+    Ns,
+    /// Microseconds
+    Us,
+    /// Milliseconds
+    Ms,
+    /// Seconds
+    S,
+}
+
+/// Empty buckets of equal width between two others that are drawn; more are left out.
+const MAX_GAP: usize = 16;
+
+impl Bucket {
+    /// The range of a key, if it is one.
+    pub(super) fn of(value: Option<&Value>) -> Option<Self> {
+        match value? {
+            Value::UnsignedBucket(bucket) => {
+                Some(Self { first: bucket.first.into(), last: bucket.last.into() })
+            }
+            Value::SignedBucket(bucket) => {
+                Some(Self { first: bucket.first.into(), last: bucket.last.into() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The empty buckets between this one and a later one. `None`: too many, or they can not be told.
+    pub(super) fn between(self, next: Self, scale: Scale) -> Option<Vec<Self>> {
+        let most = if scale == Scale::Log2 { 64 } else { MAX_GAP };
+        let mut found = Vec::new();
+        let mut first = self.last.checked_add(1)?;
+        while first < next.first {
+            let last = match scale {
+                Scale::Log2 => {
+                    i128::try_from(u128::try_from(first).ok()?.checked_next_power_of_two()?).ok()?
+                }
+                Scale::Linear(width) => first.checked_add(i128::from(width).checked_sub(1)?)?,
+            };
+            // The bucket before 0 may be narrower.
+            if last >= next.first || (first < 0 && last >= 0) || found.len() >= most {
+                return None;
+            }
+            found.push(Self { first, last });
+            first = last.checked_add(1)?;
+        }
+        Some(found)
+    }
+
+    pub(super) fn label(self, scale: Scale, quantity: Quantity) -> String {
+        let number = |number| quantity.exact(number);
+        let Self { first, last } = self;
+        let unbounded = last == i128::from(u64::MAX);
+        match scale {
+            Scale::Log2 if last < 0 => format!("(..., {})", number(0)),
+            Scale::Log2 if first <= 0 => format!("[{}, {}]", number(first), number(last)),
+            Scale::Log2 if unbounded => format!("({}, ...)", number(first - 1)),
+            Scale::Log2 => format!("({}, {}]", number(first - 1), number(last)),
+            Scale::Linear(_) if unbounded => format!("[{}, ...)", number(first)),
+            Scale::Linear(_) => format!("[{}, {})", number(first), number(last.saturating_add(1))),
+        }
+    }
+}
+
+impl Serialize for Bucket {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut bucket = serializer.serialize_struct("Bucket", 2)?;
+        bucket.serialize_field("first", &Number(self.first))?;
+        bucket.serialize_field("last", &Number(self.last))?;
+        bucket.end()
+    }
+}
+
+/// A number of either sign, for programs.
+pub(super) struct Number(pub(super) i128);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (u64::try_from(self.0), i64::try_from(self.0)) {
+            (Ok(number), _) => serializer.serialize_u64(number),
+            (_, Ok(number)) => serializer.serialize_i64(number),
+            // Sums of many rows.
+            _ => serializer.serialize_f64(self.0 as f64),
+        }
+    }
+}
+
+impl Quantity {
+    /// A number, shortened where nothing is lost by it.
+    fn exact(self, number: i128) -> String {
+        const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+        if self != Self::Number {
+            return self.plain(number);
+        }
+        let powers = (number.trailing_zeros() / 10).min(6);
+        match UNITS.get(powers as usize) {
+            Some(unit) if number != 0 => format!("{}{unit}", number >> (powers * 10)),
+            _ => number.to_string(),
+        }
+    }
+
+    /// A number with all its digits; a time with as many as people read.
+    pub(super) fn plain(self, number: i128) -> String {
+        match self {
+            Self::Number => number.to_string(),
+            Self::Hexadecimal if number < 0 => format!("-{:#x}", number.unsigned_abs()),
+            Self::Hexadecimal => format!("{number:#x}"),
+            Self::Nanoseconds(_) if number == 0 => "0".to_owned(),
+            Self::Nanoseconds(unit) => unit.text(number as f64),
+        }
+    }
+
+    /// An average.
+    pub(super) fn average(self, sum: i128, count: u64) -> String {
+        if count == 0 {
+            return "-".to_owned();
+        }
+        let average = sum as f64 / count as f64;
+        match self {
+            Self::Nanoseconds(unit) => unit.text(average),
+            Self::Number | Self::Hexadecimal => trimmed(format!("{average:.1}")),
+        }
+    }
+}
+
+impl LatencyUnit {
+    /// What stands in a heading: nothing where every number has its own unit.
+    pub(super) const fn heading(self) -> &'static str {
+        match self {
+            Self::Auto => "",
+            Self::Ns => "ns",
+            Self::Us => "us",
+            Self::Ms => "ms",
+            Self::S => "s",
+        }
+    }
+
+    /// Nanoseconds in this unit, to three decimals or four digits.
+    fn text(self, ns: f64) -> String {
+        let per_unit = match self {
+            Self::Auto => return automatic(ns),
+            Self::Ns => 1.0,
+            Self::Us => 1e3,
+            Self::Ms => 1e6,
+            Self::S => 1e9,
+        };
+        trimmed(format!("{:.3}", ns / per_unit))
+    }
+}
+
+fn automatic(ns: f64) -> String {
+    // What would be rounded up to 1000 of a unit belongs to the next one.
+    let (unit, name) = match ns {
+        ns if ns < 999.95 => (1.0, "ns"),
+        ns if ns < 999.95e3 => (1e3, "us"),
+        ns if ns < 999.95e6 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    let number = ns / unit;
+    let decimals = if number < 9.9995 {
+        3
+    } else if number < 99.995 {
+        2
+    } else {
+        1
+    };
+    format!("{}{name}", trimmed(format!("{number:.decimals$}")))
+}
+
+/// Without zeros at the end of its decimals.
+fn trimmed(number: String) -> String {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.').to_owned() } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(first: i128, last: i128) -> Bucket {
+        Bucket { first, last }
+    }
+
+    #[test]
+    fn labels_say_what_is_in_a_bucket() {
+        let log2 = |first, last| bucket(first, last).label(Scale::Log2, Quantity::Number);
+        assert_eq!(log2(0, 1), "[0, 1]");
+        assert_eq!(log2(2, 2), "(1, 2]");
+        assert_eq!(log2(513, 1024), "(512, 1K]");
+        assert_eq!(log2(i64::MIN.into(), -1), "(..., 0)");
+        assert_eq!(log2((1 << 63) + 1, u64::MAX.into()), "(8E, ...)");
+        let linear = |first, last, width| bucket(first, last).label(Scale::Linear(width), Quantity::Number);
+        assert_eq!(linear(-100, -97, 4), "[-100, -96)");
+        assert_eq!(linear(4096, 8191, 4096), "[4K, 8K)");
+        assert_eq!(linear(i128::from(u64::MAX) - 3, u64::MAX.into(), 10), "[18446744073709551612, ...)");
+        let hexadecimal = bucket(16, 31).label(Scale::Linear(16), Quantity::Hexadecimal);
+        assert_eq!(hexadecimal, "[0x10, 0x20)");
+    }
+
+    #[test]
+    fn latencies_have_units() {
+        let label = |unit| bucket(1_048_577, 2_097_152).label(Scale::Log2, Quantity::Nanoseconds(unit));
+        assert_eq!(label(LatencyUnit::Auto), "(1.049ms, 2.097ms]");
+        assert_eq!(label(LatencyUnit::Us), "(1048.576, 2097.152]");
+        assert_eq!(label(LatencyUnit::S), "(0.001, 0.002]");
+        let auto = |ns: i128| Quantity::Nanoseconds(LatencyUnit::Auto).plain(ns);
+        assert_eq!(
+            [0, 512, 999, 1_000, 999_949, 999_960].map(auto),
+            ["0", "512ns", "999ns", "1us", "999.9us", "1ms"]
+        );
+        assert_eq!(auto(90_000_000_000), "90s");
+        assert_eq!(Quantity::Number.average(7, 2), "3.5");
+        assert_eq!(Quantity::Number.average(7, 0), "-");
+    }
+
+    #[test]
+    fn gaps_are_filled() {
+        let log2 = bucket(2, 2).between(bucket(9, 16), Scale::Log2).unwrap();
+        assert_eq!(log2, [bucket(3, 4), bucket(5, 8)]);
+        let linear = bucket(0, 9).between(bucket(30, 39), Scale::Linear(10)).unwrap();
+        assert_eq!(linear, [bucket(10, 19), bucket(20, 29)]);
+        assert_eq!(bucket(0, 9).between(bucket(1000, 1009), Scale::Linear(10)), None);
+        assert_eq!(bucket(i64::MIN.into(), -1).between(bucket(0, 1), Scale::Log2), Some(Vec::new()));
+        assert_eq!(bucket(-100, -97).between(bucket(0, 3), Scale::Linear(3)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_ranges_are_written(first: i64, last: u64, next: u64, width: u64, log2: bool) {
+            let scale = if log2 { Scale::Log2 } else { Scale::Linear(width) };
+            let one = bucket(first.into(), last.into());
+            for quantity in [Quantity::Number, Quantity::Hexadecimal, Quantity::Nanoseconds(LatencyUnit::Auto)] {
+                prop_assert!(one.label(scale, quantity).contains(", "));
+            }
+            let next = bucket(next.into(), next.into());
+            if let Some(gap) = one.between(next, scale) {
+                let ends: Vec<_> = gap.iter().map(|gap| gap.last).collect();
+                let begins: Vec<_> = gap.iter().map(|gap| gap.first - 1).collect();
+                prop_assert_eq!(ends.split_last().map(|(_, rest)| rest), begins.split_first().map(|(_, rest)| rest));
+            }
+        }
+
+        #[test]
+        fn log2_gaps_leave_nothing_out(low in 0_u32..62, more in 1_u32..40) {
+            let of = |exponent: u32| match exponent {
+                0 => bucket(0, 1),
+                _ => bucket((1 << (exponent - 1)) + 1, 1 << exponent),
+            };
+            let high = (low + more).min(63);
+            let gap = of(low).between(of(high), Scale::Log2).unwrap();
+            prop_assert_eq!(gap, (low + 1..high).map(of).collect::<Vec<_>>());
+        }
+    }
+}

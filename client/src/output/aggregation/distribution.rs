@@ -1,0 +1,151 @@
+//! How counts are spread over the ranges of a key.
+//!
+//! Percentiles are known as far as the range that they lie in: nothing is interpolated.
+
+use kprobed_client::api::AggregationRow;
+
+use super::bucket::{Bucket, Scale};
+use super::order::value;
+
+/// Counts along a key, in the order of its ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Distribution {
+    buckets: Vec<(Bucket, u64)>,
+}
+
+/// A line of a drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Bucket(Bucket, u64),
+    /// Empty ranges that are left out.
+    Gap,
+}
+
+/// Ranges in which some of the values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Percentiles {
+    pub(super) p50: Bucket,
+    pub(super) p90: Bucket,
+    pub(super) p99: Bucket,
+    pub(super) max: Bucket,
+}
+
+impl Distribution {
+    /// Of rows that differ in no other key.
+    pub(super) fn of(rows: &[&AggregationRow], axis: usize) -> Self {
+        let bucket = |row: &&AggregationRow| Some((Bucket::of(value(row.keys.get(axis)))?, row.count));
+        let mut buckets: Vec<_> = rows.iter().filter_map(bucket).collect();
+        buckets.sort_unstable();
+        Self { buckets }
+    }
+
+    /// The largest count of a range.
+    pub(super) fn highest(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| *count).max().unwrap_or(0)
+    }
+
+    /// All ranges from the first to the last, the empty ones too.
+    pub(super) fn lines(&self, scale: Scale) -> Vec<Line> {
+        let mut lines = Vec::with_capacity(self.buckets.len());
+        let mut before: Option<Bucket> = None;
+        for (bucket, count) in &self.buckets {
+            match before.map(|before| before.between(*bucket, scale)) {
+                None => {}
+                Some(Some(empty)) => lines.extend(empty.into_iter().map(|bucket| Line::Bucket(bucket, 0))),
+                Some(None) => lines.push(Line::Gap),
+            }
+            lines.push(Line::Bucket(*bucket, *count));
+            before = Some(*bucket);
+        }
+        lines
+    }
+
+    /// `None` when nothing was counted.
+    pub(super) fn percentiles(&self) -> Option<Percentiles> {
+        Some(Percentiles {
+            p50: self.percentile(50)?,
+            p90: self.percentile(90)?,
+            p99: self.percentile(99)?,
+            max: self.percentile(100)?,
+        })
+    }
+
+    /// The range of the smallest value that is not below this many percent of all, itself among them (the nearest rank).
+    fn percentile(&self, percent: u128) -> Option<Bucket> {
+        let total: u128 = self.buckets.iter().map(|(_, count)| u128::from(*count)).sum();
+        let rank = (total * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (bucket, count) in &self.buckets {
+            seen += u128::from(*count);
+            if seen >= rank {
+                return Some(*bucket);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn log2(value: u64) -> Bucket {
+        match value {
+            0 | 1 => Bucket { first: 0, last: 1 },
+            _ => {
+                let last = i128::from(value.next_power_of_two());
+                Bucket { first: last / 2 + 1, last }
+            }
+        }
+    }
+
+    fn distribution(values: &[u64]) -> Distribution {
+        let mut buckets: Vec<(Bucket, u64)> = Vec::new();
+        for value in values {
+            match buckets.iter_mut().find(|(bucket, _)| *bucket == log2(*value)) {
+                Some((_, count)) => *count += 1,
+                None => buckets.push((log2(*value), 1)),
+            }
+        }
+        buckets.sort_unstable();
+        Distribution { buckets }
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_lie_where_they_are_said_to_lie(mut values in prop::collection::vec(0_u64..1 << 40, 1..300)) {
+            let found = distribution(&values).percentiles().unwrap();
+            values.sort_unstable();
+            let exact = |percent: usize| values[(values.len() * percent).div_ceil(100) - 1];
+            prop_assert_eq!(found.p50, log2(exact(50)));
+            prop_assert_eq!(found.p90, log2(exact(90)));
+            prop_assert_eq!(found.p99, log2(exact(99)));
+            prop_assert_eq!(found.max, log2(exact(100)));
+        }
+
+        #[test]
+        fn lines_hold_every_count(values in prop::collection::vec(0_u64..1 << 62, 1..100)) {
+            let lines = distribution(&values).lines(Scale::Log2);
+            let counted = lines.iter().map(|line| match line {
+                Line::Bucket(_, count) => *count,
+                Line::Gap => 0,
+            });
+            prop_assert_eq!(counted.sum::<u64>(), values.len() as u64);
+            // No range is left out between powers of two.
+            let ranges: Vec<_> = lines.iter().filter_map(|line| match line {
+                Line::Bucket(bucket, _) => Some(*bucket),
+                Line::Gap => None,
+            }).collect();
+            prop_assert_eq!(ranges.len(), lines.len());
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].last + 1 == pair[1].first));
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_percentiles() {
+        assert_eq!(distribution(&[]).percentiles(), None);
+        assert_eq!(distribution(&[]).highest(), 0);
+    }
+}

@@ -1,0 +1,165 @@
+//! What the kernel has counted.
+//!
+//! Owns the printer of readings: which of the forms (bars, table, stacks, for programs) an aggregation has follows from its keys. Every
+//! form says what was dropped and what is not shown.
+
+mod account;
+mod bucket;
+mod columns;
+mod distribution;
+mod list;
+mod order;
+mod stack;
+#[cfg(test)]
+mod tests;
+mod text;
+mod view;
+
+pub(crate) use bucket::LatencyUnit;
+pub(crate) use columns::LATENCY_COLUMN;
+#[cfg(test)]
+pub(crate) use columns::key_notation;
+pub(crate) use order::{CountOrder, CountView};
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kprobed_client::api::aggregation_spec::Aggregation as Spec;
+use kprobed_client::api::{Aggregation, AggregationSnapshot};
+
+use self::account::account;
+use self::columns::Columns;
+use self::order::choose;
+use self::view::SnapshotView;
+use super::Output;
+use super::style::{Style, Tone};
+use crate::cli::Format;
+
+/// Moves to the upper left corner, and removes what is on the screen.
+const CLEAR_SCREEN: &[u8] = b"\x1b[H\x1b[2J";
+
+/// Prints readings of one aggregation.
+pub(crate) struct CountPrinter<'a> {
+    output: &'a mut Output,
+    columns: Columns,
+    view: CountView,
+    /// Whether there is more than one reading, which says when each was made.
+    several: bool,
+    /// Whether each takes the place of the one before.
+    redraw: bool,
+    printed: bool,
+}
+
+impl<'a> CountPrinter<'a> {
+    /// `redraw` counts for people at a terminal only.
+    pub(crate) fn new(
+        output: &'a mut Output,
+        aggregation: &Aggregation,
+        view: CountView,
+        several: bool,
+        redraw: bool,
+    ) -> Self {
+        let columns = Columns::of(aggregation, view.unit);
+        let redraw = redraw && io::stdout().is_terminal();
+        Self { output, columns, view, several, redraw, printed: false }
+    }
+
+    /// Prints a reading, and lets go of it.
+    pub(crate) fn reading(&mut self, snapshot: &AggregationSnapshot) -> io::Result<()> {
+        self.print(snapshot, false)?;
+        self.output.flush()
+    }
+
+    /// Prints the last reading.
+    pub(crate) fn last(&mut self, snapshot: &AggregationSnapshot) -> io::Result<()> {
+        self.print(snapshot, true)
+    }
+
+    fn print(&mut self, snapshot: &AggregationSnapshot, last: bool) -> io::Result<()> {
+        let chosen = choose(&snapshot.rows, &self.columns, self.view);
+        if self.output.is_structured() {
+            let view = SnapshotView::new(snapshot, &chosen, &self.columns, last);
+            let _is_printed = if self.several {
+                self.output.structured_stream(&view)?
+            } else {
+                self.output.structured(&view)?
+            };
+            return Ok(());
+        }
+        if self.output.format == Format::Folded {
+            return self.fold(snapshot, &chosen);
+        }
+        let style = self.output.style;
+        let mut text = String::new();
+        if self.several {
+            if self.redraw {
+                self.output.raw(CLEAR_SCREEN)?;
+            } else if self.printed {
+                text.push('\n');
+            }
+            text.push_str(&style.paint(Tone::Faint, &heading(snapshot, &TimeZone::system())));
+            text.push('\n');
+        }
+        text.push_str(&rows(&chosen, &self.columns, style));
+        text.push_str(&account(snapshot, &chosen, self.columns.is_latency, style));
+        self.printed = true;
+        self.output.raw(text.as_bytes())
+    }
+
+    /// Nothing but stacks goes to standard output.
+    fn fold(&mut self, snapshot: &AggregationSnapshot, chosen: &order::Chosen<'_>) -> io::Result<()> {
+        // Commands do not ask for it where there is none.
+        let Some(stack) = self.columns.stack else { return Ok(()) };
+        let folded = stack::folded(chosen, &self.columns, stack);
+        self.output.raw(folded.text.as_bytes())?;
+        let account = account(snapshot, chosen, self.columns.is_latency, Style::new(false));
+        self.output.note(account.trim_end());
+        if folded.left_out > 0 {
+            let left_out = folded.left_out;
+            self.output.note(&format!("left out: {left_out} with a sum below 1"));
+        }
+        Ok(())
+    }
+}
+
+/// The rows in the form that fits their keys, and an empty line behind them.
+fn rows(chosen: &order::Chosen<'_>, columns: &Columns, style: Style) -> String {
+    if chosen.groups.is_empty() {
+        return String::new();
+    }
+    let mut text = match (columns.axis, columns.stack) {
+        (Some(axis), _) => text::bars(chosen, columns, axis, style),
+        (None, Some(stack)) => stack::blocks(chosen, columns, stack, style),
+        (None, None) => text::table(chosen, columns).render(style),
+    };
+    text.push('\n');
+    text
+}
+
+/// When a reading was made, and since when it counts.
+fn heading(snapshot: &AggregationSnapshot, zone: &TimeZone) -> String {
+    let time = |time: Option<&prost_types::Timestamp>| {
+        let time = time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
+        let local = |time: Timestamp| time.to_zoned(zone.clone()).strftime("%H:%M:%S%.3f").to_string();
+        time.map_or_else(|| "?".to_owned(), local)
+    };
+    format!("{}, counted since {}", time(snapshot.time.as_ref()), time(snapshot.since.as_ref()))
+}
+
+impl Output {
+    /// Says that counting goes on now: what follows may take long.
+    pub(crate) fn counting_begins(&mut self, aggregation: &Aggregation, duration: Option<Duration>) {
+        let what = match aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) {
+            Some(Spec::Histogram(spec)) => format!("counting {}", spec.probe),
+            Some(Spec::Latency(spec)) => format!("measuring from {} to {}", spec.start_probe, spec.end_probe),
+            None => "counting".to_owned(),
+        };
+        let until = match duration {
+            Some(duration) => format!("for {duration:?}"),
+            None => "until Ctrl-C".to_owned(),
+        };
+        self.note(&format!("{what} {until}"));
+    }
+}

@@ -1,0 +1,82 @@
+//! Call stacks: for people, and for tools that draw flame graphs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kprobed_client::api::key_value::Value;
+
+use super::columns::{Columns, KeyColumn};
+use super::order::{Chosen, Group};
+use super::text::{key_text, share};
+use crate::output::data::one_line;
+use crate::output::style::{Style, Tone};
+
+/// Stacks below their counts, innermost function first.
+pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style: Style) -> String {
+    let mut text = String::new();
+    for group in &chosen.groups {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let mut heading = format!("{} ({})", group.count, share(group.count, chosen.total));
+        // Writing to a string can not fail.
+        for (index, column) in others(columns, stack) {
+            write!(heading, "  {}={}", column.name, key_text(group.key(index), column)).ok();
+        }
+        for (column, sum) in columns.sums.iter().zip(&group.sums) {
+            let average = column.quantity.average(*sum, group.count);
+            write!(heading, "  {}={} (average {average})", column.name, column.quantity.plain(*sum)).ok();
+        }
+        writeln!(text, "{}", style.paint(Tone::Strong, &heading)).ok();
+        for frame in frames(group, stack) {
+            writeln!(text, "    {}", one_line(frame)).ok();
+        }
+    }
+    text
+}
+
+/// Stacks as lines of `OUTERMOST;…;INNERMOST NUMBER`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Folded {
+    pub(super) text: String,
+    /// Stacks whose number is below 1: there is no room for them in a graph.
+    pub(super) left_out: usize,
+}
+
+/// Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then are added up. The number is the first sum, or the count without one.
+pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Folded {
+    let mut lines = BTreeMap::<String, i128>::new();
+    for group in &chosen.groups {
+        let keys = others(columns, stack).map(|(index, column)| key_text(group.key(index), column));
+        let functions = frames(group, stack).iter().rev().map(|frame| match frame.split_once('+') {
+            Some((function, _)) => function.to_owned(),
+            None => frame.clone(),
+        });
+        let names: Vec<_> = keys.chain(functions).map(|name| one_line(&name).replace(';', ":")).collect();
+        let weight = group.sums.first().copied().unwrap_or_else(|| group.count.into());
+        let line = lines.entry(names.join(";")).or_default();
+        *line = line.saturating_add(weight);
+    }
+    let mut folded = Folded::default();
+    for (names, weight) in lines {
+        if weight > 0 {
+            writeln!(folded.text, "{names} {weight}").ok();
+        } else {
+            folded.left_out += 1;
+        }
+    }
+    folded
+}
+
+/// The keys that stand beside a stack.
+fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyColumn)> {
+    let is_other = move |(index, _): &(usize, &KeyColumn)| *index != stack && Some(*index) != columns.axis;
+    columns.keys.iter().enumerate().filter(is_other)
+}
+
+fn frames<'a>(group: &Group<'a>, stack: usize) -> &'a [String] {
+    match group.key(stack) {
+        Some(Value::Stack(stack)) => &stack.frames,
+        _ => &[],
+    }
+}

@@ -1,0 +1,115 @@
+//! Rows of every shape, and what is made of them.
+
+use jiff::tz::TimeZone;
+use kprobed_client::api::key_value::Value;
+use kprobed_client::api::*;
+use proptest::prelude::*;
+
+use super::account::account;
+use super::columns::{Columns, key_notation};
+use super::order::{CountOrder, CountView, choose};
+use super::view::SnapshotView;
+use super::{LatencyUnit, Style, heading, rows, stack};
+
+fn any_value() -> impl Strategy<Value = Option<Value>> {
+    let bucket = |(first, last)| Value::UnsignedBucket(UnsignedBucket { first, last });
+    let signed = |(first, last)| Value::SignedBucket(SignedBucket { first, last });
+    prop_oneof![
+        Just(None),
+        any::<u64>().prop_map(|number| Some(Value::Unsigned(number))),
+        any::<i64>().prop_map(|number| Some(Value::Signed(number))),
+        any::<Vec<u8>>().prop_map(|text| Some(Value::Text(text))),
+        any::<(u64, u64)>().prop_map(move |ends| Some(bucket(ends))),
+        any::<(i64, i64)>().prop_map(move |ends| Some(signed(ends))),
+        ".{0,12}".prop_map(|symbol| Some(Value::Symbol(symbol))),
+        any::<(u32, Vec<u8>)>().prop_map(|(tid, comm)| Some(Value::Thread(ThreadKey { tid, comm }))),
+        prop::collection::vec(".{0,12}", 0..4).prop_map(|frames| Some(Value::Stack(StackKey { frames }))),
+    ]
+}
+
+fn any_row() -> impl Strategy<Value = AggregationRow> {
+    let sum = prop_oneof![
+        Just(None),
+        any::<u64>().prop_map(|sum| Some(sum_value::Value::Unsigned(sum))),
+        any::<i64>().prop_map(|sum| Some(sum_value::Value::Signed(sum))),
+    ];
+    let keys = prop::collection::vec(any_value().prop_map(|value| KeyValue { value }), 0..4);
+    let sums = prop::collection::vec(sum.prop_map(|value| SumValue { value }), 0..3);
+    (keys, any::<u64>(), sums).prop_map(|(keys, count, sums)| AggregationRow { keys, count, sums })
+}
+
+fn any_aggregation() -> impl Strategy<Value = Aggregation> {
+    let key = prop_oneof![
+        (0..6_i32).prop_map(aggregation_key::Key::Context),
+        (0..6_i32, any::<u64>()).prop_map(|(scale, bucket_size)| {
+            aggregation_key::Key::Field(FieldKey { field: "f".to_owned(), scale, bucket_size })
+        }),
+    ];
+    let keys = prop::collection::vec(prop::option::of(key).prop_map(|key| AggregationKey { key }), 0..4);
+    let histogram = keys.prop_map(|keys| {
+        aggregation_spec::Aggregation::Histogram(HistogramSpec { keys, ..Default::default() })
+    });
+    let latency = any::<u64>().prop_map(|bucket_ns| {
+        aggregation_spec::Aggregation::Latency(LatencySpec { bucket_ns, ..Default::default() })
+    });
+    let column = ("(latency_ns|f|comm)", any::<bool>())
+        .prop_map(|(name, hexadecimal)| AggregationColumn { name, hexadecimal });
+    let columns = || prop::collection::vec(column.clone(), 0..4);
+    (prop::option::of(prop_oneof![histogram, latency]), columns(), columns()).prop_map(
+        |(aggregation, keys, sums)| Aggregation {
+            spec: Some(AggregationSpec { aggregation }),
+            keys,
+            sums,
+            ..Default::default()
+        },
+    )
+}
+
+proptest! {
+    /// Whatever a daemon sends is shown, and no event of a row is lost on the way.
+    #[test]
+    fn anything_is_shown(
+        aggregation in any_aggregation(),
+        rows_sent in prop::collection::vec(any_row(), 0..12),
+        order in prop_oneof![Just(CountOrder::Count), Just(CountOrder::Key), (0_usize..3).prop_map(CountOrder::Sum)],
+        top in prop::option::of(1_usize..5),
+        hits: u64,
+    ) {
+        let columns = Columns::of(&aggregation, LatencyUnit::Auto);
+        let snapshot = AggregationSnapshot { rows: rows_sent, hits, ..Default::default() };
+        let chosen = choose(&snapshot.rows, &columns, CountView { order, top, unit: LatencyUnit::Auto });
+        let style = Style::new(false);
+        rows(&chosen, &columns, style);
+        account(&snapshot, &chosen, columns.is_latency, style);
+        stack::folded(&chosen, &columns, columns.stack.unwrap_or_default());
+        serde_json::to_string(&SnapshotView::new(&snapshot, &chosen, &columns, true)).unwrap();
+        let shown = chosen.groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.count));
+        prop_assert_eq!(shown.saturating_add(chosen.left_out.count), chosen.total);
+        let shown: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
+        prop_assert_eq!(shown as u64 + chosen.left_out.rows, snapshot.rows.len() as u64);
+        for key in aggregation.spec.iter().flat_map(|spec| match &spec.aggregation {
+            Some(aggregation_spec::Aggregation::Histogram(spec)) => spec.keys.as_slice(),
+            _ => &[],
+        }) {
+            prop_assert!(!key_notation(key).is_empty());
+        }
+    }
+}
+
+#[test]
+fn keys_of_one_name_stay_apart() {
+    let column = |name: &str| AggregationColumn { name: name.to_owned(), hexadecimal: false };
+    let aggregation = Aggregation { keys: vec![column("a"), column("a"), column("a")], ..Default::default() };
+    let names: Vec<_> =
+        Columns::of(&aggregation, LatencyUnit::Auto).keys.into_iter().map(|key| key.name).collect();
+    assert_eq!(names, ["a", "a'", "a''"]);
+}
+
+#[test]
+fn headings_say_when() {
+    let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 500_000_000 });
+    let snapshot = AggregationSnapshot { time: time(10), since: time(5), ..Default::default() };
+    assert_eq!(heading(&snapshot, &TimeZone::UTC), "00:00:10.500, counted since 00:00:05.500");
+    let unknown = AggregationSnapshot::default();
+    assert_eq!(heading(&unknown, &TimeZone::UTC), "?, counted since ?");
+}

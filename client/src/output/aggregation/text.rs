@@ -1,0 +1,165 @@
+//! Rows for people: tables, and bars where a key is a range.
+
+use std::fmt::Write as _;
+
+use kprobed_client::api::key_value::Value;
+use kprobed_client::event::Escaped;
+
+use super::bucket::{Bucket, Quantity, Scale};
+use super::columns::{Columns, KeyColumn};
+use super::distribution::{Distribution, Line};
+use super::order::{Chosen, Group};
+use crate::output::data::one_line;
+use crate::output::style::{Style, Tone};
+use crate::output::table::{Cell, Table};
+
+/// Characters of the longest bar.
+const BAR_WIDTH: usize = 52;
+
+/// The value of a key on one line.
+pub(super) fn key_text(value: Option<&Value>, column: &KeyColumn) -> String {
+    match value {
+        Some(Value::Unsigned(number)) => column.quantity.plain((*number).into()),
+        Some(Value::Signed(number)) => column.quantity.plain((*number).into()),
+        Some(Value::Text(text)) => Escaped(text).to_string(),
+        Some(Value::Symbol(symbol)) => one_line(symbol),
+        Some(Value::Thread(thread)) => format!("{}-{}", Escaped(&thread.comm), thread.tid),
+        Some(Value::Stack(stack)) => one_line(&stack.frames.join(" <- ")),
+        Some(Value::UnsignedBucket(_) | Value::SignedBucket(_)) => match Bucket::of(value) {
+            Some(bucket) => bucket.label(column.scale.unwrap_or(Scale::Linear(1)), column.quantity),
+            None => "?".to_owned(),
+        },
+        None => "?".to_owned(),
+    }
+}
+
+/// How much of all this is.
+pub(super) fn share(count: u64, total: u64) -> String {
+    if total == 0 { "-".to_owned() } else { format!("{:.1}%", count as f64 * 100.0 / total as f64) }
+}
+
+/// A line for each row.
+pub(super) fn table(chosen: &Chosen<'_>, columns: &Columns) -> Table {
+    let mut headings: Vec<String> = columns.keys.iter().map(|key| key.name.to_uppercase()).collect();
+    headings.extend(["COUNT".to_owned(), "SHARE".to_owned()]);
+    for sum in &columns.sums {
+        let name = sum.name.to_uppercase();
+        headings.extend([format!("SUM({name})"), format!("AVERAGE({name})")]);
+    }
+    let mut table = Table::new(&headings);
+    for group in &chosen.groups {
+        let key = |(index, column)| {
+            let value = group.key(index);
+            let cell = Cell::text(key_text(value, column));
+            if matches!(value, Some(Value::Unsigned(_) | Value::Signed(_))) { cell.right() } else { cell }
+        };
+        let mut cells: Vec<Cell> = columns.keys.iter().enumerate().map(key).collect();
+        cells.push(Cell::number(group.count));
+        cells.push(Cell::text(share(group.count, chosen.total)).right());
+        for (column, sum) in columns.sums.iter().zip(&group.sums) {
+            cells.push(Cell::text(column.quantity.plain(*sum)).right());
+            cells.push(Cell::text(column.quantity.average(*sum, group.count)).right());
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// Bars along a key, for each group.
+pub(super) fn bars(chosen: &Chosen<'_>, columns: &Columns, axis: usize, style: Style) -> String {
+    let mut text = String::new();
+    let Some(column) = columns.keys.get(axis) else { return text };
+    for group in &chosen.groups {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let title = title(group, columns);
+        if !title.is_empty() {
+            writeln!(text, "{}", style.paint(Tone::Strong, &title)).ok();
+        }
+        drawing(&mut text, group, column, axis, style);
+        summary(&mut text, group, columns, axis);
+    }
+    text
+}
+
+/// What a group has in common: its keys but for those that are shown otherwise.
+pub(super) fn title(group: &Group<'_>, columns: &Columns) -> String {
+    let others = columns.keys.iter().enumerate().filter(|(index, _)| Some(*index) != columns.axis);
+    let keys =
+        others.map(|(index, column)| format!("{}={}", column.name, key_text(group.key(index), column)));
+    keys.collect::<Vec<_>>().join(" ")
+}
+
+fn drawing(text: &mut String, group: &Group<'_>, column: &KeyColumn, axis: usize, style: Style) {
+    let distribution = Distribution::of(&group.rows, axis);
+    let scale = column.scale.unwrap_or(Scale::Linear(1));
+    let lines: Vec<_> = distribution
+        .lines(scale)
+        .into_iter()
+        .map(|line| match line {
+            Line::Bucket(bucket, count) => (bucket.label(scale, column.quantity), Some(count)),
+            Line::Gap => ("...".to_owned(), None),
+        })
+        .collect();
+    let heading = match column.quantity {
+        Quantity::Nanoseconds(unit) if unit.heading().is_empty() => "LATENCY".to_owned(),
+        Quantity::Nanoseconds(unit) => format!("LATENCY ({})", unit.heading()),
+        Quantity::Number | Quantity::Hexadecimal => column.name.to_uppercase(),
+    };
+    let labels = lines.iter().map(|(label, _)| label.len());
+    let label_width = labels.chain([heading.chars().count()]).max().unwrap_or(0);
+    let highest = distribution.highest();
+    let count_width = highest.to_string().len().max("COUNT".len());
+    let heading = format!("{heading:<label_width$}  {:>count_width$}", "COUNT");
+    writeln!(text, "{}", style.paint(Tone::Strong, &heading)).ok();
+    for (label, count) in lines {
+        match count {
+            None => writeln!(text, "{label}").ok(),
+            Some(count) => {
+                let bar = "@".repeat(bar_length(count, highest));
+                writeln!(text, "{label:<label_width$}  {count:>count_width$} |{bar:<BAR_WIDTH$}|").ok()
+            }
+        };
+    }
+}
+
+/// Characters of a bar. The highest one is full.
+fn bar_length(count: u64, highest: u64) -> usize {
+    let length = u128::from(count) * BAR_WIDTH as u128 / u128::from(highest.max(1));
+    usize::try_from(length).unwrap_or(BAR_WIDTH).min(BAR_WIDTH)
+}
+
+/// Percentiles and sums of a group.
+fn summary(text: &mut String, group: &Group<'_>, columns: &Columns, axis: usize) {
+    let Some(column) = columns.keys.get(axis) else { return };
+    write!(text, "count {}", group.count).ok();
+    for (sum, value) in columns.sums.iter().zip(&group.sums) {
+        let name = if columns.is_latency { "" } else { &format!(" {}", sum.name) };
+        let (average, total) = (sum.quantity.average(*value, group.count), sum.quantity.plain(*value));
+        write!(text, ", average{name} {average}, total{name} {total}").ok();
+    }
+    text.push('\n');
+    if let Some(found) = Distribution::of(&group.rows, axis).percentiles() {
+        let scale = column.scale.unwrap_or(Scale::Linear(1));
+        let label = |bucket: Bucket| bucket.label(scale, column.quantity);
+        let (p50, p90, p99) = (label(found.p50), label(found.p90), label(found.p99));
+        writeln!(text, "p50 in {p50}, p90 in {p90}, p99 in {p99}, greatest in {}", label(found.max)).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_fit() {
+        assert_eq!([0, 1, 50, 100].map(|count| bar_length(count, 100)), [0, 0, 26, 52]);
+        assert_eq!((bar_length(0, 0), bar_length(u64::MAX, u64::MAX)), (0, BAR_WIDTH));
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!((share(1, 3), share(0, 0)), ("33.3%".to_owned(), "-".to_owned()));
+    }
+}
