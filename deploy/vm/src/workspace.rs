@@ -46,17 +46,16 @@ impl Programs {
         let root = root().ok_or(BuildError::NoWorkspace)?;
         let step = Step::start("building kprobed, kprobectl and the agent (release)");
         let mut command = cargo(&root);
-        command
-            .args(["build", "--release", "--bins", "--message-format=json-render-diagnostics"])
-            .args(["-p", "kprobed", "-p", "kprobed-client", "-p", "kprobed-vm"])
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit());
-        let output = command.output().map_err(BuildError::Cargo)?;
-        if !output.status.success() {
-            return Err(BuildError::Failed(output.status));
-        }
+        command.args(["build", "--release", "--bins", "--message-format=json-render-diagnostics"]).args([
+            "-p",
+            "kprobed",
+            "-p",
+            "kprobed-client",
+            "-p",
+            "kprobed-vm",
+        ]);
+        let mut built = built_by(command)?;
         step.done();
-        let mut built = executables(&String::from_utf8_lossy(&output.stdout));
         let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
         Ok(Self {
             agent: take("kprobed-guest")?,
@@ -64,6 +63,22 @@ impl Programs {
             kprobectl: take("kprobectl")?,
             workload: take("kprobed-workload")?,
         })
+    }
+
+    /// Builds a benchmark of one of the packages, and does not run it.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf, BuildError> {
+        let root = root().ok_or(BuildError::NoWorkspace)?;
+        let step = Step::start(format!("building the benchmark {bench}"));
+        let mut command = cargo(&root);
+        command
+            .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
+            .args(["-p", package, "--bench", bench]);
+        let mut built = built_by(command)?;
+        step.done();
+        built.remove(bench).ok_or(BuildError::NoProgram(bench))
     }
 
     /// Daemon, client and workload, at their places in the guest.
@@ -75,6 +90,15 @@ impl Programs {
             file(&self.workload, "/usr/bin/workload"),
         ]
     }
+}
+
+/// Runs cargo, its progress on standard error: the programs that it reports.
+fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>, BuildError> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(BuildError::Cargo)?;
+    if !output.status.success() {
+        return Err(BuildError::Failed(output.status));
+    }
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// cargo, the one that runs this program if any, in the workspace.

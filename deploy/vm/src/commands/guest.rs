@@ -78,6 +78,23 @@ impl GuestArguments {
         Ok(DaemonGuest { machine, address, programs })
     }
 
+    /// A guest with these files beside the daemon's programs, without a disk, in which the daemon does not run yet.
+    pub(crate) fn start_bare(&self, cache: Cache, memory_mib: u32, copies: &[GuestFile]) -> Result<Machine> {
+        anyhow::ensure!(
+            !self.fresh && self.disk.is_none(),
+            "this guest has no disk: leave --disk and --fresh out"
+        );
+        let programs = Programs::build()?;
+        let lab = Lab::new(cache, &programs.agent)?;
+        let options = GuestOptions {
+            files: [programs.guest_files().as_slice(), copies].concat(),
+            memory_mib: self.memory.max(memory_mib),
+            cpus: self.cpus,
+            ..GuestOptions::new(self.kernel(&lab)?)
+        };
+        Ok(lab.boot(&options)?)
+    }
+
     fn kernel(&self, lab: &Lab) -> Result<Kernel> {
         let path = Path::new(&self.kernel);
         Ok(if self.kernel.contains('/') || path.is_file() {

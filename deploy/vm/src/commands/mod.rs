@@ -1,5 +1,6 @@
 //! The command line: arguments, and which command runs.
 
+mod bench;
 mod demo;
 mod exec;
 mod guest;
@@ -31,6 +32,7 @@ enum Subcommands {
     Up(up::Up),
     Demo(demo::Demo),
     Exec(exec::Exec),
+    Bench(bench::Bench),
     Kernels(kernels::Kernels),
     Soak(soak::Soak),
     Test(test::Test),
@@ -47,6 +49,7 @@ impl Arguments {
             Subcommands::Up(up) => up.run(cache),
             Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),
+            Subcommands::Bench(bench) => bench.run(cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),

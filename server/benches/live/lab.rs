@@ -1,0 +1,27 @@
+//! What all sides have in common: the workload, the directory for files, how much is asked for.
+
+use std::path::{Path, PathBuf};
+
+use crate::arguments::Arguments;
+use crate::host::Tracefs;
+use crate::workload::Workload;
+
+/// The place and the terms of a measurement.
+#[derive(Debug)]
+pub(crate) struct Lab<'a> {
+    pub(crate) tracefs: &'a Tracefs,
+    pub(crate) arguments: &'a Arguments,
+    pub(crate) workload: Workload,
+    pub(crate) directory: &'a Path,
+}
+
+impl Lab<'_> {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// What every event has in its text, whoever prints it.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.workload.events().iter().map(|event| format!("{}:", event.name)).collect()
+    }
+}

@@ -1,0 +1,178 @@
+//! Live events: the daemon and a counting client, and other tools on the same events of the same host.
+//!
+//! `README.md` beside this directory explains the figures.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark")]
+
+mod accounts;
+mod arguments;
+mod bpftrace;
+mod daemon;
+mod function;
+mod host;
+mod kprobed;
+mod lab;
+mod measured;
+mod perf;
+mod producer;
+mod profile;
+mod report;
+mod subscriber;
+mod tool;
+mod trace_cmd;
+mod trace_pipe;
+mod workload;
+
+use std::collections::HashSet;
+use std::process::Command;
+
+use clap::Parser as _;
+
+use arguments::Arguments;
+use host::Tracefs;
+use kprobed::Use;
+use lab::Lab;
+use measured::Measured;
+use report::Report;
+use workload::Workload;
+
+/// A tool that others are compared with: its name, its program, the package that has it, and how to run it.
+type Peer = (&'static str, &'static str, &'static str, fn(&Lab<'_>) -> anyhow::Result<Vec<Measured>>);
+
+const PEERS: [Peer; 4] = [
+    ("trace_pipe", "cat", "coreutils", trace_pipe::run),
+    ("trace-cmd", "trace-cmd", "trace-cmd", trace_cmd::run),
+    ("perf", "perf", "linux-perf", perf::run),
+    ("bpftrace", "bpftrace", "bpftrace", bpftrace::run),
+];
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(workload) = arguments.produce {
+        return producer::main(workload);
+    }
+    if !arguments.bench {
+        println!("skipped: this takes minutes and all of two CPUs; `cargo bench` says --bench");
+        return Ok(());
+    }
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: recording events needs root");
+        return Ok(());
+    }
+    let tracefs = match Tracefs::find() {
+        Ok(tracefs) => tracefs,
+        Err(error) => {
+            println!("skipped: {error:#}");
+            return Ok(());
+        }
+    };
+    host::pin(host::READER_CPU)?;
+    if arguments.install {
+        install()?;
+    }
+    let directory = match &arguments.directory {
+        Some(directory) => tempfile::tempdir_in(directory)?,
+        None => tempfile::tempdir()?,
+    };
+    let mut report = Report::default();
+    let wanted = match arguments.workloads.as_slice() {
+        [] => [Workload::Syscalls, Workload::Uprobe, Workload::Kprobe].as_slice(),
+        some => some,
+    };
+    for workload in wanted.iter().copied() {
+        let needs = match workload {
+            Workload::Syscalls => "events/raw_syscalls",
+            Workload::Uprobe => "uprobe_events",
+            Workload::Kprobe => "kprobe_events",
+        };
+        if !tracefs.has(needs) {
+            report.notes.push(format!("{}: this kernel has no `{needs}`", workload.name()));
+            continue;
+        }
+        let _event = workload.define(&tracefs)?;
+        let lab = Lab { tracefs: &tracefs, arguments: &arguments, workload, directory: directory.path() };
+        if arguments.profile {
+            kprobed::run(&lab, Use { profile: true, ..Use::plain(&lab) })?;
+            continue;
+        }
+        compare(&lab, &mut report);
+        if arguments.wants("alone") {
+            alone(&lab, &mut report)?;
+        }
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(())
+}
+
+/// All sides in turn, and that several times. One that fails is left out from there on.
+fn compare(lab: &Lab<'_>, report: &mut Report) {
+    let mut runs: Vec<Measured> = Vec::new();
+    let mut failed = HashSet::new();
+    for _ in 0..lab.arguments.rounds {
+        let mut take = |name: &'static str, run: &dyn Fn() -> anyhow::Result<Vec<Measured>>| {
+            if failed.contains(name) || !lab.arguments.wants(name) {
+                return;
+            }
+            match run() {
+                Ok(rows) => runs.extend(rows),
+                Err(error) => {
+                    report.notes.push(format!("{} on {}: {error:#}", name, lab.workload.name()));
+                    failed.insert(name);
+                }
+            }
+        };
+        take("kprobed", &|| kprobed::run(lab, Use::plain(lab)));
+        for (name, program, package, run) in PEERS {
+            take(name, &|| {
+                anyhow::ensure!(
+                    tool::exists(program),
+                    "`{program}` is not here; it is in Debian's `{package}` (--install)"
+                );
+                run(lab)
+            });
+        }
+    }
+    let mut names: Vec<String> = Vec::new();
+    for run in &runs {
+        if !names.contains(&run.side) {
+            names.push(run.side.clone());
+        }
+    }
+    for name in names {
+        let of_side = runs.iter().filter(|run| run.side == name).cloned().collect();
+        report.sides.extend(report::median(of_side));
+    }
+}
+
+/// What of the daemon is compared with nothing but itself.
+fn alone(lab: &Lab<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let plain = Use::plain(lab);
+    report.sides.extend(kprobed::run(lab, Use { side: "kprobed, 2 clients", subscribers: 2, ..plain })?);
+    report.sides.extend(kprobed::run(lab, Use { side: "kprobed, history", history: true, ..plain })?);
+    if lab.workload != Workload::Syscalls {
+        return Ok(());
+    }
+    let per_second = 3_000_000 / lab.workload.events_each();
+    let sustained = Use { side: "kprobed, 3 M/s, 10 s", iterations: 10 * per_second, per_second, ..plain };
+    report.sides.extend(kprobed::run(lab, sustained)?);
+    report.idle = Some(kprobed::idle(lab)?);
+    report.latency = Some(kprobed::latency(lab)?);
+    Ok(())
+}
+
+/// Installs the programs that are not here.
+fn install() -> anyhow::Result<()> {
+    for (_, program, package, _) in PEERS {
+        if !tool::exists(program) {
+            let status = Command::new("apt-get")
+                .args(["install", "--yes", "--no-install-recommends", package])
+                .status()?;
+            anyhow::ensure!(status.success(), "apt-get can not install {package}: {status}");
+        }
+    }
+    Ok(())
+}
