@@ -50,6 +50,8 @@ pub(super) struct Ring {
     ask_for_overruns: bool,
     /// Refused events counted since the buffer's own counters were at zero.
     known_refused: u64,
+    /// Events that the buffer counted as read when it was last asked.
+    known_read: u64,
 }
 
 impl Ring {
@@ -61,6 +63,7 @@ impl Ring {
             told_overruns: (before.overrun == 0).then_some(0),
             ask_for_overruns: false,
             known_refused: before.refused(),
+            known_read: before.read,
         }
     }
 
@@ -71,7 +74,7 @@ impl Ring {
 
     /// The kernel has emptied the buffer and set its counters to zero.
     pub(super) const fn was_reset(&mut self) {
-        (self.told_overruns, self.known_refused) = (Some(0), 0);
+        (self.told_overruns, self.known_refused, self.known_read) = (Some(0), 0, 0);
     }
 
     /// The next page, unless there is none, or it can not be read.
@@ -110,11 +113,18 @@ impl Ring {
     pub(super) fn look_at_stats(&mut self, instance: &Instance, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
         let refused = stats.refused();
-        if stats.overrun < self.told_overruns.unwrap_or(0) || refused < self.known_refused {
+        // No counter ever falls, unless the buffer is reset.
+        let fell = [
+            (stats.overrun, self.told_overruns.unwrap_or(0)),
+            (refused, self.known_refused),
+            (stats.read, self.known_read),
+        ];
+        if fell.iter().any(|(now, before)| now < before) {
             tracing::warn!(cpu = self.number, "somebody has emptied the ring buffer");
             self.was_reset();
             hub.publish_loss(Loss::on(self.number, LossCause::Wiped, None, 0));
         }
+        self.known_read = stats.read;
         // Nothing unread is left, so that no overrun is left to be told either.
         if self.told_overruns.is_none() && stats.entries == 0 {
             self.told_overruns = Some(stats.overrun);

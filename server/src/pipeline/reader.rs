@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -29,6 +29,9 @@ use crate::tracefs::TracefsError;
 
 /// How old an event may be when it is recorded: between taking its time and committing it, a task can be held up. What takes longer is late.
 pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
+
+/// How long it takes at most, while there are events, until the daemon notices that somebody has emptied or resized the buffers.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a thread is asked to do.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(super) struct Reader {
     tasks: TaskNames,
     addresses: AddressNames,
     buffer_bytes: u64,
+    /// When the kernel's counters were last looked at.
+    looked_at: Instant,
     /// While two instances record the same events.
     held: Option<Held>,
 }
@@ -89,7 +94,8 @@ impl Reader {
         let tasks = TaskNames::new(context.tracefs.clone(), context.procfs.clone());
         let addresses = AddressNames::new(Arc::clone(&context.facts));
         let page = vec![0; parts.layout.sub_buffer_bytes()];
-        let mut reader = Self { parts, page, tasks, addresses, buffer_bytes: 0, held: None };
+        let mut reader =
+            Self { parts, page, tasks, addresses, buffer_bytes: 0, looked_at: Instant::now(), held: None };
         reader.look_at_size();
         reader
     }
@@ -102,6 +108,10 @@ impl Reader {
     pub(super) fn run(&mut self) -> Result<(), Errno> {
         loop {
             let found = self.turn(Depth::Pages);
+            if found.pages > 0 && self.held.is_none() && self.looked_at.elapsed() >= LOOK_INTERVAL {
+                self.look_at_size();
+                self.look_at_stats();
+            }
             loop {
                 match self.parts.inbox.try_recv() {
                     Ok(Command::Drain(done)) => {
@@ -147,6 +157,7 @@ impl Reader {
     }
 
     fn look_at_stats(&mut self) {
+        self.looked_at = Instant::now();
         let context = &self.parts.context;
         for cpu in &mut self.parts.cpus {
             cpu.ring.look_at_stats(&context.instance, &cpu.counters, &context.hub);

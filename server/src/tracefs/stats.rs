@@ -12,6 +12,8 @@ pub struct BufferStats {
     pub commit_overrun: u64,
     /// Events refused because the buffer was full and must not be overwritten.
     pub dropped: u64,
+    /// Events read.
+    pub read: u64,
 }
 
 impl BufferStats {
@@ -34,6 +36,7 @@ impl BufferStats {
             overrun: value("overrun"),
             commit_overrun: value("commit overrun"),
             dropped: value("dropped events"),
+            read: value("read events"),
         }
     }
 }
@@ -44,10 +47,10 @@ mod tests {
 
     #[test]
     fn values_are_found() {
-        let text = "entries: 11\noverrun: 7\ncommit overrun: 1\nbytes: 868\noldest event ts:     1.590898\ndropped events: 2\n";
+        let text = "entries: 11\noverrun: 7\ncommit overrun: 1\nbytes: 868\noldest event ts:     1.590898\ndropped events: 2\nread events: 42\n";
         assert_eq!(
             BufferStats::parse(text),
-            BufferStats { entries: 11, overrun: 7, commit_overrun: 1, dropped: 2 }
+            BufferStats { entries: 11, overrun: 7, commit_overrun: 1, dropped: 2, read: 42 }
         );
     }
 }

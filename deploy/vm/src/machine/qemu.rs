@@ -134,7 +134,8 @@ pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<
         .extend(forwards.iter().map(|(host, port)| format!("hostfwd=tcp:127.0.0.1:{host}-{guest}:{port}")));
     let mut arguments: Vec<String> = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
-    option("accel", "tcg".into());
+    // With a thread for each CPU, older versions lose track of code that the guest patches.
+    option("accel", if config.cpus_possible > 1 { "tcg,thread=single" } else { "tcg" }.into());
     option("cpu", "max".into());
     option("smp", config.cpus_possible.max(config.cpus).to_string());
     option("m", format!("{}M", config.memory_mib));

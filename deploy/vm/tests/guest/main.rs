@@ -23,6 +23,7 @@ mod overload;
 mod packaging;
 mod prototype_table;
 mod prototypes;
+mod readers;
 mod refusals;
 mod seeds;
 mod survival;
@@ -59,6 +60,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),
+    ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),

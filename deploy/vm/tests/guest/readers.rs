@@ -1,0 +1,156 @@
+//! The readers survive what others do to their instance, and to the machine.
+
+use anyhow::{Result, ensure};
+use kprobed_client::event::LossCause;
+use kprobed_vm::daemon;
+use kprobed_vm::lab::GuestOptions;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, Recording};
+use crate::fixture::{Fixture, programs};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("buffers_can_be_resized_under_load", buffers_can_be_resized_under_load),
+    ("sub_buffers_can_change_their_size", sub_buffers_can_change_their_size),
+    ("an_instance_that_is_emptied_goes_on", an_instance_that_is_emptied_goes_on),
+    ("recording_can_be_switched_off_and_on", recording_can_be_switched_off_and_on),
+    ("an_instance_in_use_can_not_be_removed", an_instance_in_use_can_not_be_removed),
+    ("cpus_come_and_go", cpus_come_and_go),
+];
+
+const PROBE: &str = "p:calls __x64_sys_getppid";
+
+/// The directory of the instance that the daemon records into now.
+fn instance(guest: &DaemonGuest) -> Result<String> {
+    Ok(guest.wait_for(guest.client.host())??.instance)
+}
+
+fn calls(recording: &Recording) -> usize {
+    recording.of("kprobes/calls", "workload").count()
+}
+
+/// Records 500 calls, and nothing is missing.
+fn expect_all(guest: &DaemonGuest, after: &str) -> Result<()> {
+    let recording = guest.record(|| guest.workload(&["getppid", "500"]).map(drop))?;
+    let found = calls(&recording);
+    ensure!(found == 500 && recording.losses.is_empty(), "after {after}: {found}, {:?}", recording.losses);
+    Ok(())
+}
+
+fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(PROBE)?;
+    let file = format!("{}/buffer_size_kb", instance(&guest)?);
+    let before = guest.shell(&format!("cat {file}"))?;
+    let recording = guest.record(|| {
+        guest.shell(&format!(
+            "workload getppid 100000 & for kib in 9000 10000 12000 16000; do echo $kib > {file} || exit 1; done; wait $!"
+        ))?;
+        Ok(())
+    })?;
+    let ledger = guest.ledger_of("kprobes/calls")?;
+    ensure!(ledger.hits == Some(100_000) && ledger.not_read == 0, "{ledger:?}");
+    ensure!(calls(&recording) == 100_000 && recording.losses.is_empty(), "{:?}", recording.losses);
+    let buffers = guest.ledger()?.buffers;
+    ensure!(
+        buffers.iter().all(|buffer| buffer.buffer_bytes >= 16_000 << 10),
+        "the ledger knows: {buffers:?}"
+    );
+    guest.shell(&format!("echo {} > {file}", before.trim()))?;
+    expect_all(&guest, "shrinking")
+}
+
+fn sub_buffers_can_change_their_size(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(PROBE)?;
+    let file = format!("{}/buffer_subbuf_size_kb", instance(&guest)?);
+    let Some(before) =
+        guest.shell(&format!("cat {file} 2>/dev/null || echo none"))?.trim().parse::<u32>().ok()
+    else {
+        // Kernels before 6.8 have no such file.
+        ensure!(fixture.series() == "6.1");
+        return Ok(());
+    };
+    for kib in [4, 16, before] {
+        guest.shell(&format!("echo {kib} > {file}"))?;
+        // What the readers know of the old size shows with the first page of the new one.
+        guest.record(|| guest.workload(&["getppid", "2000"]).map(drop))?;
+        expect_all(&guest, &format!("sub-buffers of {kib} KiB"))?;
+    }
+    Ok(())
+}
+
+fn an_instance_that_is_emptied_goes_on(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("emptied", daemon::DEFAULT_CONFIG)?;
+    guest.add(PROBE)?;
+    expect_all(&guest, "the start")?;
+    let file = format!("{}/trace", instance(&guest)?);
+    let recording = guest.record(|| guest.shell(&format!("echo > {file}")).map(drop))?;
+    // It is noticed with the ledger that ends the recording.
+    let recording_after = guest.record(|| guest.workload(&["getppid", "10"]).map(drop))?;
+    let told = recording.losses.iter().chain(&recording_after.losses);
+    ensure!(told.clone().any(|loss| loss.cause == LossCause::Wiped), "{:?}", told.collect::<Vec<_>>());
+    expect_all(&guest, "emptying")?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn recording_can_be_switched_off_and_on(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(PROBE)?;
+    let file = format!("{}/tracing_on", instance(&guest)?);
+    let recording = guest.record(|| {
+        guest
+            .shell(&format!("echo 0 > {file}; workload getppid 300; echo 1 > {file}; workload getppid 200"))
+            .map(drop)
+    })?;
+    let ledger = guest.ledger_of("kprobes/calls")?;
+    ensure!(calls(&recording) == 200 && ledger.read == 200, "{ledger:?}");
+    // The kernel counts hits that it does not record.
+    ensure!(ledger.hits == Some(500) && ledger.not_read == 300, "{ledger:?}");
+    expect_all(&guest, "switching")
+}
+
+fn an_instance_in_use_can_not_be_removed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(PROBE)?;
+    let directory = instance(&guest)?;
+    let answer = guest.shell(&format!("rmdir {directory} 2>&1 && echo gone || true"))?;
+    ensure!(answer.contains("busy"), "{answer}");
+    expect_all(&guest, "rmdir")
+}
+
+/// CPUs beyond the first are there and off, come, and go again; each of them is read all the same.
+fn cpus_come_and_go(fixture: &Fixture) -> Result<()> {
+    let lab = fixture.lab()?;
+    let options = GuestOptions {
+        files: programs()?.guest_files(),
+        disk: Some(lab.disk(&fixture.disk_name("cpus"), true)?),
+        forwards: vec![(0, daemon::PORT)],
+        cpus_possible: 2,
+        ..GuestOptions::new(fixture.kernel()?)
+    };
+    let guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
+    ensure!(guest.shell("cat /sys/devices/system/cpu/online")?.trim() == "0");
+    guest.add(PROBE)?;
+    for round in 0..3 {
+        let recording = guest.record(|| {
+            guest
+                .shell(
+                    "echo 1 > /sys/devices/system/cpu/cpu1/online && taskset 2 workload getppid 400 \
+                     && echo 0 > /sys/devices/system/cpu/cpu1/online && workload getppid 100",
+                )
+                .map(drop)
+        })?;
+        let found = calls(&recording);
+        ensure!(
+            found == 500 && recording.losses.is_empty(),
+            "round {round}: {found}, {:?}\n{}",
+            recording.losses,
+            guest.log()
+        );
+    }
+    let buffers = guest.ledger()?.buffers;
+    let read: Vec<_> = buffers.iter().map(|buffer| (buffer.cpu, buffer.read)).collect();
+    ensure!(read.iter().any(|(cpu, read)| *cpu == 1 && *read >= 1200), "{read:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
