@@ -197,7 +197,7 @@ impl Story {
             What::Text { after_ns, seed, text } => {
                 // A text that can not be read has no NUL either.
                 let stored = text.as_ref().map_or(Vec::new(), |text| [text.as_slice(), b"\0"].concat());
-                let descriptor = u32::try_from(stored.len() << 16 | 28).unwrap();
+                let descriptor = u32::try_from(stored.len() << 16 | 0x1c).unwrap();
                 let mut fields = [&descriptor.to_le_bytes()[..], &seed.to_le_bytes(), &stored].concat();
                 fields.resize(fields.len().next_multiple_of(4), 0xcc);
                 let text = text.as_ref().map_or("fault".to_owned(), |text| text.escape_ascii().to_string());
