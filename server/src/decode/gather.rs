@@ -15,6 +15,11 @@ impl Plan {
         self.is_fixed
     }
 
+    /// Bytes that a record needs for everything that [`Plan::decode_fixed`] takes from it.
+    pub const fn fixed_bytes(&self) -> usize {
+        self.fixed_bytes
+    }
+
     /// Whether a record has room for everything that [`Plan::decode_fixed`] takes from it.
     ///
     /// # Errors

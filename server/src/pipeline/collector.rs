@@ -58,14 +58,11 @@ impl<'p> Pending<'p> {
 }
 
 impl Collector {
-    /// The index of a source's group. Events of one CPU come from few probes at a time, mostly from the one of the event before: looking
-    /// along a short list beats hashing.
-    pub(super) fn group_of(&mut self, source: &Arc<EventSource>, guess: usize) -> usize {
-        let is_it = |known: &Arc<EventSource>| Arc::ptr_eq(known, source);
-        if self.sources.get(guess).is_some_and(is_it) {
-            return guess;
-        }
-        self.sources.iter().position(is_it).unwrap_or_else(|| {
+    /// The index of a source's group. Events of one CPU come from few probes at a time: looking along a short list beats hashing. It holds
+    /// until the next batch is published.
+    pub(super) fn group_of(&mut self, source: &Arc<EventSource>) -> usize {
+        let known = self.sources.iter().position(|known| Arc::ptr_eq(known, source));
+        known.unwrap_or_else(|| {
             self.sources.push(Arc::clone(source));
             self.groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
             self.groups.len() - 1

@@ -7,7 +7,7 @@ use super::held::{HeldPages, Piece};
 use super::seen::Distinct;
 use super::source::{SourceTable, Sources};
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{FieldKind, Value};
+use crate::decode::{FieldKind, Plan, Value};
 use crate::kernel::ClockMapping;
 use crate::ring::{Lost, Page, PageLayout, Record};
 use crate::wire::Symbol;
@@ -22,6 +22,36 @@ pub(super) struct PageTaken {
     pub(super) data_bytes: usize,
     /// When it was begun, in nanoseconds of the trace clock: everything before that was in the pages before it.
     pub(super) begun_ns: u64,
+}
+
+/// Events whose records only have to be long enough, and where they are collected: nearly all records are of one of a few such.
+#[derive(Default)]
+struct Known {
+    slots: [Option<KnownEvent>; 8],
+}
+
+#[derive(Clone, Copy)]
+struct KnownEvent {
+    id: u16,
+    bytes: usize,
+    group: usize,
+}
+
+impl Known {
+    /// The group that a record belongs to, when nothing else has to be asked.
+    #[inline]
+    fn group_of(&self, record: &Record<'_>) -> Option<usize> {
+        let id = u16::from_le_bytes(*record.payload.first_chunk()?);
+        let event = self.slots.get(usize::from(id) % self.slots.len())?.as_ref()?;
+        (event.id == id && record.payload.len() >= event.bytes).then_some(event.group)
+    }
+
+    fn learn(&mut self, group: usize, plan: &Plan) {
+        let slot = usize::from(plan.id()) % self.slots.len();
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = Some(KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group });
+        }
+    }
 }
 
 /// What a turn works with.
@@ -57,9 +87,9 @@ impl Turn<'_> {
         // Only after the page was read: whatever stands on it was known before it was switched on.
         let sources = self.sources.current();
         let mut pending = Pending::default();
-        let mut guess = 0;
+        let mut known = Known::default();
         let walked = page.records().each(|record| {
-            self.record(record, &sources, collector, &mut pending, &mut guess);
+            self.record(record, &sources, collector, &mut pending, &mut known);
         });
         if let Err(error) = walked {
             tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
@@ -95,7 +125,7 @@ impl Turn<'_> {
         let mut next_pieces = next.pieces(next_layout).filter(taken(Side::Next)).peekable();
         let sources = self.sources.current();
         let mut pending = Pending::default();
-        let mut guess = 0;
+        let mut known = Known::default();
         self.counters.pages.add((last.len() + if cuts.is_some() { next.len() } else { 0 }) as u64);
         loop {
             let next_is_first = match (last_pieces.peek(), next_pieces.peek()) {
@@ -106,11 +136,12 @@ impl Turn<'_> {
             };
             match if next_is_first { next_pieces.next() } else { last_pieces.next() } {
                 Some(Piece::Record(record)) => {
-                    self.record(record, &sources, collector, &mut pending, &mut guess);
+                    self.record(record, &sources, collector, &mut pending, &mut known);
                 }
                 Some(Piece::Lost(count, before_ns)) => {
                     pending.decode_into(collector);
                     self.lost(count, before_ns, collector);
+                    known = Known::default();
                 }
                 Some(Piece::Bad(error, _)) => {
                     tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
@@ -122,6 +153,7 @@ impl Turn<'_> {
             if collector.events >= BATCH_EVENTS {
                 pending.decode_into(collector);
                 self.flush(collector);
+                known = Known::default();
             }
         }
         pending.decode_into(collector);
@@ -155,12 +187,20 @@ impl Turn<'_> {
         sources: &Sources,
         collector: &mut Collector,
         pending: &mut Pending<'p>,
-        guess: &mut usize,
+        known: &mut Known,
     ) {
         if collector.is_far(record.timestamp_ns) {
             pending.decode_into(collector);
             self.flush(collector);
             collector.is_far(record.timestamp_ns);
+            *known = Known::default();
+        }
+        if collector.undecodable == 0
+            && let Some(group) = known.group_of(&record)
+        {
+            pending.push(group, record);
+            collector.events += 1;
+            return;
         }
         let Some(source) = sources.lookup(record.payload) else {
             // Not ours: somebody has switched another event on in our instance.
@@ -170,12 +210,16 @@ impl Turn<'_> {
         };
         if collector.undecodable > 0 {
             self.tell_undecodable(collector, pending, record.timestamp_ns);
+            *known = Known::default();
         }
-        *guess = collector.group_of(source, *guess);
+        let index = collector.group_of(source);
         let decoded = if source.plan.is_fixed() {
-            source.plan.admit(record.payload).map(|()| pending.push(*guess, record))
+            source.plan.admit(record.payload).map(|()| {
+                pending.push(index, record);
+                known.learn(index, &source.plan);
+            })
         } else {
-            let Some(group) = collector.groups.get_mut(*guess) else { return };
+            let Some(group) = collector.groups.get_mut(index) else { return };
             source.plan.decode(record.payload, record.timestamp_ns, &mut group.columns).map(|()| {
                 source.read.add(1);
                 source.read_span.note(record.timestamp_ns);

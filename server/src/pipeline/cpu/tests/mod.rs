@@ -76,17 +76,17 @@ impl World {
         file.write_all(&pages.concat()).unwrap();
         file.rewind().unwrap();
         let instance = Instance::find(&self.tracefs, "i").unwrap();
-        let mut cpu = Cpu::new(CPU, file);
+        let mut cpu = Cpu::new(Ring::new(CPU, file, &BufferStats::default()));
         let mut tasks = TaskNames::new(self.tracefs.clone(), self.directory.path().to_owned());
         let mut addresses = AddressNames::new(Arc::clone(&self.facts));
-        let (layout, sources) = (layout(sub_buffer_bytes), self.sources.current());
+        let layout = layout(sub_buffer_bytes);
         let mut buffer = vec![0; sub_buffer_bytes];
         for depth in depths.iter().cycle() {
             let counters = Arc::clone(&cpu.counters);
             let mut turn = Turn {
                 cpu: CPU,
                 layout: &layout,
-                sources: &sources,
+                sources: &self.sources,
                 counters: &counters,
                 hub: &self.hub,
                 tasks: &mut tasks,
@@ -186,7 +186,7 @@ fn manner() -> impl Strategy<Value = Manner> {
 }
 
 fn depths() -> impl Strategy<Value = Vec<Depth>> {
-    vec(prop_oneof![3 => Just(Depth::Pages), 1 => Just(Depth::Everything)], 1..5)
+    vec(prop_oneof![3 => Just(Depth::Pages), 1 => any::<u64>().prop_map(Depth::Until)], 1..5)
 }
 
 /// Reads what happened, laid out in that manner, and compares everything with what follows from it.
@@ -200,7 +200,10 @@ fn check(steps: &[Step], manner: &Manner, depths: &[Depth]) {
     let told = world.told(&subscription);
     assert_eq!(told.rows, expected.rows);
     assert_eq!(told.losses_of(LossCause::Undecodable), expected.losses_of(LossCause::Undecodable));
-    assert_eq!(told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
+    // Where a page has no room for the number, the kernel's counter is asked: it can be ahead, and a gap that it has told is not told again.
+    let (gaps, expected_gaps) = (told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
+    assert_eq!(gaps.first().map(|gap| gap.0), expected_gaps.first().map(|gap| gap.0));
+    assert!(gaps.iter().all(|gap| expected_gaps.iter().any(|expected| expected.0 == gap.0)), "{gaps:?}");
     assert_eq!(told.lost(LossCause::Overrun), expected.lost(LossCause::Overrun));
 
     let counts = cpu.counters.counts(CPU);
@@ -219,7 +222,7 @@ fn check(steps: &[Step], manner: &Manner, depths: &[Depth]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
     fn pages_and_reads_make_no_difference(
