@@ -14,11 +14,11 @@ use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
 use super::{Probe, ProbeState};
-use crate::kernel::{FactsCache, HostIdentity};
+use crate::kernel::{FactsCache, HostIdentity, trace_clock_ns};
 use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
-use crate::pipeline::{EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
+use crate::pipeline::{EventSource, Hub, Loss, LossCause, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::Store;
-use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
+use crate::tracefs::{BufferStats, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
 
 /// What becomes of the kernel when the daemon stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -110,10 +110,16 @@ impl Controller {
             facts: Arc::clone(&parts.facts),
         };
         let readers = Readers::start(&context)?;
-        readers.drain();
-        // Only now: a removal empties the buffers.
-        super::reconcile::finish_removals(&parts, &unfinished).await?;
-        readers.buffers_were_reset();
+        let pauses = !unfinished.is_empty();
+        if pauses {
+            // A removal empties the buffers, if the event was ever enabled in our instance.
+            parts.instance.set_recording(false).map_err(ControlError::from)?;
+            readers.drain();
+            super::reconcile::finish_removals(&parts, &unfinished).await?;
+            if is_reset(&parts.instance)? {
+                readers.buffers_were_reset();
+            }
+        }
         let mut controller = Self {
             parts,
             sources,
@@ -124,7 +130,22 @@ impl Controller {
             aggregations: Aggregations::default(),
         };
         controller.begin_ledger()?;
+        if pauses {
+            controller.tell_pause();
+        }
         Ok(controller)
+    }
+
+    /// Tells everybody that nothing was recorded for a moment. How much there would have been is not known: filters would have held back some,
+    /// and how often attached events happen is counted nowhere.
+    pub(super) fn tell_pause(&self) {
+        self.parts.hub.publish_loss(Loss {
+            cause: LossCause::Wiped,
+            cpu: None,
+            count: None,
+            before_ns: trace_clock_ns(),
+            gaps: 1,
+        });
     }
 
     /// Size of a sub-buffer, in bytes.
@@ -291,6 +312,16 @@ impl Controller {
             })
             .collect())
     }
+}
+
+/// Whether the buffers have counted nothing since they were emptied.
+fn is_reset(instance: &Instance) -> Result<bool, ControlError> {
+    for cpu in instance.cpus()? {
+        if instance.stats(cpu)? != BufferStats::default() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Commands on their way to the control thread.

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use super::ControlError;
 use super::command::KernelHits;
 use super::controller::{Controller, in_kernel};
-use crate::kernel::trace_clock_ns;
 use crate::model::{Hits, ProbeName, ProbeUid};
-use crate::pipeline::{BufferCounts, Loss, LossCause, ProbeCounts, SubscriberCounts};
+use crate::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
 
 /// How often a moment is looked for in which nothing is hit while the buffers are read, before it is made.
 const QUIET_TRIALS: u32 = 16;
@@ -106,13 +105,7 @@ impl Controller {
                 probes = held.len(),
                 "busy probes were off for a moment, so that counting could begin"
             );
-            self.parts.hub.publish_loss(Loss {
-                cause: LossCause::Wiped,
-                cpu: None,
-                count: None,
-                before_ns: trace_clock_ns(),
-                gaps: 1,
-            });
+            self.tell_pause();
         }
         self.note_sharing();
         Ok(())

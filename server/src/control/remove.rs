@@ -11,9 +11,7 @@ use super::controller::Controller;
 use super::handover::Recorded;
 use super::update::check_etag;
 use super::{Probe, ProbeState};
-use crate::kernel::trace_clock_ns;
 use crate::model::{HitProfile, ProbeName, ProbeUid};
-use crate::pipeline::{Loss, LossCause};
 use crate::tracefs::TracefsError;
 
 /// What one request asks for.
@@ -205,14 +203,7 @@ impl Controller {
             }
         }
         tracing::warn!(hits = paused, "hits while a probe was deleted are lost to the others");
-        // How many of them filters would have held back is not known, nor how often attached events happened.
-        self.parts.hub.publish_loss(Loss {
-            cause: LossCause::Wiped,
-            cpu: None,
-            count: None,
-            before_ns: trace_clock_ns(),
-            gaps: 1,
-        });
+        self.tell_pause();
     }
 
     /// Lets a probe record again that could not be removed. It may be in another instance by now.

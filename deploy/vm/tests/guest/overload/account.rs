@@ -92,6 +92,11 @@ impl Terms {
         self.ledger.probes.iter().filter_map(|probe| probe.hits).sum()
     }
 
+    /// Hits of all probes while nothing was recorded.
+    pub(super) fn paused(&self) -> u64 {
+        self.ledger.probes.iter().map(|probe| probe.paused).sum()
+    }
+
     /// Every equation that holds for the ledger alone.
     pub(super) fn check_closes(&self) -> Result<()> {
         ensure!(self.ledger.settled, "{:?}", self.ledger);
@@ -100,7 +105,8 @@ impl Terms {
             ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
             ensure!(probe.undecodable == 0 && probe.lost.is_some() == probe.filtered.is_some(), "{probe:?}");
             let split = probe.lost.zip(probe.filtered);
-            ensure!(split.is_none_or(|(lost, filtered)| lost + filtered <= probe.not_read), "{probe:?}");
+            ensure!(split.is_none_or(|(lost, filtered)| lost + filtered == probe.not_read), "{probe:?}");
+            ensure!(probe.paused <= probe.lost.unwrap_or(probe.not_read), "{probe:?}");
         }
         let of_probes: u64 = self.ledger.probes.iter().map(|probe| probe.read).sum();
         let buffers = self.buffers();
