@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
-use nix::unistd::getppid;
+use nix::unistd::{Pid, getpgid, getppid};
 
 /// Makes system calls with known arguments, a known number of times.
 #[derive(Debug, Parser)]
@@ -33,10 +33,10 @@ enum Call {
         /// How often.
         count: u64,
     },
-    /// lseek(2) to 0, 1, 2 and so on, in a file that can not be moved in
+    /// getpgid(2) of 1, 2, 3 and so on, whether there are such processes or not
     Number {
         /// How often.
-        count: u64,
+        count: i32,
     },
     /// openat(2) relative to the working directory; prints the descriptors, or negative errnos
     Open {
@@ -108,9 +108,9 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             }
         }
         Call::Number { count } => {
-            let mut nowhere = File::open("/dev/null")?;
-            for number in 0..*count {
-                nowhere.seek(SeekFrom::Start(number))?;
+            for number in 1..=*count {
+                // Most of them do not exist.
+                drop(getpgid(Some(Pid::from_raw(number))));
             }
         }
         Call::Open { path, flags, mode, count } => {
