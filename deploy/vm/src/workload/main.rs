@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, getppid, getsid};
+use nix::unistd::{Pid, getpgid, getppid, getsid};
 
 /// Makes system calls with known arguments, a known number of times.
 #[derive(Debug, Parser)]
@@ -35,10 +35,10 @@ enum Call {
         /// How often.
         count: u64,
     },
-    /// lseek(2) to 0, 1, 2 and so on, in a file that can not be moved in
+    /// getpgid(2) of 1, 2, 3 and so on, whether there are such processes or not
     Number {
         /// How often.
-        count: u64,
+        count: i32,
     },
     /// getsid(2) of FIRST, FIRST + 1 and so on, which are numbers and no processes that matter; prints the number after the last one
     Numbers {
@@ -123,9 +123,9 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             }
         }
         Call::Number { count } => {
-            let mut nowhere = File::open("/dev/null")?;
-            for number in 0..*count {
-                nowhere.seek(SeekFrom::Start(number))?;
+            for number in 1..=*count {
+                // Most of them do not exist.
+                let _no_group: Result<Pid, _> = getpgid(Some(Pid::from_raw(number)));
             }
         }
         Call::Numbers { first, count, until, pause_us } => {
