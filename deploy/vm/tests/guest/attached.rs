@@ -8,7 +8,7 @@ use kprobed_vm::daemon;
 use kprobed_vm::protocol::Status;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -81,12 +81,14 @@ fn attached_events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<
     attach(&guest, SYS_ENTER, GETPPID)?;
     attach(&guest, "raw_syscalls/sys_exit", "")?;
     guest.wait_for(guest.client.detach_event("raw_syscalls/sys_exit"))??;
+    let instance = guest.instance()?;
     guest.machine.kill(daemon::NAME, SIGKILL)?;
     let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
     ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
-    guest.shell(
-        "cd /sys/kernel/tracing && echo 0 > instances/kprobed/events/theirs/enable && echo -:theirs/one >> kprobe_events",
-    )?;
+    guest.shell(&format!(
+        "echo 0 > {}/events/theirs/enable && echo -:theirs/one >> {TRACEFS}/kprobe_events",
+        guest.instance()?
+    ))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
 
     let all = guest.wait_for(guest.client.attached_events())??;
@@ -124,8 +126,7 @@ fn what_can_not_be_attached_says_why(fixture: &Fixture) -> Result<()> {
         ensure!(answer == reason, "{name} {filter}: {answer}");
     }
     ensure!(guest.wait_for(guest.client.attached_events())??.is_empty(), "nothing of that stays");
-    let left =
-        guest.shell(&format!("cat /sys/kernel/tracing/instances/kprobed/events/{SYS_ENTER}/filter"))?;
+    let left = guest.in_instance(&format!("events/{SYS_ENTER}/filter"))?;
     ensure!(left.trim() == "none", "{left}");
     attach(&guest, SYS_ENTER, GETPPID)?;
     ensure!(refusal(&guest, SYS_ENTER, "")? == "EVENT_ATTACHED");

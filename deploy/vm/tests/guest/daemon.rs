@@ -212,6 +212,16 @@ impl DaemonGuest {
         Ok(output.stdout_text())
     }
 
+    /// The directory of the instance that the daemon records into now: deleting a probe while others record makes it another one.
+    pub(crate) fn instance(&self) -> Result<String> {
+        Ok(self.wait_for(self.client.host())??.instance)
+    }
+
+    /// A file of that instance.
+    pub(crate) fn in_instance(&self, path: &str) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.machine.get(&format!("{}/{path}", self.instance()?))?).into_owned())
+    }
+
     /// A file below tracefs.
     pub(crate) fn tracefs(&self, path: &str) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.machine.get(&format!("{TRACEFS}/{path}"))?).into_owned())

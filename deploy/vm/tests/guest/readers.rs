@@ -20,11 +20,6 @@ pub(crate) const TESTS: &[Test] = &[
 
 const PROBE: &str = "p:calls __x64_sys_getppid";
 
-/// The directory of the instance that the daemon records into now.
-fn instance(guest: &DaemonGuest) -> Result<String> {
-    Ok(guest.wait_for(guest.client.host())??.instance)
-}
-
 fn calls(recording: &Recording) -> usize {
     recording.of("kprobes/calls", "workload").count()
 }
@@ -40,7 +35,7 @@ fn expect_all(guest: &DaemonGuest, after: &str) -> Result<()> {
 fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    let file = format!("{}/buffer_size_kb", instance(&guest)?);
+    let file = format!("{}/buffer_size_kb", guest.instance()?);
     let before = guest.shell(&format!("cat {file}"))?;
     let recording = guest.record(|| {
         guest.shell(&format!(
@@ -49,7 +44,8 @@ fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     let ledger = guest.ledger_of("kprobes/calls")?;
-    ensure!(ledger.hits == Some(100_000) && ledger.not_read == 0, "{ledger:?}");
+    // A shell asks for its parent too.
+    ensure!(ledger.hits >= Some(100_000) && ledger.not_read == 0, "{ledger:?}");
     ensure!(calls(&recording) == 100_000 && recording.losses.is_empty(), "{:?}", recording.losses);
     let buffers = guest.ledger()?.buffers;
     ensure!(
@@ -63,7 +59,7 @@ fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
 fn sub_buffers_can_change_their_size(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    let file = format!("{}/buffer_subbuf_size_kb", instance(&guest)?);
+    let file = format!("{}/buffer_subbuf_size_kb", guest.instance()?);
     let Some(before) =
         guest.shell(&format!("cat {file} 2>/dev/null || echo none"))?.trim().parse::<u32>().ok()
     else {
@@ -84,12 +80,16 @@ fn an_instance_that_is_emptied_goes_on(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("emptied", daemon::DEFAULT_CONFIG)?;
     guest.add(PROBE)?;
     expect_all(&guest, "the start")?;
-    let file = format!("{}/trace", instance(&guest)?);
-    let recording = guest.record(|| guest.shell(&format!("echo > {file}")).map(drop))?;
-    // It is noticed with the ledger that ends the recording.
-    let recording_after = guest.record(|| guest.workload(&["getppid", "10"]).map(drop))?;
-    let told = recording.losses.iter().chain(&recording_after.losses);
-    ensure!(told.clone().any(|loss| loss.cause == LossCause::Wiped), "{:?}", told.collect::<Vec<_>>());
+    let file = format!("{}/trace", guest.instance()?);
+    let recording = guest.record(|| {
+        guest.shell(&format!("echo > {file}"))?;
+        // Looks at the kernel's counters.
+        guest.ledger()?;
+        guest.workload(&["getppid", "10"]).map(drop)
+    })?;
+    let told = &recording.losses;
+    ensure!(told.iter().any(|loss| loss.cause == LossCause::Wiped), "{told:?}\n{}", guest.log());
+    ensure!(calls(&recording) == 10, "{recording:?}");
     expect_all(&guest, "emptying")?;
     guest.machine.power_off().map_err(Into::into)
 }
@@ -97,23 +97,23 @@ fn an_instance_that_is_emptied_goes_on(fixture: &Fixture) -> Result<()> {
 fn recording_can_be_switched_off_and_on(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    let file = format!("{}/tracing_on", instance(&guest)?);
+    let file = format!("{}/tracing_on", guest.instance()?);
     let recording = guest.record(|| {
         guest
             .shell(&format!("echo 0 > {file}; workload getppid 300; echo 1 > {file}; workload getppid 200"))
             .map(drop)
     })?;
     let ledger = guest.ledger_of("kprobes/calls")?;
-    ensure!(calls(&recording) == 200 && ledger.read == 200, "{ledger:?}");
-    // The kernel counts hits that it does not record.
-    ensure!(ledger.hits == Some(500) && ledger.not_read == 300, "{ledger:?}");
+    // The kernel counts hits that it does not record; a shell asks for its parent too.
+    ensure!(calls(&recording) == 200 && (200..210).contains(&ledger.read), "{ledger:?}");
+    ensure!(ledger.hits == Some(ledger.read + 300) && ledger.not_read == 300, "{ledger:?}");
     expect_all(&guest, "switching")
 }
 
 fn an_instance_in_use_can_not_be_removed(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    let directory = instance(&guest)?;
+    let directory = guest.instance()?;
     let answer = guest.shell(&format!("rmdir {directory} 2>&1 && echo gone || true"))?;
     ensure!(answer.contains("busy"), "{answer}");
     expect_all(&guest, "rmdir")

@@ -124,7 +124,7 @@ fn a_probe_is_switched_on_and_off(fixture: &Fixture) -> Result<()> {
     ensure!(count(&guest)? == 4);
     let probe = guest.wait_for(guest.client.set_enabled("switched", false))??;
     ensure!(probe.state() == ProbeState::Disabled && !probe.enabled, "{probe:?}");
-    ensure!(guest.tracefs("instances/kprobed/events/kprobes/switched/enable")?.trim() == "0");
+    ensure!(guest.in_instance("events/kprobes/switched/enable")?.trim() == "0");
     ensure!(count(&guest)? == 0);
     guest.wait_for(guest.client.set_enabled("kprobes/switched", true))??;
     ensure!(count(&guest)? == 4);
@@ -156,7 +156,7 @@ fn a_filter_selects_events(fixture: &Fixture) -> Result<()> {
     let rpc = error.rpc().ok_or_else(|| anyhow::anyhow!("{error}"))?;
     let finding = rpc.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
     ensure!(rpc.reason == "BAD_FILTER" && finding.is_some_and(|finding| finding.span_start >= 12), "{rpc:?}");
-    ensure!(guest.tracefs("instances/kprobed/events/kprobes/filtered/filter")?.trim() == "mode == 448");
+    ensure!(guest.in_instance("events/kprobes/filtered/filter")?.trim() == "mode == 448");
     ensure!(
         guest.tracefs("events/kprobes/filtered/filter")?.trim() == "none",
         "nothing is left where it was tried"
