@@ -233,7 +233,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     guest.restart(&config)?;
     follow(&guest, &mut stream, &mut all, |all| all.len() > stopped + MORE)?;
     guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Some(Duration::from_secs(60)))?.success());
+    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
     let end: i64 = guest.shell("cat /run/log/numbers.log")?.trim().parse()?;
     guest.ledger()?;
     follow(&guest, &mut stream, &mut all, |all| all.last() == Some(&Heard::Number(end - 1)))?;
