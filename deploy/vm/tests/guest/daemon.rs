@@ -18,8 +18,8 @@ use crate::fixture::{Fixture, programs};
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// How long an emulated guest may take for anything.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long an emulated guest may take for anything: it may have a part of a CPU only, and its daemon a part of that.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A machine in which the daemon answers.
 pub(crate) struct DaemonGuest {
