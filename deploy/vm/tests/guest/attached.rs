@@ -86,8 +86,7 @@ fn attached_events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<
     let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
     ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
     guest.shell(&format!(
-        "echo 0 > {}/events/theirs/enable && echo -:theirs/one >> {TRACEFS}/kprobe_events",
-        guest.instance()?
+        "echo 0 > {instance}/events/theirs/enable && echo -:theirs/one >> {TRACEFS}/kprobe_events"
     ))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
 
