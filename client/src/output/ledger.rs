@@ -46,6 +46,8 @@ struct ProbeView<'a> {
     not_read: u64,
     lost: Option<u64>,
     filtered: Option<u64>,
+    /// Hits while recording was paused, a part of `lost` where that is known.
+    paused: u64,
     loss_is_shared: bool,
     /// `null` where there is no sum.
     closes: Option<bool>,
@@ -214,7 +216,7 @@ fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
         "CLOSES",
     ];
     if wide {
-        headings.extend(["FIRST READ", "LAST READ"]);
+        headings.extend(["PAUSED", "FIRST READ", "LAST READ"]);
     }
     let mut table = Table::new(&headings);
     for probe in probes {
@@ -231,6 +233,7 @@ fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
             mark(probe.closes),
         ];
         if wide {
+            cells.push(of_probe(attached, Some(probe.paused)));
             cells.extend(probe.read_span.cells());
         }
         table.row(cells);
@@ -368,6 +371,7 @@ impl<'a> ProbeView<'a> {
             not_read: probe.not_read,
             lost: probe.lost,
             filtered: probe.filtered,
+            paused: probe.paused,
             loss_is_shared: probe.loss_is_shared,
             closes: probe_closes(probe),
         }

@@ -45,9 +45,9 @@ fn profile_and_ledger() {
     assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES  FIRST READ  LAST READ
-    kprobes/open          10       6              1           3      2            1       1  yes       0.001000   2.500000
-    sched/sched_switch     -       3              0           -      -            -       -  -                -          -
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES  PAUSED  FIRST READ  LAST READ
+    kprobes/open          10       6              1           3      2            1       1  yes          0    0.001000   2.500000
+    sched/sched_switch     -       3              0           -      -            -       -  -            -           -          -
 
     CPU  READ  OVERRUN  REFUSED  WIPED  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
       0     6        2        0      1            1      4  65536           -          -       0.000007      0.000008
@@ -83,6 +83,7 @@ fn profile_and_ledger() {
           "not_read": 3,
           "lost": 2,
           "filtered": 1,
+          "paused": 0,
           "loss_is_shared": false,
           "closes": true
         },
@@ -100,6 +101,7 @@ fn profile_and_ledger() {
           "not_read": 0,
           "lost": null,
           "filtered": null,
+          "paused": 0,
           "loss_is_shared": false,
           "closes": null
         }
