@@ -2,6 +2,9 @@
 //!
 //! Owns the open file and the account of what the kernel lost.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::Arc;
