@@ -33,6 +33,13 @@ pub fn check(data: &[u8]) {
 pub(crate) fn check_columns(columns: &Columns) {
     let rows = columns.len();
     assert_eq!([columns.tids.len(), columns.flags.len(), columns.preempt_counts.len()], [rows; 3]);
+    check_fields(columns);
+}
+
+/// The same of the fields that are in the schema.
+pub(crate) fn check_fields(columns: &Columns) {
+    let rows = columns.len();
+    assert_eq!(columns.schema().fields.len(), columns.fields.len());
     for (field, column) in columns.schema().fields.iter().zip(&columns.fields) {
         let per_row = field.array_len.map_or(1, |count| count as usize);
         let count = rows * per_row;

@@ -4,6 +4,7 @@
 //! with what it invents (`fuzz_targets`); the test-suite of the daemon compiles these files into a test and calls it with the corpus and
 //! mutations of it (`server/tests/fuzz`). It uses nothing of the daemon but its public functions.
 
+pub mod batch;
 pub mod blacklist;
 pub mod btf;
 pub mod definition;
@@ -27,6 +28,7 @@ pub type Check = fn(&[u8]);
 
 /// Every target, by the name of its directory in the corpus.
 pub const TARGETS: &[(&str, Check)] = &[
+    ("batch", batch::check),
     ("blacklist", blacklist::check),
     ("btf", btf::check),
     ("definition", definition::check),

@@ -25,8 +25,8 @@ const FORMATS: [&str; 6] = [
 const COMMIT_AT: usize = 8;
 const DATA_AT: usize = 16;
 
-/// Records lie in the page and end with its data or with an error; a page that ends after one of them gives the same records up to
-/// there; and it makes no difference to the values into how many batches they are decoded.
+/// Records lie in the page and end with its data or with an error; both walks find the same ones; a page that ends after one of them gives the
+/// same records up to there; and it makes no difference to the values into how many batches they are decoded, or whether column by column.
 pub fn check(data: &[u8]) {
     let layout = PageLayout::parse(HEADER_PAGE).expect("the layout of the corpus");
     let Ok(page) = Page::parse(data, &layout) else { return };
@@ -45,11 +45,15 @@ pub fn check(data: &[u8]) {
             Err(_) => broken = true,
         }
     }
+    let mut each = Vec::new();
+    assert_eq!(page.records().each(|record| each.push(record)).is_err(), broken);
+    assert_eq!(each, records);
     let middle = records.len() / 2;
     if let Some(last) = records.get(middle) {
         check_cut(data, &layout, &records[..=middle], end_of(data, last) - DATA_AT);
     }
     check_decoding(&records, middle);
+    check_gathering(&records);
 }
 
 fn end_of(data: &[u8], record: &Record<'_>) -> usize {
@@ -65,7 +69,8 @@ fn check_cut(data: &[u8], layout: &PageLayout, expected: &[Record<'_>], committe
     assert_eq!(records, expected.iter().copied().map(Ok).collect::<Vec<_>>());
 }
 
-fn plans() -> &'static [Plan] {
+/// Of the events in the corpus.
+pub(crate) fn plans() -> &'static [Plan] {
     static PLANS: OnceLock<Vec<Plan>> = OnceLock::new();
     PLANS.get_or_init(|| {
         let plan = |text: &&str| {
@@ -88,15 +93,58 @@ fn check_decoding(records: &[Record<'_>], middle: usize) {
         };
         for row in 0..whole.len() {
             let (batch, at) = batches(row);
-            assert_eq!(whole.timestamps_ns[row], batch.timestamps_ns[at]);
-            assert_eq!(whole.tids[row], batch.tids[at]);
-            for ((column, same), field) in whole.fields.iter().zip(&batch.fields).zip(&whole.schema().fields)
-            {
-                for element in 0..field.array_len.unwrap_or(1) as usize {
-                    assert_eq!(column.value(row, element), same.value(at, element));
-                }
+            check_row((whole, row), (batch, at));
+        }
+    }
+}
+
+fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize)) {
+    assert_eq!(columns.timestamps_ns[row], others.timestamps_ns[at]);
+    assert_eq!(columns.tids[row], others.tids[at]);
+    assert_eq!(columns.flags[row], others.flags[at]);
+    assert_eq!(columns.preempt_counts[row], others.preempt_counts[at]);
+    assert_eq!(columns.ips.get(row), others.ips.get(at));
+    assert_eq!(columns.return_ips.get(row), others.return_ips.get(at));
+    for ((column, other), field) in columns.fields.iter().zip(&others.fields).zip(&columns.schema().fields) {
+        for element in 0..field.array_len.unwrap_or(1) as usize {
+            assert_eq!(column.value(row, element), other.value(at, element));
+        }
+    }
+}
+
+/// Plans of fixed size take whole pages of records at once: what they admit is what they decode one by one, and the rows are the same. A record
+/// that was not admitted is a row too, of which nothing is known but that it is sound.
+fn check_gathering(records: &[Record<'_>]) {
+    assert!(plans().iter().any(Plan::is_fixed), "the corpus has such an event");
+    for plan in plans() {
+        let of_it = |record: &&Record<'_>| {
+            record.payload.first_chunk().is_some_and(|id| u16::from_le_bytes(*id) == plan.id())
+        };
+        let mut one_by_one = plan.columns();
+        let mut admitted = Vec::new();
+        for record in records.iter().filter(of_it) {
+            let decoded = plan.decode(record.payload, record.timestamp_ns, &mut one_by_one);
+            if plan.admit(record.payload).is_ok() {
+                admitted.push(*record);
+            } else {
+                assert!(decoded.is_err(), "what is not admitted is too short");
             }
         }
+        let mut gathered = plan.columns();
+        plan.decode_fixed(&admitted, &mut gathered);
+        check_columns(&gathered);
+        if !plan.is_fixed() {
+            assert!(gathered.is_empty());
+            continue;
+        }
+        assert_eq!(gathered.len(), one_by_one.len());
+        for row in 0..gathered.len() {
+            check_row((&gathered, row), (&one_by_one, row));
+        }
+        let all: Vec<_> = records.iter().filter(of_it).copied().collect();
+        plan.decode_fixed(&all, &mut gathered);
+        assert_eq!(gathered.len(), admitted.len() + all.len());
+        check_columns(&gathered);
     }
 }
 

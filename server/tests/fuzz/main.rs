@@ -84,7 +84,7 @@ macro_rules! replays {
 }
 
 replays! {
-    blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
+    batch blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
     spool traceable
 }
 

@@ -11,6 +11,8 @@ use crate::pipeline::LossCause;
 /// Events whose fields are all of fixed size, and events with a text.
 const FIXED: u16 = 301;
 const TEXT: u16 = 302;
+/// Where the text begins in a record.
+const TEXT_AT: usize = 28;
 /// Somebody else's.
 const FOREIGN: u16 = 999;
 
@@ -197,7 +199,7 @@ impl Story {
             What::Text { after_ns, seed, text } => {
                 // A text that can not be read has no NUL either.
                 let stored = text.as_ref().map_or(Vec::new(), |text| [text.as_slice(), b"\0"].concat());
-                let descriptor = u32::try_from(stored.len() << 16 | 0x1c).unwrap();
+                let descriptor = u32::try_from(stored.len() << 16 | TEXT_AT).unwrap();
                 let mut fields = [&descriptor.to_le_bytes()[..], &seed.to_le_bytes(), &stored].concat();
                 fields.resize(fields.len().next_multiple_of(4), 0xcc);
                 let text = text.as_ref().map_or("fault".to_owned(), |text| text.escape_ascii().to_string());

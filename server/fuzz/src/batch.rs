@@ -1,0 +1,34 @@
+//! Batches of events as messages, which are read again from the disk.
+
+use kprobed::decode::Columns;
+use kprobed::wire::{read_batch, read_group};
+
+use super::format::check_fields;
+use super::records::plans;
+
+/// A group that fits a schema has as many rows as it says, and columns in which every value can be reached.
+pub fn check(data: &[u8]) {
+    let Ok(batch) = read_batch(data) else { return };
+    for group in batch.groups {
+        for plan in plans() {
+            let rows = group.rows as usize;
+            if let Ok(columns) = read_group(group.clone(), plan.schema()) {
+                assert_eq!(columns.len(), rows);
+                check_heads(&columns);
+                check_fields(&columns);
+            }
+        }
+    }
+}
+
+/// Thread ids and the like are those of all rows, or left out.
+fn check_heads(columns: &Columns) {
+    let heads = [
+        columns.tids.len(),
+        columns.flags.len(),
+        columns.preempt_counts.len(),
+        columns.ips.len(),
+        columns.return_ips.len(),
+    ];
+    assert!(heads.into_iter().all(|length| length == 0 || length == columns.len()), "{heads:?}");
+}
