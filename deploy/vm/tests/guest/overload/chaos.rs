@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::machine::Command;
+use kprobed_vm::protocol::Status;
 
 use super::scene::{KILL, Scene};
 use crate::differential::random::Random;
@@ -129,7 +130,11 @@ impl Chaos {
     /// Kills all observers but the first ones.
     pub(super) fn kill_observers(&mut self, scene: &Scene, but: usize) -> Result<()> {
         for name in self.observers.drain(but..) {
-            scene.guest.machine.kill(&name, KILL)?;
+            if let Err(error) = scene.guest.machine.kill(&name, KILL) {
+                // One that could not connect, because the daemon was dead, has ended by itself.
+                let status = scene.guest.machine.wait(&name, Some(Duration::ZERO))?;
+                ensure!(status != Status::TimedOut, "{name}: {error}");
+            }
         }
         Ok(())
     }
