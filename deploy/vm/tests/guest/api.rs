@@ -106,7 +106,14 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
     for (row, column) in events.iter().zip(&columns) {
         ensure!(row.probe == column.probe && row.location == column.location, "{row:?} {column:?}");
         let kind = |index: usize| row.fields[index].value.as_ref().and_then(|value| value.kind.clone());
-        let Some(Kind::Text(filename)) = kind(0) else { anyhow::bail!("{row:?}") };
+        let filename = match kind(0) {
+            Some(Kind::Text(filename)) => filename,
+            // Memory of a program that is not there yet can not be read from a probe.
+            other => {
+                ensure!(other.is_none() && !column.field("filename").starts_with('"'), "{row:?} {column:?}");
+                continue;
+            }
+        };
         ensure!(format!("{filename:?}") == column.field("filename"), "{row:?} {column:?}");
         ensure!(kind(1) == Some(Kind::Signed(-100)) && kind(2).is_none(), "{row:?}");
         ensure!(matches!(kind(3), Some(Kind::List(list)) if list.values.len() == 3), "{row:?}");
