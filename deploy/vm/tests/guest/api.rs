@@ -103,6 +103,7 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
         events.extend(message.events.into_iter().filter(|event| event.comm == "workload"));
     }
     ensure!(events.len() == columns.len());
+    let mut readable = 0;
     for (row, column) in events.iter().zip(&columns) {
         ensure!(row.probe == column.probe && row.location == column.location, "{row:?} {column:?}");
         let kind = |index: usize| row.fields[index].value.as_ref().and_then(|value| value.kind.clone());
@@ -119,7 +120,9 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
         ensure!(matches!(kind(3), Some(Kind::List(list)) if list.values.len() == 3), "{row:?}");
         let time = row.time.context("no time")?;
         ensure!(time.seconds.unsigned_abs() == column.wall_ns / 1_000_000_000, "{row:?} {column:?}");
+        readable += usize::from(filename == "/etc/passwd");
     }
+    ensure!(readable == 3, "{readable} of 3: {columns:?}");
     Ok(())
 }
 
