@@ -9,14 +9,17 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, Throughput};
-use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable};
-use kprobed::ring::{Page, PageLayout, Record};
+use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
+use kprobed::ring::{Page, PageLayout};
 use kprobed::tracefs::format::Format;
 
 /// More than the caches of one core hold, as pages that come from the kernel are in none either.
 const GENERATED_PAGES: usize = 128;
 const SUB_BUFFER_BYTES: usize = 64 << 10;
 const PAGE_HEADER_BYTES: usize = 16;
+
+/// Records that are decoded together, as in the daemon.
+const TOGETHER: usize = 256;
 
 /// Payload of a probe with four arguments, in words of 32 bits and in bytes: common fields and `__probe_ip`, 8 bytes each, and the arguments.
 const PAYLOAD_WORDS: u32 = 12;
@@ -34,32 +37,44 @@ struct Load {
 
 impl Load {
     /// Every page into the columns of its events, which are emptied for the next one. Returns the number of events. As the readers do it:
-    /// events that are nothing but numbers wait until the end of the page, and are decoded column by column.
+    /// events that are nothing but numbers wait for some more of them, and are decoded column by column.
     fn columns(&mut self) -> usize {
         let mut events = 0;
         for bytes in &self.pages {
             let page = Page::parse(black_box(bytes), &self.layout).unwrap();
-            let mut waiting: Vec<(u16, Vec<Record<'_>>)> = Vec::new();
+            let mut waiting: Vec<(u16, Vec<Window<'_>>)> = Vec::new();
             let mut guess = 0;
-            let walked = page.records().each(|record| {
+            let walked = page.records().each(|record, onward| {
                 let (plan, columns) = self.plans.lookup_mut(record.payload).unwrap();
-                if !plan.is_fixed() {
+                let place = match waiting.get(guess) {
+                    Some((id, _)) if *id == plan.id() => Some(guess),
+                    _ => waiting.iter().position(|(id, _)| *id == plan.id()),
+                };
+                let Some(bytes) = onward.first_chunk().filter(|_| plan.is_fixed()) else {
+                    // The last one of its page comes after all that wait.
+                    if let Some(place) = place {
+                        plan.decode_fixed(&waiting[place].1, columns);
+                        waiting[place].1.clear();
+                    }
                     plan.decode(record.payload, record.timestamp_ns, columns).unwrap();
                     return;
+                };
+                assert!(record.payload.len() >= plan.fixed_bytes());
+                guess = place.unwrap_or_else(|| {
+                    waiting.push((plan.id(), Vec::with_capacity(TOGETHER)));
+                    waiting.len() - 1
+                });
+                let windows = &mut waiting[guess].1;
+                windows.push(Window { timestamp_ns: record.timestamp_ns, bytes });
+                if windows.len() == TOGETHER {
+                    plan.decode_fixed(windows, columns);
+                    windows.clear();
                 }
-                plan.admit(record.payload).unwrap();
-                if waiting.get(guess).is_none_or(|(id, _)| *id != plan.id()) {
-                    guess = waiting.iter().position(|(id, _)| *id == plan.id()).unwrap_or_else(|| {
-                        waiting.push((plan.id(), Vec::with_capacity(256)));
-                        waiting.len() - 1
-                    });
-                }
-                waiting[guess].1.push(record);
             });
             walked.unwrap();
-            for (id, records) in &waiting {
+            for (id, windows) in &waiting {
                 let (plan, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
-                plan.decode_fixed(records, columns);
+                plan.decode_fixed(windows, columns);
             }
             for id in &self.ids {
                 let (_, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
@@ -75,7 +90,7 @@ impl Load {
         let mut events = 0;
         for bytes in &self.pages {
             let page = Page::parse(black_box(bytes), &self.layout).unwrap();
-            let walked = page.records().each(|record| {
+            let walked = page.records().each(|record, _onward| {
                 black_box(record.payload.as_ptr());
                 events += 1;
             });

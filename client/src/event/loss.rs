@@ -12,7 +12,7 @@ pub struct Loss {
     pub cause: LossCause,
     /// The CPU whose events are missing. `None`: any.
     pub cpu: Option<u32>,
-    /// How many are missing. `None`: some; the ledger has the sum.
+    /// How many are missing. `None`: some; the ledger has the sum. 0: they were told with an earlier gap of the CPU.
     pub count: Option<u64>,
     /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none yet.
     pub before_ns: Option<u64>,
@@ -85,7 +85,7 @@ impl Loss {
         Self {
             cause: loss.cause().into(),
             cpu: loss.cpu,
-            count: (loss.count != 0).then_some(loss.count),
+            count: loss.count,
             before_ns,
             before_wall_ns: before_ns.map(|before_ns| wall_ns(before_ns, wall_offset_ns)),
             gaps: loss.gaps.max(1),

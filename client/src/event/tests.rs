@@ -279,7 +279,7 @@ fn losses_get_a_wall_clock_time() {
     };
     let loss = read(loss);
     assert_eq!((loss.cause, loss.count, loss.before_wall_ns), (LossCause::Overrun, None, Some(6_000)));
-    let loss = read(api::Loss { cause: 99, count: 3, gaps: 2, ..Default::default() });
+    let loss = read(api::Loss { cause: 99, count: Some(3), gaps: 2, ..Default::default() });
     assert_eq!((loss.cause, loss.count, loss.before_ns, loss.gaps), (LossCause::Other, Some(3), None, 2));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable};
+use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
 use kprobed::ring::{Page, PageLayout, Record};
 use kprobed::tracefs::format::Format;
 
@@ -46,14 +46,18 @@ pub fn check(data: &[u8]) {
         }
     }
     let mut each = Vec::new();
-    assert_eq!(page.records().each(|record| each.push(record)).is_err(), broken);
-    assert_eq!(each, records);
+    let walked = page.records().each(|record, onward| {
+        assert!(onward.starts_with(record.payload));
+        each.push((record, onward));
+    });
+    assert_eq!(walked.is_err(), broken);
+    assert!(each.iter().map(|(record, _)| record).eq(&records));
     let middle = records.len() / 2;
     if let Some(last) = records.get(middle) {
         check_cut(data, &layout, &records[..=middle], end_of(data, last) - DATA_AT);
     }
     check_decoding(&records, middle);
-    check_gathering(&records);
+    check_gathering(&each);
 }
 
 fn end_of(data: &[u8], record: &Record<'_>) -> usize {
@@ -112,26 +116,29 @@ fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize))
     }
 }
 
-/// Plans of fixed size take whole pages of records at once: what they admit is what they decode one by one, and the rows are the same. A record
-/// that was not admitted is a row too, of which nothing is known but that it is sound.
-fn check_gathering(records: &[Record<'_>]) {
+/// Plans of fixed size take whole pages of records at once, through windows: the rows are those of the records one by one, whatever is behind
+/// them. What was too short is a row too, of which nothing is known but that it is sound.
+fn check_gathering(records: &[(Record<'_>, &[u8])]) {
     assert!(plans().iter().any(Plan::is_fixed), "the corpus has such an event");
     for plan in plans() {
-        let of_it = |record: &&Record<'_>| {
-            record.payload.first_chunk().is_some_and(|id| u16::from_le_bytes(*id) == plan.id())
-        };
         let mut one_by_one = plan.columns();
-        let mut admitted = Vec::new();
-        for record in records.iter().filter(of_it) {
-            let decoded = plan.decode(record.payload, record.timestamp_ns, &mut one_by_one);
-            if plan.admit(record.payload).is_ok() {
-                admitted.push(*record);
-            } else {
-                assert!(decoded.is_err(), "what is not admitted is too short");
+        let (mut windows, mut all) = (Vec::new(), Vec::new());
+        for (record, onward) in records {
+            let Some(bytes) = onward.first_chunk() else { continue };
+            let window = Window { timestamp_ns: record.timestamp_ns, bytes };
+            all.push(window);
+            if record.payload.first_chunk().is_some_and(|id| u16::from_le_bytes(*id) == plan.id()) {
+                let decoded = plan.decode(record.payload, record.timestamp_ns, &mut one_by_one);
+                if plan.is_fixed() {
+                    assert_eq!(decoded.is_ok(), record.payload.len() >= plan.fixed_bytes());
+                }
+                if decoded.is_ok() {
+                    windows.push(window);
+                }
             }
         }
         let mut gathered = plan.columns();
-        plan.decode_fixed(&admitted, &mut gathered);
+        plan.decode_fixed(&windows, &mut gathered);
         check_columns(&gathered);
         if !plan.is_fixed() {
             assert!(gathered.is_empty());
@@ -141,9 +148,8 @@ fn check_gathering(records: &[Record<'_>]) {
         for row in 0..gathered.len() {
             check_row((&gathered, row), (&one_by_one, row));
         }
-        let all: Vec<_> = records.iter().filter(of_it).copied().collect();
         plan.decode_fixed(&all, &mut gathered);
-        assert_eq!(gathered.len(), admitted.len() + all.len());
+        assert_eq!(gathered.len(), windows.len() + all.len());
         check_columns(&gathered);
     }
 }

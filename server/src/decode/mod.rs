@@ -24,6 +24,7 @@ mod tests;
 pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
 pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
 pub use context::Context;
+pub use gather::{WINDOW_BYTES, Window};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use row::DecodeError;
 pub use schema::{Base, FieldKind, FieldSchema, Schema};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::columns::Columns;
 use super::companion::{self, Role};
 use super::dynamic::Guard;
+use super::gather::WINDOW_BYTES;
 use super::schema::{Base, FieldKind, FieldSchema, Schema};
 use crate::tracefs::format::{Field, Format, Presentation, Shape};
 
@@ -33,7 +34,7 @@ pub struct Plan {
     pub(super) steps: Vec<Step>,
     /// Size of what all records of this event have, in bytes.
     pub(super) fixed_bytes: usize,
-    /// All steps are copies without guards.
+    /// All steps are copies without guards, within a window.
     pub(super) is_fixed: bool,
 }
 
@@ -169,9 +170,10 @@ impl Plan {
         }
         let is_return = head.return_ip.is_some();
         let schema = Arc::new(Schema { fields, is_return });
-        let is_fixed =
-            steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
-        Ok(Self { id: format.id, schema, head, steps, fixed_bytes: fixed_bytes(format)?, is_fixed })
+        let fixed_bytes = fixed_bytes(format)?;
+        let is_fixed = fixed_bytes <= WINDOW_BYTES
+            && steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
+        Ok(Self { id: format.id, schema, head, steps, fixed_bytes, is_fixed })
     }
 
     /// `common_type` of the records that it decodes.

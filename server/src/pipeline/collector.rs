@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::EventSource;
 use super::batch::Group;
-use crate::ring::Record;
+use crate::decode::Window;
 
 /// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.
 pub(super) const BATCH_EVENTS: usize = 4096;
@@ -25,33 +25,42 @@ pub(super) struct Collector {
     base_ns: u64,
 }
 
+/// Records that are decoded together: enough for tight loops, few enough that they are still in the smallest cache when it comes to the last
+/// column.
+const TOGETHER: usize = 256;
+
 /// Records of one page that wait to be decoded together.
 #[derive(Debug, Default)]
 pub(super) struct Pending<'p> {
-    by_group: Vec<Vec<Record<'p>>>,
+    by_group: Vec<Vec<Window<'p>>>,
 }
 
 impl<'p> Pending<'p> {
-    /// Adds a record of the group with that index.
-    pub(super) fn push(&mut self, group: usize, record: Record<'p>) {
+    /// Adds a record of the group with that index. Answers whether it is time to decode what waits.
+    #[inline]
+    pub(super) fn push(&mut self, group: usize, window: Window<'p>) -> bool {
+        let Some(windows) = self.by_group.get_mut(group) else { return false };
+        windows.push(window);
+        windows.len() >= TOGETHER
+    }
+
+    /// Makes room for records of the group with that index.
+    pub(super) fn expect(&mut self, group: usize) {
         if self.by_group.len() <= group {
-            self.by_group.resize_with(group + 1, || Vec::with_capacity(256));
-        }
-        if let Some(records) = self.by_group.get_mut(group) {
-            records.push(record);
+            self.by_group.resize_with(group + 1, || Vec::with_capacity(TOGETHER));
         }
     }
 
     /// Decodes everything that waits.
     pub(super) fn decode_into(&mut self, collector: &mut Collector) {
         let targets = collector.sources.iter().zip(&mut collector.groups);
-        for (records, (source, group)) in self.by_group.iter_mut().zip(targets) {
-            if let (Some(first), Some(last)) = (records.first(), records.last()) {
-                source.plan.decode_fixed(records, &mut group.columns);
-                source.read.add(records.len() as u64);
+        for (windows, (source, group)) in self.by_group.iter_mut().zip(targets) {
+            if let (Some(first), Some(last)) = (windows.first(), windows.last()) {
+                source.plan.decode_fixed(windows, &mut group.columns);
+                source.read.add(windows.len() as u64);
                 source.read_span.note(first.timestamp_ns);
                 source.read_span.note(last.timestamp_ns);
-                records.clear();
+                windows.clear();
             }
         }
     }
@@ -74,7 +83,12 @@ impl Collector {
         if self.events == 0 {
             self.base_ns = timestamp_ns;
         }
-        timestamp_ns.wrapping_sub(self.base_ns) > u64::from(u32::MAX)
+        !fits(self.base_ns, timestamp_ns)
+    }
+
+    /// Time of the first event of the batch.
+    pub(super) const fn base_ns(&self) -> u64 {
+        self.base_ns
     }
 
     /// Whether the batch is large enough to go.
@@ -97,4 +111,10 @@ impl Collector {
             group.columns.clear();
         }
     }
+}
+
+/// Whether a time can be told by its distance from another one in 32 bits.
+#[inline]
+pub(super) const fn fits(base_ns: u64, timestamp_ns: u64) -> bool {
+    timestamp_ns.wrapping_sub(base_ns) <= u32::MAX as u64
 }

@@ -30,7 +30,7 @@ pub struct Loss {
     pub cause: LossCause,
     /// Of which CPU; absent for any.
     pub cpu: Option<u32>,
-    /// How many; absent when that is not known here.
+    /// How many; absent when that is not known here, and 0 when they were told with an earlier gap.
     pub count: Option<u64>,
     /// Time stamp of the first event behind the gap, in nanoseconds of the trace clock; 0 when there is none yet.
     pub before_ns: u64,
@@ -77,7 +77,7 @@ impl From<&Loss> for v1::Loss {
         Self {
             cause: v1::LossCause::from(loss.cause).into(),
             cpu: loss.cpu,
-            count: loss.count.unwrap_or(0),
+            count: loss.count,
             before_ns: loss.before_ns,
             gaps: loss.gaps,
         }
@@ -99,7 +99,7 @@ impl Loss {
             v1::LossCause::Refused => LossCause::Refused,
         };
         let v1::Loss { cpu, count, before_ns, gaps, .. } = *message;
-        Some(Self { cause, cpu, count: (count != 0).then_some(count), before_ns, gaps })
+        Some(Self { cause, cpu, count, before_ns, gaps })
     }
 }
 
@@ -110,8 +110,10 @@ mod tests {
     #[test]
     fn messages_say_what_a_loss_is() {
         for cause in 1..=8 {
-            let message = v1::Loss { cause, cpu: Some(3), count: 5, before_ns: 7, gaps: 2 };
-            assert_eq!(v1::Loss::from(&Loss::from_message(&message).unwrap()), message);
+            for count in [None, Some(0), Some(5)] {
+                let message = v1::Loss { cause, cpu: Some(3), count, before_ns: 7, gaps: 2 };
+                assert_eq!(v1::Loss::from(&Loss::from_message(&message).unwrap()), message);
+            }
         }
         let unknown = v1::Loss { cause: 99, ..v1::Loss::default() };
         assert_eq!((Loss::from_message(&unknown), Loss::from_message(&v1::Loss::default())), (None, None));

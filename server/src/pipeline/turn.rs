@@ -1,13 +1,13 @@
 //! One reader's work on the pages of one CPU: from bytes to published batches.
 
-use super::collector::{BATCH_EVENTS, Collector, Pending};
+use super::collector::{BATCH_EVENTS, Collector, Pending, fits};
 use super::counters::BufferCounters;
 use super::cut::{Cuts, Side};
 use super::held::{HeldPages, Piece};
 use super::seen::Distinct;
 use super::source::{SourceTable, Sources};
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{FieldKind, Plan, Value};
+use crate::decode::{FieldKind, Plan, Value, WINDOW_BYTES, Window};
 use crate::kernel::ClockMapping;
 use crate::ring::{Lost, Page, PageLayout, Record};
 use crate::wire::Symbol;
@@ -24,10 +24,13 @@ pub(super) struct PageTaken {
     pub(super) begun_ns: u64,
 }
 
-/// Events whose records only have to be long enough, and where they are collected: nearly all records are of one of a few such.
+/// Events whose records only have to be long enough, and where they are collected: nearly all records are of one of a few such. Whoever
+/// closes a batch forgets them, for what is known holds for one batch only.
 #[derive(Default)]
 struct Known {
     slots: [Option<KnownEvent>; 8],
+    /// Time of the first event of the batch.
+    base_ns: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -38,15 +41,19 @@ struct KnownEvent {
 }
 
 impl Known {
-    /// The group that a record belongs to, when nothing else has to be asked.
+    /// The group that a record belongs to, and what is decoded of it, when nothing else has to be asked.
     #[inline]
-    fn group_of(&self, record: &Record<'_>) -> Option<usize> {
-        let id = u16::from_le_bytes(*record.payload.first_chunk()?);
+    fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
+        let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
+        let id = u16::from_le_bytes(*bytes.first_chunk()?);
         let event = self.slots.get(usize::from(id) % self.slots.len())?.as_ref()?;
-        (event.id == id && record.payload.len() >= event.bytes).then_some(event.group)
+        let is_known = event.id == id && record.payload.len() >= event.bytes;
+        (is_known && fits(self.base_ns, record.timestamp_ns))
+            .then_some((event.group, Window { timestamp_ns: record.timestamp_ns, bytes }))
     }
 
-    fn learn(&mut self, group: usize, plan: &Plan) {
+    fn learn(&mut self, group: usize, plan: &Plan, base_ns: u64) {
+        self.base_ns = base_ns;
         let slot = usize::from(plan.id()) % self.slots.len();
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = Some(KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group });
@@ -88,8 +95,15 @@ impl Turn<'_> {
         let sources = self.sources.current();
         let mut pending = Pending::default();
         let mut known = Known::default();
-        let walked = page.records().each(|record| {
-            self.record(record, &sources, collector, &mut pending, &mut known);
+        let walked = page.records().each(|record, onward| {
+            if let Some((group, window)) = known.find(&record, onward) {
+                collector.events += 1;
+                if pending.push(group, window) {
+                    pending.decode_into(collector);
+                }
+            } else {
+                self.record(record, onward, &sources, collector, &mut pending, &mut known);
+            }
         });
         if let Err(error) = walked {
             tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
@@ -136,7 +150,7 @@ impl Turn<'_> {
             };
             match if next_is_first { next_pieces.next() } else { last_pieces.next() } {
                 Some(Piece::Record(record)) => {
-                    self.record(record, &sources, collector, &mut pending, &mut known);
+                    self.record(record, record.payload, &sources, collector, &mut pending, &mut known);
                 }
                 Some(Piece::Lost(count, before_ns)) => {
                     pending.decode_into(collector);
@@ -167,10 +181,6 @@ impl Turn<'_> {
             Lost::Count(count) => count_lost(Some(count)),
             Lost::Unknown => count_lost(None),
         };
-        if count == Some(0) {
-            // Told before: the buffer's counter is ahead of the pages.
-            return;
-        }
         self.lost(count, before_ns, collector);
     }
 
@@ -181,9 +191,12 @@ impl Turn<'_> {
         self.hub.publish_loss(Loss::on(self.cpu, LossCause::Overrun, count, before_ns));
     }
 
+    /// Takes one record, of which nothing is known yet.
+    #[inline(never)]
     fn record<'p>(
         &mut self,
         record: Record<'p>,
+        onward: &'p [u8],
         sources: &Sources,
         collector: &mut Collector,
         pending: &mut Pending<'p>,
@@ -195,17 +208,9 @@ impl Turn<'_> {
             collector.is_far(record.timestamp_ns);
             *known = Known::default();
         }
-        if collector.undecodable == 0
-            && let Some(group) = known.group_of(&record)
-        {
-            pending.push(group, record);
-            collector.events += 1;
-            return;
-        }
         let Some(source) = sources.lookup(record.payload) else {
             // Not ours: somebody has switched another event on in our instance.
-            self.counters.undecodable.add(1);
-            collector.undecodable += 1;
+            self.undecodable(collector, known);
             return;
         };
         if collector.undecodable > 0 {
@@ -213,27 +218,42 @@ impl Turn<'_> {
             *known = Known::default();
         }
         let index = collector.group_of(source);
-        let decoded = if source.plan.is_fixed() {
-            source.plan.admit(record.payload).map(|()| {
-                pending.push(index, record);
-                known.learn(index, &source.plan);
-            })
-        } else {
-            let Some(group) = collector.groups.get_mut(index) else { return };
-            source.plan.decode(record.payload, record.timestamp_ns, &mut group.columns).map(|()| {
+        let plan = &source.plan;
+        if plan.is_fixed() {
+            if let Some(bytes) = onward.first_chunk()
+                && record.payload.len() >= plan.fixed_bytes()
+            {
+                pending.expect(index);
+                known.learn(index, plan, collector.base_ns());
+                collector.events += 1;
+                if pending.push(index, Window { timestamp_ns: record.timestamp_ns, bytes }) {
+                    pending.decode_into(collector);
+                }
+                return;
+            }
+            // The last one of its page comes after all that wait.
+            pending.decode_into(collector);
+        }
+        let Some(group) = collector.groups.get_mut(index) else { return };
+        match plan.decode(record.payload, record.timestamp_ns, &mut group.columns) {
+            Ok(()) => {
                 source.read.add(1);
                 source.read_span.note(record.timestamp_ns);
-            })
-        };
-        match decoded {
-            Ok(()) => collector.events += 1,
+                collector.events += 1;
+            }
             Err(error) => {
                 tracing::warn!(probe = %source.origin.name, %error, "an event makes no sense");
                 source.undecodable.add(1);
-                self.counters.undecodable.add(1);
-                collector.undecodable += 1;
+                self.undecodable(collector, known);
             }
         }
+    }
+
+    /// Counts a record that could not be decoded; it is told before the next one that can.
+    fn undecodable(&self, collector: &mut Collector, known: &mut Known) {
+        self.counters.undecodable.add(1);
+        collector.undecodable += 1;
+        *known = Known::default();
     }
 
     fn tell_undecodable(&mut self, collector: &mut Collector, pending: &mut Pending<'_>, before_ns: u64) {

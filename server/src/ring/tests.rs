@@ -261,7 +261,10 @@ proptest! {
             prop_assert!(page.records().count() <= bytes.len());
             // Both walks find the same, up to the same error.
             let mut each = Vec::new();
-            let walked = page.records().each(|record| each.push(Ok(record)));
+            let walked = page.records().each(|record, onward| {
+                assert!(onward.starts_with(record.payload));
+                each.push(Ok(record));
+            });
             each.extend(walked.err().map(Err));
             prop_assert_eq!(each, page.records().collect::<Vec<_>>());
         }

@@ -52,8 +52,11 @@ impl People {
 
     /// What is to be said about a gap.
     pub(super) fn loss(&self, loss: &Loss) -> String {
-        let mut text = loss.count.map_or_else(|| "some".to_owned(), |count| count.to_string());
-        text.push_str(" events");
+        let mut text = match loss.count {
+            None => "some events".to_owned(),
+            Some(0) => "more of the events told above".to_owned(),
+            Some(count) => format!("{count} events"),
+        };
         // Writing to a string can not fail.
         if let Some(cpu) = loss.cpu {
             write!(text, " of CPU {cpu}").ok();

@@ -216,7 +216,9 @@ fn gaps_are_told_and_counted() {
     };
     let expired =
         Loss { cpu: None, before_ns: None, before_wall_ns: None, ..gap(LossCause::Expired, Some(2), 1) };
-    let gaps = [gap(LossCause::Overrun, Some(7), 1), gap(LossCause::SubscriberQueue, None, 3), expired];
+    let told_before = gap(LossCause::Overrun, Some(0), 1);
+    let gaps =
+        [gap(LossCause::Overrun, Some(7), 1), told_before, gap(LossCause::SubscriberQueue, None, 3), expired];
     let people = People::in_zone(TimeZone::UTC, false);
     let mut summary = Summary::default();
     (summary.delivered, summary.shown, summary.late, summary.reconnects) = (9, 3, 1, 2);
@@ -232,6 +234,8 @@ fn gaps_are_told_and_counted() {
     insta::assert_snapshot!(text, @r#"
     7 events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
     {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}
+    more of the events told above of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
+    {"type":"loss","cause":"overrun","cpu":1,"count":0,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}
     some events of CPU 1 before 00:00:01.500000 in 3 gaps: events came faster than they were printed
     {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":3}
     2 events: the history does not have them

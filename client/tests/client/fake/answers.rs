@@ -394,7 +394,7 @@ pub(super) fn clock() -> ClockMapping {
 }
 
 pub(super) fn loss() -> Loss {
-    Loss { cause: LossCause::Overrun.into(), cpu: Some(1), count: 12, before_ns: 1_000_000, gaps: 1 }
+    Loss { cause: LossCause::Overrun.into(), cpu: Some(1), count: Some(12), before_ns: 1_000_000, gaps: 1 }
 }
 
 pub(crate) fn cursor(sequence: u64) -> Cursor {

@@ -69,7 +69,7 @@ impl Service {
         if seen < oldest {
             messages.push(Message::Loss(Loss {
                 cause: LossCause::Expired.into(),
-                count: oldest - seen,
+                count: Some(oldest - seen),
                 gaps: 1,
                 ..Default::default()
             }));

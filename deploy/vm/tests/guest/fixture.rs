@@ -1,7 +1,7 @@
 //! What the trials of one kernel share.
 
 use std::env;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyhow::{Context as _, Result};
 use kprobed_vm::cache::Cache;
@@ -30,6 +30,7 @@ impl Kernels {
         self.series.iter().map(|series| {
             Arc::new(Fixture {
                 series: series.clone(),
+                turn: Mutex::new(()),
                 lab: OnceLock::new(),
                 shared: Mutex::new(None),
                 with_daemon: Mutex::new(None),
@@ -41,6 +42,7 @@ impl Kernels {
 /// One kernel, and the machines that its trials share: one with nothing in it, and one with the daemon.
 pub(crate) struct Fixture {
     series: String,
+    turn: Mutex<()>,
     lab: OnceLock<Lab>,
     shared: Mutex<Option<Arc<Machine>>>,
     with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
@@ -51,17 +53,25 @@ impl Fixture {
         &self.series
     }
 
+    /// Held by the one trial of this kernel that runs.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn lab(&self) -> Result<&Lab> {
         if let Some(lab) = self.lab.get() {
             return Ok(lab);
         }
+        let _alone = preparing();
         let cache = Cache::from_environment().context("no cache directory")?;
         let lab = Lab::new(cache, env!("CARGO_BIN_EXE_kprobed-guest"))?;
         Ok(self.lab.get_or_init(|| lab))
     }
 
     pub(crate) fn kernel(&self) -> Result<Kernel> {
-        Ok(self.lab()?.kernel(&self.series)?)
+        let lab = self.lab()?;
+        let _alone = preparing();
+        Ok(lab.kernel(&self.series)?)
     }
 
     /// The shared machine, booted now if it does not run (any more).
@@ -102,9 +112,16 @@ impl Fixture {
 /// The programs in the guests, built once for all kernels.
 pub(crate) fn programs() -> Result<&'static Programs> {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    let _alone = preparing();
     if let Some(programs) = PROGRAMS.get() {
         return Ok(programs);
     }
     let programs = Programs::build()?;
     Ok(PROGRAMS.get_or_init(|| programs))
+}
+
+/// Installing packages, fetching kernels and building programs is done by one trial, while those of other kernels wait for it.
+fn preparing() -> MutexGuard<'static, ()> {
+    static PREPARING: Mutex<()> = Mutex::new(());
+    PREPARING.lock().unwrap_or_else(PoisonError::into_inner)
 }

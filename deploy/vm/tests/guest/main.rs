@@ -2,7 +2,7 @@
 //!
 //! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set). The trials of one kernel share a machine, which
 //! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
-//! the other, because what they measure is the machine.
+//! the other, because what they measure is the machine; the kernels run beside each other, for most machines have one CPU.
 
 mod accounting;
 mod aggregation;
@@ -33,8 +33,11 @@ mod verdicts;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use fixture::Kernels;
+use kprobed_vm::progress;
 use libtest_mimic::{Arguments, Trial};
 
 /// A test: its name, and what it does with the fixture of one kernel.
@@ -72,17 +75,24 @@ fn main() -> ExitCode {
     if let Some(outcome) = machine::be_owner(&kernels) {
         return if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
+    let fixtures: Vec<_> = kernels.fixtures().collect();
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
+    // A test of each kernel in turn: while one kernel is busy with it, another one goes on.
+    arguments.test_threads = Some(fixtures.len().min(thread::available_parallelism().map_or(1, usize::from)));
     let mut trials = Vec::new();
-    for fixture in kernels.fixtures() {
-        for (theme, name, test) in
-            TESTS.iter().flat_map(|(theme, tests)| tests.iter().map(move |(n, t)| (theme, n, *t)))
-        {
-            let fixture = Arc::clone(&fixture);
+    for (theme, name, test) in
+        TESTS.iter().flat_map(|(theme, tests)| tests.iter().map(move |(n, t)| (theme, n, *t)))
+    {
+        for fixture in &fixtures {
+            let fixture = Arc::clone(fixture);
             let name = format!("{}::{theme}::{name}", fixture.series());
-            trials
-                .push(Trial::test(name, move || test(&fixture).map_err(|error| format!("{error:?}").into())));
+            trials.push(Trial::test(name.clone(), move || {
+                let _turn = fixture.turn();
+                let begun = Instant::now();
+                let outcome = test(&fixture).map_err(|error| format!("{error:?}").into());
+                progress::note(format_args!("{name}: {:.1} s", begun.elapsed().as_secs_f64()));
+                outcome
+            }));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -145,8 +145,8 @@ impl Counts {
             }
             Message::Loss(loss) => {
                 self.loss_records += 1;
-                self.uncounted += u64::from(loss.count == 0);
-                *self.losses.entry(loss.cause).or_default() += loss.count;
+                self.uncounted += u64::from(loss.count.is_none());
+                *self.losses.entry(loss.cause).or_default() += loss.count.unwrap_or(0);
             }
             Message::Epoch(epoch) => self.cursor = epoch.cursor,
             Message::CaughtUp(caught_up) => {
