@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Only these workloads; without it, those that this kernel can do
     #[arg(long, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
-    /// Only these sides: kprobed, alone, trace_pipe, trace-cmd, perf, bpftrace (alone: what of the daemon is compared with nothing)
+    /// Only these sides: kprobed, trace_pipe, trace-cmd, perf, bpftrace, and what of the daemon is compared with nothing: alone, latency
     #[arg(long, value_delimiter = ',')]
     pub(crate) sides: Vec<String>,
     /// Install missing tools first (apt-get)

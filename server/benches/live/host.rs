@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// The CPU that makes the events.
 pub(crate) const PRODUCER_CPU: usize = 0;
@@ -17,7 +17,8 @@ pub(crate) const READER_CPU: usize = 1;
 
 /// Keeps this thread, and all threads and processes that it starts from now on, on one CPU. Where there is only one, nothing is to do.
 pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
-    if std::thread::available_parallelism()?.get() == 1 {
+    // Of the host: a process that was started by a pinned one has only the CPU of that one.
+    if sysconf(SysconfVar::_NPROCESSORS_ONLN)?.is_none_or(|cpus| cpus <= 1) {
         return Ok(());
     }
     let mut set = CpuSet::new();

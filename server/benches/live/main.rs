@@ -99,6 +99,9 @@ fn main() -> anyhow::Result<()> {
         if arguments.wants("alone") {
             alone(&lab, &mut report)?;
         }
+        if workload == Workload::Syscalls && arguments.wants("latency") {
+            report.latency = Some(kprobed::latency(&lab)?);
+        }
     }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -160,7 +163,6 @@ fn alone(lab: &Lab<'_>, report: &mut Report) -> anyhow::Result<()> {
     let sustained = Use { side: "kprobed, 3 M/s, 10 s", iterations: 10 * per_second, per_second, ..plain };
     report.sides.extend(kprobed::run(lab, sustained)?);
     report.idle = Some(kprobed::idle(lab)?);
-    report.latency = Some(kprobed::latency(lab)?);
     Ok(())
 }
 

@@ -19,9 +19,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> anyhow::Result<Vec<Measured>> {
     let mut command = Command::new("cat");
     command.arg(instance.path("trace_pipe")).stdout(Stdio::null());
     let mut tool = Tool::start(command, lab.file("cat.log"))?;
-    let pid = tool.pid();
+    let files = format!("/proc/{}/fd", tool.pid());
     tool.wait_until("open trace_pipe", || {
-        std::fs::read_link(format!("/proc/{pid}/fd/3")).is_ok_and(|file| file.ends_with("trace_pipe"))
+        let links = std::fs::read_dir(&files).into_iter().flatten().flatten();
+        links.filter_map(|link| std::fs::read_link(link.path()).ok()).any(|file| file.ends_with("trace_pipe"))
     })?;
     tool.measure();
     let start = std::time::Instant::now();

@@ -152,9 +152,10 @@ fn accounted(ours: &SubscriberLedger) -> u64 {
     held_back + ours.dropped + ours.queued + ours.delivered
 }
 
-/// Whether a subscriber has counted everything that the ledger says it was given.
+/// Whether a subscriber has counted everything that the ledger says it was given, and is not given what it missed any more.
 pub(super) fn has_everything(counts: &Counts, ours: &SubscriberLedger) -> bool {
-    ours.queued == 0
+    counts.is_present
+        && ours.queued == 0
         && counts.delivered == ours.delivered
         && counts.replayed == ours.replayed
         && counts.loss_records == ours.loss_records

@@ -120,7 +120,8 @@ pub(crate) struct Counts {
     /// Losses of unknown size.
     pub(crate) uncounted: u64,
     pub(crate) loss_records: u64,
-    is_present: bool,
+    /// Whether it has everything from before it came.
+    pub(crate) is_present: bool,
     pub(crate) cursor: Option<Cursor>,
     /// Why the stream ended.
     pub(crate) ended: Option<String>,
