@@ -16,7 +16,8 @@ use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
-use nix::unistd::Group;
+use nix::sys::sysinfo::sysinfo;
+use nix::unistd::{Group, SysconfVar, sysconf};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -91,6 +92,9 @@ pub enum StartError {
     /// A thread.
     #[error("can not start a thread: {0}")]
     Thread(#[source] io::Error),
+    /// The size of the host.
+    #[error("can not look at the host: {0}")]
+    Memory(#[source] nix::Error),
     /// Somebody else is at work.
     #[error("another kprobed runs on this host: `{path}` is locked", path = path.display())]
     AlreadyRunning {
@@ -98,6 +102,9 @@ pub enum StartError {
         path: PathBuf,
     },
 }
+
+/// All buffers together never grow beyond this part of the memory of the host.
+const MEMORY_SHARE: u64 = 16;
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -140,10 +147,12 @@ impl App {
         let instance_options = InstanceOptions {
             name: config.tracing.instance.clone(),
             buffer_kib: config.tracing.buffer_kib,
+            buffer_max_kib: config.tracing.buffer_max_kib.min(memory_share_kib()?),
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
         let instance = Instance::open_or_create(&tracefs, &instance_options)?;
+        let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
         // A probe on a function that reading events takes would otherwise feed itself for ever. Later threads are children of these.
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
@@ -194,8 +203,6 @@ impl App {
             cpus: instance.cpus()?.len(),
             start,
             tracefs: tracefs.root().to_owned(),
-            buffer_kib: config.tracing.buffer_kib,
-            sub_buffer_bytes: controller.sub_buffer_bytes(),
         };
         let (control, queue) = Controller::channel();
         let runtime = tokio::runtime::Handle::current();
@@ -266,6 +273,13 @@ impl App {
         }
         done
     }
+}
+
+/// What the buffer of one CPU may grow to, in KiB, going by the memory of the host.
+fn memory_share_kib() -> Result<u64, StartError> {
+    let cpus = sysconf(SysconfVar::_NPROCESSORS_CONF).map_err(StartError::Memory)?.unwrap_or(1);
+    let share_kib = sysinfo().map_err(StartError::Memory)?.ram_total() / MEMORY_SHARE / 1024;
+    Ok(share_kib / u64::try_from(cpus).unwrap_or(1).max(1))
 }
 
 /// What the kernel's own filters know (kernel/trace/trace_events_filter.c). Names of tasks are left to the daemon, which compares those

@@ -125,8 +125,10 @@ impl State {
 pub struct Tracing {
     /// Name of the tracing instance.
     pub instance: String,
-    /// Size of the ring buffer of each CPU, in KiB.
+    /// Size of the ring buffer of each CPU at first, in KiB.
     pub buffer_kib: u64,
+    /// Size that it may come to when the rate of events asks for it, in KiB. Not above `buffer_kib`: it stays as it is.
+    pub buffer_max_kib: u64,
     /// Size of a sub-buffer, in KiB: a power of two from 4 to 512. 0 leaves it as the kernel has it, and so does a kernel without the choice
     /// (before 6.8).
     pub sub_buffer_kib: u64,
@@ -139,6 +141,7 @@ impl Default for Tracing {
         Self {
             instance: "kprobed".to_owned(),
             buffer_kib: 8192,
+            buffer_max_kib: 65_536,
             sub_buffer_kib: 64,
             on_exit: OnExit::Restore,
         }

@@ -29,7 +29,7 @@ impl Daemon {
             &config,
             format!(
                 "[listen]\nunix = \"{}\"\n[state]\ndirectory = \"{at}/state\"\n[spool]\nenabled = {history}\ndirectory = \"{at}/spool\"\n\
-                 [tracing]\ninstance = \"kpbench-daemon\"\nbuffer_kib = {}\n[log]\nlevel = \"warn,kprobed::app=error\"\n",
+                 [tracing]\ninstance = \"kpbench-daemon\"\nbuffer_kib = {}\nbuffer_max_kib = 0\n[log]\nlevel = \"warn,kprobed::app=error\"\n",
                 socket.display(),
                 lab.arguments.buffer_kib,
             ),

@@ -11,12 +11,15 @@ use tokio::time::{Instant, sleep_until};
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
+use super::grow::Growth;
 use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
 use super::{Probe, ProbeState};
 use crate::kernel::{FactsCache, HostIdentity, trace_clock_ns};
 use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
-use crate::pipeline::{EventSource, Hub, Loss, LossCause, ReaderContext, Readers, ReadersError, SourceTable};
+use crate::pipeline::{
+    BufferDemand, EventSource, Hub, Loss, LossCause, ReaderContext, Readers, ReadersError, SourceTable,
+};
 use crate::store::Store;
 use crate::tracefs::{BufferStats, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
 
@@ -38,7 +41,7 @@ pub struct ControllerParts {
     pub mounted: Mounted,
     /// The daemon's instance. It is another one after a deletion.
     pub instance: Instance,
-    /// How it is made; the name is that of the first one.
+    /// How it is made; the name is that of the first one, the size that of the present one.
     pub instance_options: InstanceOptions,
     /// The same instance, for those who only look.
     pub current_instance: Arc<CurrentInstance>,
@@ -77,6 +80,8 @@ pub struct Controller {
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
     pub(super) aggregations: Aggregations,
+    demand: Arc<BufferDemand>,
+    pub(super) growth: Growth,
 }
 
 /// What is known of a probe that the kernel has.
@@ -101,6 +106,7 @@ impl Controller {
         let (live, unfinished) = super::reconcile::reconcile(&parts, &sources).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
+        let demand = Arc::<BufferDemand>::default();
         let context = ReaderContext {
             tracefs: parts.mounted.tracefs.clone(),
             instance: parts.instance.clone(),
@@ -108,6 +114,7 @@ impl Controller {
             sources: Arc::clone(&sources),
             hub: Arc::clone(&parts.hub),
             facts: Arc::clone(&parts.facts),
+            demand: Arc::clone(&demand),
         };
         let readers = Readers::start(&context)?;
         let pauses = !unfinished.is_empty();
@@ -128,6 +135,8 @@ impl Controller {
             attached,
             sampled: HashMap::new(),
             aggregations: Aggregations::default(),
+            demand,
+            growth: Growth::default(),
         };
         controller.begin_ledger()?;
         if pauses {
@@ -146,11 +155,6 @@ impl Controller {
             before_ns: trace_clock_ns(),
             gaps: 1,
         });
-    }
-
-    /// Size of a sub-buffer, in bytes.
-    pub fn sub_buffer_bytes(&self) -> usize {
-        self.readers.layout().sub_buffer_bytes()
     }
 
     /// A handle to send commands with, and the queue that [`Controller::run`] takes them from.
@@ -185,6 +189,10 @@ impl Controller {
                 }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
                     self.expire_aggregations();
+                    continue;
+                }
+                wanted_kib = self.demand.raised() => {
+                    self.grow(wanted_kib);
                     continue;
                 }
             };

@@ -1,4 +1,4 @@
-//! Going over to a fresh instance, so that a probe can be deleted while others record.
+//! Going over to a fresh instance, so that a probe can be deleted while others record, or the buffers become larger.
 //!
 //! The kernel empties the buffers of every instance in which a kprobe event that is removed was ever enabled (kernel/trace/trace_events.c:
 //! probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED), and of no other. So everything that records is enabled in a second instance, in which
@@ -9,12 +9,12 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::ControlError;
 use super::controller::{Controller, in_kernel};
-use super::{ControlError, Probe};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::ReadersError;
-use crate::tracefs::{Instance, TracefsError};
+use crate::tracefs::{Instance, InstanceOptions, TracefsError};
 
 /// Windows that are tried: in each of them the kernel may have overwritten something.
 const WINDOWS: usize = 5;
@@ -32,6 +32,32 @@ pub(super) struct Recorded {
     filter: String,
     enabled: bool,
     id: u16,
+}
+
+impl Recorded {
+    /// Whether it is switched on.
+    pub(super) const fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+}
+
+/// How to wait until every handler that runs has ended: the kernel does so when the filter of an event is changed
+/// (kernel/trace/trace_events_filter.c: apply_event_filter).
+#[derive(Debug)]
+pub(super) enum Settling<'a> {
+    /// By a probe that does not record.
+    Unused(&'a ProbeName),
+    /// By an event that does.
+    Recording(&'a Recorded),
+}
+
+impl Settling<'_> {
+    fn wait(&self, instance: &Instance) -> Result<(), TracefsError> {
+        match self {
+            Self::Unused(name) => instance.clear_filter_and_settle(name),
+            Self::Recording(event) => instance.settle_by(&event.name, &event.filter),
+        }
+    }
 }
 
 /// Why it was not gone over to a new instance. The old one is as it was.
@@ -86,11 +112,17 @@ impl Controller {
         Ok(recorded)
     }
 
-    /// Goes over to the other instance, with everything of `recorded`. `doomed` is switched off, and never was on in the new instance.
-    pub(super) fn hand_over(&mut self, doomed: &Probe, recorded: &[Recorded]) -> Result<(), HandOverError> {
+    /// Goes over to the other instance, made with those options, with everything of `recorded`. What was enabled only in the old one is not in
+    /// the new one.
+    pub(super) fn hand_over(
+        &mut self,
+        options: &InstanceOptions,
+        settling: &Settling<'_>,
+        recorded: &[Recorded],
+    ) -> Result<(), HandOverError> {
         let begun = Instant::now();
-        let next = self.parts.instance.create_next(self.tracefs(), &self.parts.instance_options)?;
-        if let Err(error) = self.go_over_to(&next, doomed, recorded) {
+        let next = self.parts.instance.create_next(self.tracefs(), options)?;
+        if let Err(error) = self.go_over_to(&next, settling, recorded) {
             remove(&next, recorded);
             return Err(error);
         }
@@ -110,7 +142,7 @@ impl Controller {
     fn go_over_to(
         &self,
         next: &Instance,
-        doomed: &Probe,
+        settling: &Settling<'_>,
         recorded: &[Recorded],
     ) -> Result<(), HandOverError> {
         exclude_ourselves(next, &self.parts.procfs)?;
@@ -123,7 +155,7 @@ impl Controller {
             }
         }
         self.readers.hold(self.tracefs(), next)?;
-        let outcome = self.change_readers(next, doomed, recorded);
+        let outcome = self.change_readers(next, settling, recorded);
         if outcome.is_err() {
             self.readers.go_back();
         }
@@ -133,7 +165,7 @@ impl Controller {
     fn change_readers(
         &self,
         next: &Instance,
-        doomed: &Probe,
+        settling: &Settling<'_>,
         recorded: &[Recorded],
     ) -> Result<(), HandOverError> {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
@@ -142,9 +174,9 @@ impl Controller {
             let start_ns = trace_clock_ns();
             // Every handler that ran when the window began has ended before it does, and every one that ran when it ended has ended
             // before it is looked at.
-            next.clear_filter_and_settle(&doomed.name)?;
+            settling.wait(next)?;
             let window = start_ns..=trace_clock_ns();
-            next.clear_filter_and_settle(&doomed.name)?;
+            settling.wait(next)?;
             if self.readers.go_over(&window, &both) {
                 return Ok(());
             }

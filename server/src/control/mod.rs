@@ -12,6 +12,7 @@ mod controller;
 mod create;
 mod doctor;
 mod error;
+mod grow;
 mod handover;
 mod ledger;
 mod probe;

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::ControlError;
 use super::command::{KernelHits, RemoveRequest, Removed};
 use super::controller::Controller;
-use super::handover::Recorded;
+use super::handover::{Recorded, Settling};
 use super::update::check_etag;
 use super::{Probe, ProbeState};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
@@ -164,7 +164,8 @@ impl Controller {
             Vec::new()
         });
         if !recorded.is_empty() {
-            match self.hand_over(wiping, &recorded) {
+            let options = self.parts.instance_options.clone();
+            match self.hand_over(&options, &Settling::Unused(&wiping.name), &recorded) {
                 Ok(()) => return None,
                 Err(error) => tracing::warn!(
                     %error,

@@ -8,11 +8,12 @@ mod tests;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::collector::Collector;
 use super::counters::BufferCounters;
 use super::turn::Turn;
-use super::{Hub, Loss, LossCause};
+use super::{Hub, Loss, LossCause, demand};
 use crate::tracefs::{BufferStats, Instance};
 
 /// Bytes of pages that one CPU may have in one turn, so that a busy one keeps neither the others waiting nor whoever asks the reader for
@@ -147,11 +148,28 @@ pub(super) struct Cpu {
     pub(super) ring: Ring,
     pub(super) counters: Arc<BufferCounters>,
     pub(super) collector: Collector,
+    /// Bytes of events read since its rate was last looked at.
+    read_bytes: u64,
+    /// Overruns until then.
+    known_overrun: u64,
 }
 
 impl Cpu {
     pub(super) fn new(ring: Ring) -> Self {
-        Self { ring, counters: Arc::default(), collector: Collector::default() }
+        Self {
+            ring,
+            counters: Arc::default(),
+            collector: Collector::default(),
+            read_bytes: 0,
+            known_overrun: 0,
+        }
+    }
+
+    /// Bytes that its buffer of `buffer_bytes` should have, going by what was read of it since this was last asked, `elapsed` ago.
+    pub(super) fn wanted_bytes(&mut self, elapsed: Duration, buffer_bytes: u64) -> u64 {
+        let overrun = self.counters.counts(self.ring.number).overrun;
+        let has_lost = std::mem::replace(&mut self.known_overrun, overrun) < overrun;
+        demand::wanted_bytes(std::mem::take(&mut self.read_bytes), elapsed, has_lost, buffer_bytes)
     }
 
     /// Reads pages and publishes what they hold.
@@ -179,6 +197,7 @@ impl Cpu {
                 found.broken = true;
                 continue;
             };
+            self.read_bytes += taken.data_bytes as u64;
             let is_far_enough = match depth {
                 // Half a page is where the kernel is writing: come back when there is more, instead of chasing it.
                 Depth::Pages => taken.data_bytes * 2 < whole_bytes,

@@ -30,7 +30,8 @@ use crate::tracefs::TracefsError;
 /// How old an event may be when it is recorded: between taking its time and committing it, a task can be held up. What takes longer is late.
 pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 
-/// How long it takes at most, while there are events, until the daemon notices that somebody has emptied or resized the buffers.
+/// How long it takes at most, while there are events, until the daemon notices that somebody has emptied or resized the buffers, or that they
+/// are too small.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a thread is asked to do.
@@ -75,7 +76,7 @@ pub(super) struct Reader {
     tasks: TaskNames,
     addresses: AddressNames,
     buffer_bytes: u64,
-    /// When the kernel's counters were last looked at.
+    /// When the kernel's counters and the rates were last looked at.
     looked_at: Instant,
     /// While two instances record the same events.
     held: Option<Held>,
@@ -109,8 +110,11 @@ impl Reader {
         loop {
             let found = self.turn(Depth::Pages);
             if found.pages > 0 && self.held.is_none() && self.looked_at.elapsed() >= LOOK_INTERVAL {
+                let elapsed = self.looked_at.elapsed();
+                self.looked_at = Instant::now();
                 self.look_at_size();
                 self.look_at_stats();
+                self.look_at_rates(elapsed);
             }
             loop {
                 match self.parts.inbox.try_recv() {
@@ -156,8 +160,17 @@ impl Reader {
         }
     }
 
+    /// Asks for larger buffers when these are too small. Not when somebody has given them different sizes: he wants them so.
+    fn look_at_rates(&mut self, elapsed: Duration) {
+        let buffer_bytes = self.buffer_bytes;
+        let wanted = self.parts.cpus.iter_mut().map(|cpu| cpu.wanted_bytes(elapsed, buffer_bytes));
+        let wanted = wanted.max().unwrap_or_default();
+        if buffer_bytes > 0 && wanted > buffer_bytes {
+            self.parts.context.demand.ask(wanted);
+        }
+    }
+
     fn look_at_stats(&mut self) {
-        self.looked_at = Instant::now();
         let context = &self.parts.context;
         for cpu in &mut self.parts.cpus {
             cpu.ring.look_at_stats(&context.instance, &cpu.counters, &context.hub);

@@ -16,7 +16,7 @@ use super::cpu::{Cpu, Ring};
 use super::cut::Cuts;
 use super::held::{NextRings, Wanted};
 use super::reader::{Command, Reader, ReaderParts};
-use super::{BufferCounts, Hub, SourceTable};
+use super::{BufferCounts, BufferDemand, Hub, SourceTable};
 use crate::kernel::FactsCache;
 use crate::ring::PageLayout;
 use crate::tracefs::{Instance, Tracefs, TracefsError};
@@ -56,6 +56,8 @@ pub struct ReaderContext {
     pub hub: Arc<Hub>,
     /// Symbols.
     pub facts: Arc<FactsCache>,
+    /// Where it is told that the buffers are too small.
+    pub demand: Arc<BufferDemand>,
 }
 
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use super::convert;
 use crate::control::{CheckStatus, Checker, Doctor, HostCheck};
 use crate::definition::Features;
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
+use crate::ring::PageLayout;
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -24,10 +25,6 @@ pub struct HostInfo {
     pub start: SystemTime,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
-    /// Size of the ring buffer of one CPU, in KiB.
-    pub buffer_kib: u64,
-    /// Size of a sub-buffer, in bytes.
-    pub sub_buffer_bytes: usize,
 }
 
 /// The service.
@@ -50,6 +47,12 @@ impl HostService for HostServer {
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
         let (checks, foreign) = tokio::task::block_in_place(|| (self.doctor.checks(), self.doctor.foreign()));
         let info = &self.info;
+        let (buffer_kib, header_page) = self
+            .doctor
+            .instance
+            .look(|instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?)))
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let layout = PageLayout::parse(&header_page).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(v1::GetHostResponse {
             hostname: info.host.hostname.clone(),
             kernel_release: info.host.kernel_release.clone(),
@@ -62,8 +65,8 @@ impl HostService for HostServer {
             tracefs: info.tracefs.display().to_string(),
             instance: self.doctor.instance.get().root().display().to_string(),
             trace_clock: TRACE_CLOCK.to_owned(),
-            buffer_kib: info.buffer_kib,
-            sub_buffer_bytes: convert::length(info.sub_buffer_bytes),
+            buffer_kib,
+            sub_buffer_bytes: convert::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),
             checks: checks.iter().map(check).collect(),
             foreign_probes: foreign

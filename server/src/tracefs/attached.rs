@@ -10,6 +10,9 @@ use crate::model::ProbeName;
 /// A filter that every event takes: all have the field (kernel/trace/trace_events.c:trace_define_common_fields).
 const ANY_FILTER: &str = "common_pid == 0";
 
+/// A filter that every event passes.
+const ALL_FILTER: &str = "common_pid >= 0";
+
 impl Instance {
     /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write, and have no switch.
     pub fn has_switch(&self, name: &ProbeName) -> bool {
@@ -55,5 +58,16 @@ impl Instance {
     pub fn clear_filter_and_settle(&self, name: &ProbeName) -> Result<(), TracefsError> {
         self.set_filter(name, ANY_FILTER)?;
         self.set_filter(name, "")
+    }
+
+    /// The same by an event that records with that filter, if any: what it lets through does not change.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn settle_by(&self, name: &ProbeName, filter: &str) -> Result<(), TracefsError> {
+        if filter.is_empty() {
+            self.set_filter(name, ALL_FILTER)?;
+        }
+        self.set_filter(name, filter)
     }
 }

@@ -11,6 +11,8 @@ pub struct InstanceOptions {
     pub name: String,
     /// Size of the ring buffer of each CPU, in KiB.
     pub buffer_kib: u64,
+    /// A buffer that is larger, and no larger than this, is left as it is. In KiB.
+    pub buffer_max_kib: u64,
     /// Size of a sub-buffer, in KiB: a power of two. 0 leaves it as the kernel has it, and so does a kernel without the choice (before 6.8).
     pub sub_buffer_kib: u64,
     /// Trace clock, one of the names in `trace_clock`.
@@ -21,6 +23,21 @@ impl InstanceOptions {
     /// The two names that the daemon's instance can have: it changes between them when a probe is deleted while others record.
     fn names(&self) -> [String; 2] {
         [self.name.clone(), format!("{}-next", self.name)]
+    }
+
+    /// The same for an instance whose buffers have grown, as far as they were allowed to.
+    #[must_use]
+    pub fn grown_to(&self, now_kib: u64) -> Self {
+        let has_grown = now_kib >= self.too_large_kib(self.buffer_kib);
+        let is_allowed = now_kib < self.too_large_kib(self.buffer_max_kib);
+        let grown_kib =
+            if has_grown && is_allowed { now_kib.min(self.buffer_max_kib) } else { self.buffer_kib };
+        Self { buffer_kib: grown_kib, ..self.clone() }
+    }
+
+    /// A buffer that is this large is not what the kernel makes of that size.
+    fn too_large_kib(&self, wanted_kib: u64) -> u64 {
+        wanted_kib + ROUNDING_KIB + 2 * self.sub_buffer_wanted_kib()
     }
 
     /// The sub-buffers that are asked for. A small buffer still has some of them: it is read and overwritten one at a time.
@@ -68,7 +85,9 @@ impl Instance {
                 kept.clone()
             }
         };
-        instance.bring_into_form(options)?;
+        // A new one has a size of the kernel's choice, which says nothing.
+        let form = if found.is_empty() { options.clone() } else { options.grown_to(instance.buffer_kib()?) };
+        instance.bring_into_form(&form)?;
         instance.set_recording(true)?;
         Ok(instance)
     }
@@ -114,8 +133,7 @@ impl Instance {
         {
             control_file::write(&sub_buffer, &sub_buffer_kib.to_string())?;
         }
-        let most_kib = options.buffer_kib + ROUNDING_KIB + 2 * sub_buffer_kib;
-        if !(options.buffer_kib..most_kib).contains(&self.buffer_kib()?) {
+        if !(options.buffer_kib..options.too_large_kib(options.buffer_kib)).contains(&self.buffer_kib()?) {
             control_file::write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
         }
         // Any event wakes the reader, which then sets the pace itself: see `pipeline::reader`.
@@ -143,9 +161,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn buffers_that_have_grown_stay() {
+        let options = InstanceOptions {
+            name: "x".to_owned(),
+            buffer_kib: 64,
+            buffer_max_kib: 512,
+            sub_buffer_kib: 64,
+            clock: "boot",
+        };
+        let grown = |now_kib| options.grown_to(now_kib).buffer_kib;
+        // What is smaller, or too large, is made as it is configured.
+        assert_eq!([grown(7), grown(68), grown(256), grown(520), grown(4096)], [64, 64, 256, 512, 64]);
+        let fixed = InstanceOptions { buffer_max_kib: 0, ..options };
+        assert_eq!(fixed.grown_to(68).buffer_kib, 64);
+    }
+
+    #[test]
     fn small_buffers_have_small_sub_buffers() {
         let wanted = |buffer_kib, sub_buffer_kib| {
-            InstanceOptions { name: "x".to_owned(), buffer_kib, sub_buffer_kib, clock: "boot" }
+            let name = "x".to_owned();
+            InstanceOptions { name, buffer_kib, buffer_max_kib: 0, sub_buffer_kib, clock: "boot" }
                 .sub_buffer_wanted_kib()
         };
         assert_eq!(wanted(8192, 64), 64);

@@ -27,7 +27,8 @@ const CALLS: u64 = 1_000_000;
 const PROBE: &str = "p:million __x64_sys_getppid regs=%di flags=%flags stack=$stack ip=%ip";
 
 fn config(buffer_kib: u64) -> String {
-    format!("{}\n[tracing]\nbuffer_kib = {buffer_kib}\n", daemon::DEFAULT_CONFIG)
+    let config = daemon::DEFAULT_CONFIG;
+    format!("{config}\n[tracing]\nbuffer_kib = {buffer_kib}\nbuffer_max_kib = {buffer_kib}\n")
 }
 
 /// What a client received.

@@ -17,6 +17,7 @@ mod dialects;
 mod differential;
 mod filters;
 mod fixture;
+mod growth;
 mod history;
 mod machine;
 mod overload;
@@ -65,6 +66,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("accounting", accounting::TESTS),
     ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),
+    ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
     ("overload", overload::TESTS),

@@ -166,7 +166,13 @@ impl Controller {
             return Ok(instance.clone());
         }
         let name = instance_name(&self.parts.instance_options.name);
-        let options = InstanceOptions { name, buffer_kib: BUFFER_KIB, sub_buffer_kib: 0, clock: TRACE_CLOCK };
+        let options = InstanceOptions {
+            name,
+            buffer_kib: BUFFER_KIB,
+            buffer_max_kib: BUFFER_KIB,
+            sub_buffer_kib: 0,
+            clock: TRACE_CLOCK,
+        };
         let instance = Instance::open_or_create(self.tracefs(), &options)?;
         self.aggregations.instance = Some(instance.clone());
         Ok(instance)

@@ -16,7 +16,8 @@ use super::subscriber::{Subscriber, kinds};
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-const CONFIG: &str = "[tracing]\nbuffer_kib = 64\n[spool]\nmax_mib = 8\nsync_interval_ms = 200\n";
+const CONFIG: &str =
+    "[tracing]\nbuffer_kib = 64\nbuffer_max_kib = 64\n[spool]\nmax_mib = 8\nsync_interval_ms = 200\n";
 /// SIGKILL.
 pub(super) const KILL: i32 = 9;
 /// Processes that call.

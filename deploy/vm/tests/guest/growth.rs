@@ -1,0 +1,103 @@
+//! Ring buffers that are too small for the rate grow, and nothing is lost by that.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kprobed_client::event::LossCause;
+use kprobed_vm::daemon;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] =
+    &[("buffers_grow_with_the_rate", buffers_grow_with_the_rate), ("fixed_buffers_stay", fixed_buffers_stay)];
+
+/// Four arguments: 52 bytes an event. Emulated machines make some ten thousands a second.
+const PROBE: &str = "p:calls __x64_sys_getppid regs=%di flags=%flags stack=$stack ip=%ip";
+
+const SMALL_KIB: u64 = 256;
+const LARGE_KIB: u64 = 2048;
+
+/// What the kernel may add for whole sub-buffers.
+const ROUNDING_KIB: u64 = 256;
+
+const CALLS: u64 = 100_000;
+const ROUNDS: usize = 30;
+
+const SIGKILL: i32 = 9;
+
+fn config(most_kib: u64) -> String {
+    let config = daemon::DEFAULT_CONFIG;
+    format!("{config}\n[tracing]\nbuffer_kib = {SMALL_KIB}\nbuffer_max_kib = {most_kib}\n")
+}
+
+fn buffer_kib(guest: &DaemonGuest) -> Result<u64> {
+    Ok(guest.wait_for(guest.client.host())??.buffer_kib)
+}
+
+/// Calls as fast as it can, and compares what became of them with what was told: each call is an event, or an overrun.
+fn call(guest: &DaemonGuest) -> Result<()> {
+    let before = guest.ledger_of("kprobes/calls")?;
+    let recording = guest.record(|| guest.workload(&["getppid", &CALLS.to_string()]).map(drop))?;
+    let after = guest.ledger_of("kprobes/calls")?;
+    let mut lost = 0;
+    for loss in &recording.losses {
+        ensure!(loss.cause == LossCause::Overrun, "{loss:?}");
+        lost += loss.count.unwrap_or(0);
+    }
+    let of_workload = recording.of("kprobes/calls", "workload").count() as u64;
+    ensure!(of_workload + lost == CALLS, "{of_workload} events, {lost} lost: {:?}", recording.losses);
+    ensure!(
+        after.hits == before.hits.map(|hits| hits + CALLS) && after.read - before.read == of_workload,
+        "{before:?} {after:?}"
+    );
+    Ok(())
+}
+
+fn buffers_grow_with_the_rate(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("growth", &config(LARGE_KIB))?;
+    guest.add(PROBE)?;
+    let small_kib = buffer_kib(&guest)?;
+    ensure!((SMALL_KIB..SMALL_KIB + ROUNDING_KIB).contains(&small_kib), "{small_kib} KiB");
+    let mut grown_kib = small_kib;
+    for _ in 0..ROUNDS {
+        call(&guest)?;
+        grown_kib = buffer_kib(&guest)?;
+        if grown_kib > small_kib {
+            break;
+        }
+    }
+    ensure!(
+        (2 * SMALL_KIB..LARGE_KIB + ROUNDING_KIB).contains(&grown_kib),
+        "{grown_kib} KiB\n{}",
+        guest.log()
+    );
+    call(&guest)?;
+    let grown_kib = buffer_kib(&guest)?;
+
+    // Who is killed finds what has grown as it was: making it smaller would empty it.
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    guest.restart(&config(LARGE_KIB))?;
+    ensure!(buffer_kib(&guest)? == grown_kib, "{grown_kib} KiB before, {} after", buffer_kib(&guest)?);
+    call(&guest)?;
+
+    // What is larger than it may be is made as it is configured.
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    guest.restart(&config(SMALL_KIB))?;
+    ensure!(buffer_kib(&guest)? == small_kib, "{} KiB", buffer_kib(&guest)?);
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn fixed_buffers_stay(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("fixed", &config(0))?;
+    guest.add(PROBE)?;
+    let before_kib = buffer_kib(&guest)?;
+    for _ in 0..3 {
+        call(&guest)?;
+    }
+    ensure!(buffer_kib(&guest)? == before_kib, "{} KiB", buffer_kib(&guest)?);
+    guest.machine.power_off().map_err(Into::into)
+}
