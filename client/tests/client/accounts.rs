@@ -354,7 +354,7 @@ fn help_and_completions() {
               Only events for which this holds, in the language of kernel filters
 
       -l, --selector <SELECTOR>
-              Only probes whose labels fit: `key=value`, with commas between
+              Only probes whose labels fit, as for `list`; of the past, those that they had then
 
           --pid <N>
               Only events of this thread id, as seen from outside of containers

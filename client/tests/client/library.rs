@@ -23,6 +23,17 @@ async fn pages_are_put_together() {
 }
 
 #[tokio::test]
+async fn events_are_selected_by_labels() {
+    let fake = Fake::start(Ending::Ended);
+    let client = client(&fake).await;
+    let labelled = |selector: &str| StreamRequest::new().label_selector("team").label_selector(selector);
+    client.stream_events(labelled("team in (storage,net),!reviewed")).await.unwrap();
+    assert_eq!(fake.asked().selection.unwrap().label_selector, "team in (storage,net),!reviewed");
+    let error = client.stream_events(labelled("team=+3")).await.map(drop).unwrap_err();
+    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "team=+3");
+}
+
+#[tokio::test]
 async fn refusals_carry_their_diagnostics() {
     let fake = Fake::start(Ending::Open);
     let error = client(&fake).await.set_filter("open", "a +3").await.unwrap_err();

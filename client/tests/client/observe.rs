@@ -51,7 +51,7 @@ fn observe_asks_the_daemon() {
         "observe",
         "open",
         "-l",
-        "team == storage",
+        "team in (storage,net),!reviewed",
         "--filter",
         "dfd == -100",
         "--comm",
@@ -99,9 +99,7 @@ fn observe_asks_the_daemon() {
                 probes: [
                     "*/open",
                 ],
-                labels: {
-                    "team": "storage",
-                },
+                label_selector: "team in (storage,net),!reviewed",
                 filter: "(dfd == -100) && (pid == 7) && (comm ~ \"s*\") && (cpu == 1)",
                 sample_one_in: 10,
             },
@@ -224,12 +222,11 @@ fn observe_says_what_is_wrong_with_a_filter() {
       |      ^^^^^^^^^^^^^^^^^^^^^^
     hint: `+5` works
     "#);
-    assert_snapshot!(fake.run(&["observe", "-l", "team=a,tier!=2"]), @"
-    exit: 2
-    -- stdout
-    -- stderr
-    error: `tier!=2` is not of the form KEY=VALUE: events can not be selected by labels in other ways (`kprobectl list -l` can)
-    ");
+    // The daemon reads selectors of labels too: for the notes, or for the stream.
+    for quiet in [&[][..], &["-q"]] {
+        let told = fake.run(&[&["observe", "-l", "team=+3"], quiet].concat());
+        assert!(told.starts_with("exit: 1") && told.contains("  | team=+3"), "{told}");
+    }
     assert_snapshot!(fake.run(&["observe", "--no-follow"]), @"
     exit: 2
     -- stdout

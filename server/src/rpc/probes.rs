@@ -172,7 +172,7 @@ impl ProbeService for ProbeServer {
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector(&request.label_selector)?;
+        let selector = labels::selector("label_selector", &request.label_selector)?;
         // The token is the last name of the page before: it stays good whatever is added or deleted in between.
         let mut rest = self.registry.all().into_iter().filter(|probe| {
             probe.name.to_string() > request.page_token
@@ -276,7 +276,7 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
         let request = request.into_inner();
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector(&request.label_selector)?;
+        let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |name: &ProbeName| {
             selector.is_empty()
                 || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.labels))
