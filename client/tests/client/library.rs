@@ -1,6 +1,6 @@
 //! The library against a fake daemon.
 
-use kprobed_client::api::ListHitProfileSamplesRequest;
+use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitProfileSamplesRequest};
 use std::time::Duration;
 
 use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
@@ -31,6 +31,25 @@ async fn events_are_selected_by_labels() {
     assert_eq!(fake.asked().selection.unwrap().label_selector, "team in (storage,net),!reviewed");
     let error = client.stream_events(labelled("team=+3")).await.map(drop).unwrap_err();
     assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "team=+3");
+}
+
+#[tokio::test]
+async fn several_deletions_have_an_outcome_each() {
+    let fake = Fake::start(Ending::Open);
+    let named = |name: &str| DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
+    let names = ["open", "gone", "a +3", "kprobes/waiting"];
+    let outcomes = client(&fake).await.delete_probes(names.map(named).to_vec()).await.unwrap();
+    let [Ok(open), Err(gone), Err(refused), Ok(waiting)] = outcomes.as_slice() else {
+        panic!("{outcomes:?}")
+    };
+    let hits = |probe: &DeletedProbe| probe.profile.as_ref().map(|profile| profile.hits);
+    assert_eq!((open.name.as_str(), hits(open)), ("kprobes/open", Some(7)));
+    assert_eq!((waiting.name.as_str(), hits(waiting)), ("kprobes/waiting", None));
+    assert_eq!(gone.rpc().unwrap().code, tonic::Code::NotFound);
+    assert_eq!(refused.rpc().unwrap().diagnostics.as_ref().unwrap().text, "a +3");
+    assert_eq!(fake.deleted_at_once(), [4]);
+    let alone = client(&fake).await.delete_probe(named("open")).await.unwrap();
+    assert_eq!(alone, open.profile);
 }
 
 #[tokio::test]

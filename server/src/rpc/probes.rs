@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::checks::{self, CheckStream};
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
-use super::{convert, labels, status};
+use super::{convert, deletions, labels, status};
 use crate::control::{
     Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
 };
@@ -44,14 +44,14 @@ fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
 }
 
 /// What makes a request safe to repeat: its id, and all that it asks for.
-fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
+pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
     if id.len() > MAX_REQUEST_ID {
         return Err(status::invalid("request_id", "a request id has at most 128 bytes"));
     }
     Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
 }
 
-fn non_empty(text: String) -> Option<String> {
+pub(super) fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
@@ -89,20 +89,6 @@ impl ProbeServer {
         let mut message = self.message(&probe);
         given.locate(&probe.definition, &mut message.warnings);
         Ok(message)
-    }
-
-    async fn delete(
-        &self,
-        request: v1::DeleteProbeRequest,
-    ) -> Result<(ProbeName, Option<v1::HitProfile>), Status> {
-        let remove = RemoveRequest {
-            request: request_key(request.request_id, format!("delete {:?}", request.name))?,
-            name: request.name,
-            etag: non_empty(request.etag),
-            validate_only: request.validate_only,
-        };
-        let (name, profile) = self.control.remove(remove).await?;
-        Ok((name, profile.as_ref().map(convert::profile)))
     }
 
     /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
@@ -216,8 +202,18 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let (_, profile) = self.delete(request.into_inner()).await?;
-        Ok(Response::new(v1::DeleteProbeResponse { profile }))
+        let (_, profile) = self.control.remove(deletions::asked(request.into_inner())?).await?;
+        Ok(Response::new(v1::DeleteProbeResponse { profile: profile.as_ref().map(convert::profile) }))
+    }
+
+    async fn delete_probes(
+        &self,
+        request: Request<v1::DeleteProbesRequest>,
+    ) -> Result<Response<v1::DeleteProbesResponse>, Status> {
+        let asked = deletions::all_asked(request.into_inner().deletions)?;
+        let outcomes = self.control.remove_all(asked).await?;
+        let deletions = outcomes.into_iter().map(deletions::outcome).collect();
+        Ok(Response::new(v1::DeleteProbesResponse { deletions }))
     }
 
     async fn apply_line(

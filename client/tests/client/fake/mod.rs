@@ -49,6 +49,7 @@ pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
+    deleted_at_once: Arc<Mutex<Vec<usize>>>,
     aggregations: Aggregations,
 }
 
@@ -61,7 +62,9 @@ impl Fake {
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let services = Services { ending, asked: Arc::clone(&asked) };
+        let deleted_at_once = Arc::new(Mutex::new(Vec::new()));
+        let services =
+            Services { ending, asked: Arc::clone(&asked), deleted_at_once: Arc::clone(&deleted_at_once) };
         let aggregations = Aggregations::default();
         let counting = AggregationServiceServer::new(aggregations.clone());
         std::thread::spawn(move || {
@@ -79,12 +82,17 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked, aggregations }
+        Self { directory, socket, asked, deleted_at_once, aggregations }
     }
 
     /// The last stream that was asked for.
     pub(crate) fn asked(&self) -> StreamEventsRequest {
         self.asked.lock().unwrap().last().cloned().unwrap()
+    }
+
+    /// How many probes each request for several deletions named.
+    pub(crate) fn deleted_at_once(&self) -> Vec<usize> {
+        self.deleted_at_once.lock().unwrap().clone()
     }
 
     /// Aggregations that were made and deleted until now.

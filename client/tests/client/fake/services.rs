@@ -26,14 +26,8 @@ pub(super) struct Services {
     pub(super) ending: Ending,
     /// What streams were asked for.
     pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
-}
-
-fn existing(name: &str) -> Result<Probe, Status> {
-    match name {
-        "open" | "kprobes/open" => Ok(answers::probe("kprobes/open")),
-        "kprobes/waiting" => Ok(answers::probe("kprobes/waiting")),
-        _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
-    }
+    /// How many probes each request for several deletions named.
+    pub(super) deleted_at_once: Arc<Mutex<Vec<usize>>>,
 }
 
 /// Fields have to arrive as they are in the canned answers.
@@ -64,7 +58,7 @@ impl ProbeService for Services {
     }
 
     async fn get_probe(&self, request: Request<GetProbeRequest>) -> Answer<GetProbeResponse> {
-        Ok(Response::new(GetProbeResponse { probe: Some(existing(&request.into_inner().name)?) }))
+        Ok(Response::new(GetProbeResponse { probe: Some(answers::existing(&request.into_inner().name)?) }))
     }
 
     /// Two pages of one probe each, or one page with the one that has labels.
@@ -92,7 +86,7 @@ impl ProbeService for Services {
 
     async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
         let request = request.into_inner();
-        let mut probe = existing(&request.name)?;
+        let mut probe = answers::existing(&request.name)?;
         if !request.etag.is_empty() && request.etag != probe.etag {
             return Err(Status::aborted("it has changed"));
         }
@@ -111,9 +105,16 @@ impl ProbeService for Services {
     }
 
     async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
-        let probe = existing(&request.into_inner().name)?;
+        let probe = answers::existing(&request.into_inner().name)?;
         let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
         Ok(Response::new(DeleteProbeResponse { profile }))
+    }
+
+    async fn delete_probes(&self, request: Request<DeleteProbesRequest>) -> Answer<DeleteProbesResponse> {
+        let asked = request.into_inner().deletions;
+        self.deleted_at_once.lock().unwrap().push(asked.len());
+        let deletions = asked.iter().map(|one| ProbeDeletion { outcome: Some(answers::deletion(one)) });
+        Ok(Response::new(DeleteProbesResponse { deletions: deletions.collect() }))
     }
 
     async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {
