@@ -5,6 +5,7 @@
 mod aggregations;
 pub(crate) mod answers;
 mod history;
+mod probes;
 mod services;
 mod sources;
 
@@ -13,7 +14,7 @@ pub(crate) use history::History;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use kprobed_client::api::StreamEventsRequest;
@@ -24,6 +25,7 @@ use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
+use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -133,6 +135,16 @@ pub(crate) fn kprobectl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kprobectl"));
     command.args(arguments).env_clear().env("TZ", "UTC").env("COLUMNS", "100").stdin(Stdio::null());
     command
+}
+
+/// The library, talking to the fake behind this socket.
+pub(crate) async fn client(socket: &Path) -> Client {
+    Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
+}
+
+/// Ctrl-C.
+pub(crate) fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Exit code, stdout and stderr in one text.
