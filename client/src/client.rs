@@ -15,12 +15,12 @@ use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
-    CheckProbesRequest, CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest,
-    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition,
-    GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
-    GetProbeRequest, HitProfile, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
-    ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ReadDefinitionsRequest,
-    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
+    CheckProbesRequest, CreateProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
+    EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest,
+    GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
+    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
+    Probe, ProbeFilter, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest,
+    UpdateProbeRequest,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -131,12 +131,6 @@ impl Client {
             ..Default::default()
         };
         self.update_probe(request).await
-    }
-
-    /// Removes a probe. Returns its last hit counts, if the kernel had it.
-    pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {
-        let response = self.call(request, async |request| self.probes().delete_probe(request).await).await?;
-        Ok(response.profile)
     }
 
     /// Does what one line of the `kprobe_events` language asks for.
@@ -282,7 +276,7 @@ impl Client {
         self.channel.clone()
     }
 
-    fn probes(&self) -> ProbeServiceClient<Channel> {
+    pub(crate) fn probes(&self) -> ProbeServiceClient<Channel> {
         ProbeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 

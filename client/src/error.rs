@@ -13,7 +13,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-use crate::api::Diagnostics;
+use crate::api::{Diagnostics, FailedRequest};
 use crate::event::MalformedError;
 use crate::target::{DEFAULT_SOCKET, Target};
 
@@ -185,6 +185,15 @@ impl From<Status> for Error {
     }
 }
 
+/// Reads why one of several requests failed, as if it had been the only one.
+impl From<FailedRequest> for Error {
+    fn from(failed: FailedRequest) -> Self {
+        let FailedRequest { code, message, details } = failed;
+        let details = pb::Status { code, message: message.clone(), details }.encode_to_vec();
+        Status::with_details(Code::from(code), message, details.into()).into()
+    }
+}
+
 impl RpcError {
     /// Reads a status and its details. Details that can not be read are left out: the code and the message still count.
     fn from_status(status: &Status) -> Self {
@@ -277,13 +286,15 @@ mod tests {
             ],
         };
         let status = Status::with_details(Code::InvalidArgument, "refused", details.encode_to_vec().into());
-        let error = Error::from(status);
-        let rpc = error.rpc().unwrap();
-        assert_eq!(rpc.code, Code::InvalidArgument);
-        assert_eq!(rpc.reason, "BAD_INSN_BNDRY");
-        assert_eq!(rpc.metadata, [("errno".to_owned(), "EILSEQ".to_owned())]);
-        assert_eq!(rpc.fields[0].field, "definition");
-        assert_eq!(rpc.diagnostics.as_ref(), Some(&diagnostics));
+        let one_of_several = FailedRequest { code: 3, message: details.message, details: details.details };
+        for error in [Error::from(status), Error::from(one_of_several)] {
+            let rpc = error.rpc().unwrap();
+            assert_eq!((rpc.code, rpc.message.as_str()), (Code::InvalidArgument, "refused"));
+            assert_eq!(rpc.reason, "BAD_INSN_BNDRY");
+            assert_eq!(rpc.metadata, [("errno".to_owned(), "EILSEQ".to_owned())]);
+            assert_eq!(rpc.fields[0].field, "definition");
+            assert_eq!(rpc.diagnostics.as_ref(), Some(&diagnostics));
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod client;
 mod code;
 mod connect;
 mod definition;
+mod deletions;
 mod error;
 pub mod event;
 pub mod format;

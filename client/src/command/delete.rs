@@ -1,6 +1,7 @@
 //! `kprobectl delete`: remove probes.
 
 use clap::Args;
+use kprobed_client::Client;
 use kprobed_client::api::DeleteProbeRequest;
 
 use super::connection::connect;
@@ -11,6 +12,8 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
+Several probes are best deleted by one command: for those that go on recording that is as much as one deletion.
+
 Examples:
   kprobectl delete kprobes/open
   kprobectl delete open opened
@@ -39,21 +42,25 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let chosen = choose(&client, arguments.names, arguments.all, arguments.selector).await?;
-    let mut exit = Exit::Success;
-    let mut deleted = Vec::with_capacity(chosen.len());
-    for one in chosen {
-        let name = one.name.clone();
-        let request = DeleteProbeRequest {
+    let requests: Vec<_> = chosen
+        .into_iter()
+        .map(|one| DeleteProbeRequest {
             name: one.name,
             etag: one.etag,
             validate_only: arguments.dry_run,
             ..Default::default()
-        };
-        match client.delete_probe(request).await {
-            // The profile has the whole name, where only the event was asked for.
-            Ok(Some(profile)) => deleted.push((profile.probe.clone(), Some(profile))),
-            Ok(None) => deleted.push((name, None)),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        })
+        .collect();
+    let mut exit = Exit::Success;
+    let mut deleted = Vec::with_capacity(requests.len());
+    // Several at once cost those that go on recording no more than one.
+    for requests in requests.chunks(Client::DELETIONS_AT_ONCE) {
+        let outcomes = client.delete_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
+        for outcome in outcomes {
+            match outcome {
+                Ok(probe) => deleted.push(probe),
+                Err(error) => exit = exit.max(Failure::from(error).report(output)),
+            }
         }
     }
     output.probes_deleted(&deleted)?;

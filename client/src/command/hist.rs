@@ -1,13 +1,11 @@
 //! `kprobectl hist`: how often, by what, and how it is spread.
 
 use clap::Args;
-use kprobed_client::api::aggregation_spec::Aggregation;
-use kprobed_client::api::{AggregationSpec, HistogramSpec};
 
-use super::counting::{KeyArgument, Life, Shown, count};
+use super::counting::{Histogram, KeyArgument};
 use super::{Exit, Failure};
 use crate::cli::Global;
-use crate::output::{LatencyUnit, Output};
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 The kernel counts, and no event is recorded for it: the probe may be disabled. Counting ends with the command, unless \
@@ -36,39 +34,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it
-    #[arg(value_name = "PROBE")]
-    probe: String,
     /// What events are told apart by; at most 3
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
     keys: Vec<KeyArgument>,
-    /// A field to add up; at most 2
-    #[arg(long = "sum", value_name = "FIELD", value_delimiter = ',')]
-    sums: Vec<String>,
     #[command(flatten)]
-    selection: Selection,
-    #[command(flatten)]
-    life: Life,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-/// Which events are counted, and how many rows there can be.
-#[derive(Debug, Args)]
-pub(crate) struct Selection {
-    /// Count only events that pass, in the kernel's filter language
-    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
-    pub(super) filter: String,
-    /// Rows that the kernel's table has room for, 128 to 16384; 0: 2048
-    #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
-    pub(super) size: u32,
+    histogram: Histogram,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let Arguments { probe, keys, sums, selection, life, shown } = arguments;
-    let view = shown.view(&sums, LatencyUnit::Auto)?;
-    let keys = keys.into_iter().map(|KeyArgument(key)| key).collect();
-    let spec = HistogramSpec { probe, keys, sums, filter: selection.filter, size: selection.size };
-    let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
-    count(global, spec, life, view, output).await
+    let keys = arguments.keys.into_iter().map(|KeyArgument(key)| key).collect();
+    arguments.histogram.count(global, keys, output).await
 }

@@ -23,28 +23,6 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Reads what a selector wants of labels where only values can be asked for, as for the selection of events: `KEY=VALUE` or `KEY==VALUE`,
-/// with commas between.
-pub(super) fn equalities(text: &str) -> Result<Vec<(String, String)>, String> {
-    text.split(',').map(equality).collect()
-}
-
-fn equality(requirement: &str) -> Result<(String, String), String> {
-    let refused = || {
-        format!(
-            "`{}` is not of the form KEY=VALUE: events can not be selected by labels in other ways (`kprobectl list -l` can)",
-            requirement.trim()
-        )
-    };
-    let (key, value) = requirement.split_once('=').ok_or_else(refused)?;
-    let value = value.strip_prefix('=').unwrap_or(value);
-    let (key, value) = (key.trim(), value.trim());
-    // The rest of what a label can be is for the daemon to say; these would be other operators.
-    let is_plain = |word: &str| !word.contains(['=', '!', '(', ')']) && !word.contains(char::is_whitespace);
-    let is_equality = !key.is_empty() && is_plain(key) && is_plain(value);
-    is_equality.then(|| (key.to_owned(), value.to_owned())).ok_or_else(refused)
-}
-
 /// The labels of a new probe.
 pub(super) fn labels(pairs: &[(String, String)]) -> Result<HashMap<String, String>, Failure> {
     let mut labels = HashMap::with_capacity(pairs.len());
@@ -100,22 +78,6 @@ mod tests {
         let expected = [("team", "a=b"), ("k-", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(found.set, expected.into());
         assert!(sorted(&["a=1", "a=2"]).is_err());
-    }
-
-    #[test]
-    fn events_are_selected_by_values() {
-        let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
-        assert_eq!(equalities("team=a"), Ok(pairs(&[("team", "a")])));
-        assert_eq!(
-            equalities("team = a, tier==2,empty="),
-            Ok(pairs(&[("team", "a"), ("tier", "2"), ("empty", "")]))
-        );
-        for text in ["", "team", "!team", "team!=a", "team in (a,b)", "a=b,", "=a", "a===b", "a=b c"] {
-            let problem = equalities(text).unwrap_err();
-            assert!(problem.contains("KEY=VALUE"), "{text}: {problem}");
-        }
     }
 
     #[test]

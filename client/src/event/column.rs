@@ -37,8 +37,14 @@ impl Column {
             if column.values.len() != wanted {
                 return Err(ColumnFault::ValuesLength(column.values.len()));
             }
+            if !column.offsets.is_empty() || !column.data.is_empty() {
+                return Err(ColumnFault::NotTexts(column.offsets.len().saturating_add(column.data.len())));
+            }
             Cells::Numbers(column.values)
         } else {
+            if !column.values.is_empty() {
+                return Err(ColumnFault::ValuesLength(column.values.len()));
+            }
             check_offsets(values, &column.offsets, column.data.len())?;
             Cells::Strings { offsets: column.offsets, data: column.data }
         };

@@ -85,6 +85,9 @@ pub enum ColumnFault {
     /// Not as many bytes as the number of values asks for.
     #[error("{0} bytes of values")]
     ValuesLength(usize),
+    /// Texts, or offsets of them, in a field of numbers.
+    #[error("{0} bytes of texts and their offsets, and the field has numbers")]
+    NotTexts(usize),
     /// Not as many offsets as there are strings and one.
     #[error("{0} bytes of offsets")]
     OffsetsLength(usize),

@@ -16,6 +16,7 @@ use crate::api::stream_start::Start;
 ///
 /// let request = StreamRequest::new()
 ///     .probe("kprobes/*")
+///     .label_selector("team in (storage,net),!reviewed")
 ///     .filter("dfd == -100 && filename ~ \"/etc/*\"")
 ///     .last_events(1000)
 ///     .order(EventOrder::Time);
@@ -43,10 +44,11 @@ impl StreamRequest {
         self
     }
 
-    /// Only probes that have this label with this value.
+    /// Only probes whose labels fit, as kubectl writes it: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with
+    /// commas between. Replaces the selector that was given before.
     #[must_use]
-    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.selection.labels.insert(key.into(), value.into());
+    pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
+        self.selection.label_selector = selector.into();
         self
     }
 

@@ -303,6 +303,8 @@ const DAMAGES: &[(&str, Damage)] = &[
     ("offset order", |group| group.columns[5].offsets = le32(&[0, 11, 3])),
     ("offset end", |group| group.columns[5].offsets = le32(&[0, 11, 12])),
     ("faults", |group| group.columns[0].faults = le32(&[0])),
+    ("texts", |group| group.columns[0].data = Bytes::from_static(b"x")),
+    ("numbers", |group| group.columns[5].values = le32(&[0])),
 ];
 
 #[test]
@@ -331,6 +333,8 @@ fn a_malformed_group_says_what_is_wrong() {
     offset order: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
     offset end: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
     faults: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of fault bits
+    texts: field `dfd` of `kprobes/open` with 2 rows: 1 bytes of texts and their offsets, and the field has numbers
+    numbers: field `filename` of `kprobes/open` with 2 rows: 4 bytes of values
     ");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use kprobed_client::api::{EventField, EventSchema, HitProfile, Probe, ProbeKind, ProbeState};
+use kprobed_client::api::{DeletedProbe, EventField, EventSchema, Probe, ProbeKind, ProbeState};
 use kprobed_client::event::Schema;
 use serde::Serialize;
 
@@ -279,15 +279,18 @@ impl Output {
     }
 
     /// Prints probes that were deleted, with their last hit counts.
-    pub(crate) fn probes_deleted(&mut self, deleted: &[(String, Option<HitProfile>)]) -> io::Result<()> {
+    pub(crate) fn probes_deleted(&mut self, deleted: &[DeletedProbe]) -> io::Result<()> {
         let views: Vec<DeletedView<'_>> = deleted
             .iter()
-            .map(|(name, profile)| DeletedView { name, profile: profile.as_ref().map(ProfileView::new) })
+            .map(|DeletedProbe { name, profile }| DeletedView {
+                name,
+                profile: profile.as_ref().map(ProfileView::new),
+            })
             .collect();
         if self.structured(&views)? {
             return Ok(());
         }
-        deleted.iter().try_for_each(|(name, profile)| match profile {
+        deleted.iter().try_for_each(|DeletedProbe { name, profile }| match profile {
             Some(profile) => self.line(&format!("{name} hits={} misses={}", profile.hits, profile.misses)),
             None => self.line(name),
         })

@@ -2,16 +2,14 @@
 
 use insta::assert_snapshot;
 use kprobed_client::api::AttachedEventState;
-use kprobed_client::{Client, ConnectOptions, Target};
 use tonic::Code;
 
-use super::fake::{Ending, Fake};
+use super::fake::{Ending, Fake, client};
 
 #[tokio::test]
 async fn the_library_attaches_and_detaches() {
     let fake = Fake::start(Ending::Open);
-    let target = Target::Unix(fake.socket().to_owned());
-    let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+    let client = client(fake.socket()).await;
     let attached = client.attach_event("raw_syscalls/sys_enter", "id == 1").await.unwrap();
     assert_eq!((attached.uid, attached.filter.as_str()), (-1, "id == 1"));
     assert_eq!(attached.state(), AttachedEventState::Recording);

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use insta::assert_snapshot;
+use kprobed_client::Error;
 use kprobed_client::api::{GetHitProfilesRequest, ListProbesRequest, UpdateProbeRequest};
-use kprobed_client::{Client, ConnectOptions, Error, Target};
 
-use super::fake::{Ending, Fake};
+use super::fake::{Ending, Fake, client};
 
 #[test]
 fn probes_are_made_with_labels() {
@@ -173,8 +173,7 @@ fn probes_are_found_by_labels() {
 #[tokio::test]
 async fn the_library_selects_and_changes() {
     let fake = Fake::start(Ending::Open);
-    let target = Target::Unix(fake.socket().to_owned());
-    let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+    let client = client(fake.socket()).await;
     let selected = |selector: &str| {
         let label_selector = selector.to_owned();
         client.select_probes(ListProbesRequest {

@@ -1,31 +1,56 @@
 //! The library against a fake daemon.
 
-use kprobed_client::api::ListHitProfileSamplesRequest;
+use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitProfileSamplesRequest};
 use std::time::Duration;
 
 use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Definition, Error, Target};
 
-use super::fake::{Ending, Fake, History};
-
-async fn client(fake: &Fake) -> Client {
-    let target = Target::Unix(fake.socket().to_owned());
-    Client::connect(target, ConnectOptions::default()).await.unwrap()
-}
+use super::fake::{Ending, Fake, History, client};
 
 #[tokio::test]
 async fn pages_are_put_together() {
     let fake = Fake::start(Ending::Open);
-    let client = client(&fake).await;
+    let client = client(fake.socket()).await;
     let names: Vec<_> = client.list_probes("").await.unwrap().into_iter().map(|probe| probe.name).collect();
     assert_eq!(names, ["kprobes/open", "kprobes/waiting"]);
     assert_eq!(client.hit_profile_samples(ListHitProfileSamplesRequest::default()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
+async fn events_are_selected_by_labels() {
+    let fake = Fake::start(Ending::Ended);
+    let client = client(fake.socket()).await;
+    let labelled = |selector: &str| StreamRequest::new().label_selector("team").label_selector(selector);
+    client.stream_events(labelled("team in (storage,net),!reviewed")).await.unwrap();
+    assert_eq!(fake.asked().selection.unwrap().label_selector, "team in (storage,net),!reviewed");
+    let error = client.stream_events(labelled("team=+3")).await.map(drop).unwrap_err();
+    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "team=+3");
+}
+
+#[tokio::test]
+async fn several_deletions_have_an_outcome_each() {
+    let fake = Fake::start(Ending::Open);
+    let named = |name: &str| DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
+    let names = ["open", "gone", "a +3", "kprobes/waiting"];
+    let outcomes = client(fake.socket()).await.delete_probes(names.map(named).to_vec()).await.unwrap();
+    let [Ok(open), Err(gone), Err(refused), Ok(waiting)] = outcomes.as_slice() else {
+        panic!("{outcomes:?}")
+    };
+    let hits = |probe: &DeletedProbe| probe.profile.as_ref().map(|profile| profile.hits);
+    assert_eq!((open.name.as_str(), hits(open)), ("kprobes/open", Some(7)));
+    assert_eq!((waiting.name.as_str(), hits(waiting)), ("kprobes/waiting", None));
+    assert_eq!(gone.rpc().unwrap().code, tonic::Code::NotFound);
+    assert_eq!(refused.rpc().unwrap().diagnostics.as_ref().unwrap().text, "a +3");
+    assert_eq!(fake.deleted_at_once(), [4]);
+    let alone = client(fake.socket()).await.delete_probe(named("open")).await.unwrap();
+    assert_eq!(alone, open.profile);
+}
+
+#[tokio::test]
 async fn refusals_carry_their_diagnostics() {
     let fake = Fake::start(Ending::Open);
-    let error = client(&fake).await.set_filter("open", "a +3").await.unwrap_err();
+    let error = client(fake.socket()).await.set_filter("open", "a +3").await.unwrap_err();
     let refusal = error.rpc().unwrap();
     assert_eq!(refusal.reason, "BAD_INSN_BNDRY");
     assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "a +3");
@@ -37,7 +62,7 @@ async fn verdicts_come_one_by_one() {
     // Pieces may end anywhere.
     let pieces = ["p:open do_sys_", "openat2\n# no\n-:x", "\np:open do_sys_openat2+3"];
     let text = tokio_stream::iter(pieces.map(|piece| piece.as_bytes().to_vec()));
-    let mut checks = client(&fake).await.check_probes(text, false).await.unwrap();
+    let mut checks = client(fake.socket()).await.check_probes(text, false).await.unwrap();
     let mut seen = Vec::new();
     while let Some(checked) = checks.next().await.unwrap() {
         seen.push((checked.line, checked.definition, checked.check.unwrap().errno, checks.ready()));
@@ -56,7 +81,7 @@ async fn verdicts_come_one_by_one() {
 #[tokio::test]
 async fn events_come_as_rows() {
     let fake = Fake::start(Ending::Ended);
-    let client = client(&fake).await;
+    let client = client(fake.socket()).await;
     let mut stream = client.stream_events(StreamRequest::new()).await.unwrap();
     let mut seen = Vec::new();
     while let Some(item) = stream.next().await.unwrap() {
@@ -93,8 +118,7 @@ async fn events_come_as_rows() {
 
 /// Reads a stream whose connection is cut at every message; the first event of each batch, and what is missing.
 async fn resumed(history: &History, request: StreamRequest) -> (Vec<u64>, Vec<u64>, u32) {
-    let target = Target::Unix(history.socket().to_owned());
-    let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+    let client = client(history.socket()).await;
     let backoff = Backoff { initial: Duration::from_millis(1), longest: Duration::from_millis(4) };
     let mut stream = ResumingStream::with_backoff(&client, request, backoff).await.unwrap();
     let (mut batches, mut missing, mut cuts) = (Vec::new(), Vec::new(), 0);
@@ -133,13 +157,12 @@ async fn what_has_expired_is_told() {
 #[tokio::test]
 async fn what_trying_again_does_not_mend_ends_a_stream() {
     let history = History::start(4, 0);
-    let client =
-        Client::connect(Target::Unix(history.socket().to_owned()), ConnectOptions::default()).await.unwrap();
+    let client = client(history.socket()).await;
     let error = ResumingStream::open(&client, StreamRequest::new()).await.unwrap_err();
     assert!(error.rpc().is_some(), "{error:?}");
     // A daemon that ends a stream in order is coming back, unless an end was asked for.
     let fake = Fake::start(Ending::Ended);
-    let client = self::client(&fake).await;
+    let client = self::client(fake.socket()).await;
     let mut stream =
         ResumingStream::open(&client, StreamRequest::new().last_events(3).until_now()).await.unwrap();
     let mut items = 0;
@@ -154,7 +177,7 @@ async fn what_trying_again_does_not_mend_ends_a_stream() {
 #[tokio::test]
 async fn filters_are_judged() {
     let fake = Fake::start(Ending::Open);
-    let client = client(&fake).await;
+    let client = client(fake.socket()).await;
     let request = StreamRequest::new().probe("*/open").filter("dfd == 3");
     let checked = client.check_filter(request.selection().clone()).await.unwrap();
     assert_eq!(
@@ -177,7 +200,7 @@ async fn a_missing_daemon_is_a_connect_error() {
 #[tokio::test]
 async fn definitions_can_be_fields() {
     let fake = Fake::start(Ending::Open);
-    let client = client(&fake).await;
+    let client = client(fake.socket()).await;
     let spec = client.get_probe("open").await.unwrap().spec.unwrap();
     assert_eq!(client.explain_probe(spec.clone()).await.unwrap().spec, Some(spec.clone()));
     assert_eq!(client.check_probe(spec.clone()).await.unwrap().definition, "p:open do_sys_openat2+3");

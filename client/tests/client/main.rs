@@ -9,6 +9,8 @@ mod counting;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod help;
+#[cfg(test)]
 mod labels;
 #[cfg(test)]
 mod library;

@@ -473,6 +473,18 @@ fn delete() {
     -- stderr
     error: there is no probe `gone`
     ");
+    assert_eq!(fake.deleted_at_once(), [2], "those that go on recording pay once");
+    assert_snapshot!(fake.run(&["delete", "open", "a +3", "kprobes/waiting"]), @"
+    exit: 1
+    -- stdout
+    kprobes/open hits=7 misses=1
+    kprobes/waiting
+    -- stderr
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | a +3
+      |   ^^
+    hint: `+5` works
+    ");
     assert_snapshot!(fake.run(&["delete", "--all", "*", "-o", "json"]), @r#"
     exit: 0
     -- stdout
@@ -502,6 +514,15 @@ fn delete() {
     error: no probe matches `nothing*`
     hint: `kprobectl list` shows all probes
     ");
+}
+
+#[test]
+fn many_are_deleted_in_few_requests() {
+    let fake = Fake::start(Ending::Open);
+    let output = fake.command(&[&["delete"][..], &["open"; 150]].concat()).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), stdout.lines().count()), (Some(0), 150), "{stdout}");
+    assert_eq!(fake.deleted_at_once(), [64, 64, 22]);
 }
 
 /// The fields that the fake knows, as a file.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake, kprobectl, shown};
+use super::fake::{Ending, Fake, interrupt, kprobectl, shown};
 
 #[test]
 fn a_daemon_that_is_not_there() {
@@ -95,6 +95,6 @@ fn input_that_never_comes_can_be_interrupted() {
     // Waiting for a child closes its input, unless somebody else holds it.
     let _input = child.stdin.take();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(4));
 }

@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
 }
 
 /// Thread ids and the like are those of all rows, or left out.
-fn check_heads(columns: &Columns) {
+pub(crate) fn check_heads(columns: &Columns) {
     let heads = [
         columns.tids.len(),
         columns.flags.len(),

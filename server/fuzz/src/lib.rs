@@ -2,7 +2,7 @@
 //!
 //! Owns the properties. Each module has a `check` that takes any bytes and panics where a property does not hold. The fuzzer calls it
 //! with what it invents (`fuzz_targets`); the test-suite of the daemon compiles these files into a test and calls it with the corpus and
-//! mutations of it (`server/tests/fuzz`). It uses nothing of the daemon but its public functions.
+//! mutations of it (`server/tests/fuzz`). It uses nothing of the daemon and of the client library but their public functions.
 
 pub mod batch;
 pub mod blacklist;
@@ -18,6 +18,7 @@ pub mod kprobe_events;
 pub mod prototype;
 pub mod records;
 pub mod registered;
+pub mod schema;
 pub mod spool;
 pub mod traceable;
 
@@ -42,6 +43,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("prototype", prototype::check),
     ("records", records::check),
     ("registered", registered::check),
+    ("schema", schema::check),
     ("spool", spool::check),
     ("traceable", traceable::check),
 ];

@@ -251,10 +251,7 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
 
 impl Wanted {
     fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
-        let named = view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&origin.name));
-        let labels = origin.labels();
-        let labelled = view.labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()));
-        if !named || !labelled {
+        if !view.selects(&origin.name, &origin.labels()) {
             return None;
         }
         let filter = match &view.filter {

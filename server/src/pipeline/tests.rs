@@ -10,7 +10,7 @@ use super::samples::{group, hub, publish, source};
 use super::*;
 use crate::filter::Filter;
 use crate::kernel::ClockMapping;
-use crate::model::Glob;
+use crate::model::{Glob, Labels};
 use crate::wire::{Projection, Task, read_batch};
 
 /// A subscriber that gets what is published from now on.
@@ -279,6 +279,53 @@ fn a_filter_selects_rows_by_fields_tasks_and_names() {
     assert!(taken(&none).is_empty());
     let filtered: Vec<_> = hub.counts().iter().map(|subscriber| subscriber.counts.filtered).collect();
     assert_eq!(filtered, [5, 0, 6]);
+    assert!(hub.counts().iter().all(|subscriber| closes(&subscriber.counts)));
+}
+
+#[test]
+fn labels_select_probes_in_all_ways() {
+    let hub = hub();
+    let label = |name: &str, schema_id: u32, labels: &[(&str, &str)]| {
+        let origin = source(name, schema_id);
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        origin.origin.set_labels(Labels::new(labels).unwrap());
+        origin
+    };
+    let a = label("a", 1, &[("team", "net"), ("tier", "1")]);
+    let b = label("b", 2, &[("team", "storage")]);
+    let c = label("c", 3, &[]);
+    let selectors = [
+        ("team=net", "1 - -"),
+        ("team!=net", "- 2 3"),
+        ("team in (net,storage), tier!=1", "- 2 -"),
+        ("team notin (net)", "- 2 3"),
+        ("team", "1 2 -"),
+        ("!team", "- - 3"),
+        ("", "1 2 3"),
+    ];
+    let subscriptions =
+        selectors.map(|(text, _)| attached(&hub, View { labels: text.parse().unwrap(), ..View::default() }));
+    // As many events as the number of the probe.
+    let told = |subscription: &Subscription| {
+        let batches = taken(subscription);
+        let has =
+            |rows: u64| batches.iter().any(|item| matches!(item, Item::Batch(batch) if batch.events == rows));
+        [1, 2, 3].map(|rows| if has(rows) { rows.to_string() } else { "-".to_owned() }).join(" ")
+    };
+    let publish_all =
+        || [(&a, 1), (&b, 2), (&c, 3)].map(|(origin, rows)| publish(&hub, origin, 0, rows, 100));
+    publish_all();
+    for (subscription, (text, expected)) in subscriptions.iter().zip(selectors) {
+        assert_eq!(told(subscription), expected, "{text}");
+    }
+    // Labels that change count from the next event on.
+    c.origin.set_labels(Labels::new([("team".to_owned(), "net".to_owned())]).unwrap());
+    hub.selections_changed();
+    publish_all();
+    assert_eq!(
+        subscriptions.each_ref().map(told),
+        ["1 - 3", "- 2 -", "- 2 3", "- 2 -", "1 2 3", "- - -", "1 2 3"]
+    );
     assert!(hub.counts().iter().all(|subscriber| closes(&subscriber.counts)));
 }
 

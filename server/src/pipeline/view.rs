@@ -1,7 +1,7 @@
 //! What a subscriber wants to see, and how.
 
 use crate::filter::Filter;
-use crate::model::Glob;
+use crate::model::{Glob, LabelSelector, Labels, ProbeName};
 use crate::wire::Projection;
 
 /// Everything that a subscriber can say about its stream.
@@ -9,8 +9,8 @@ use crate::wire::Projection;
 pub struct View {
     /// Which probes: those that one of these matches; all when there are none.
     pub probes: Vec<Glob>,
-    /// Labels that they have to have, all of them, with these values.
-    pub labels: Vec<(String, String)>,
+    /// What is required of their labels.
+    pub labels: LabelSelector,
     /// Which of their events; absent for all. A probe that it can not be used for gives none.
     pub filter: Option<Filter>,
     /// One in so many of the events that passed everything else; 0 and 1 for all.
@@ -36,6 +36,12 @@ impl View {
             && self.sample_one_in <= 1
             && self.max_events_per_second == 0
             && self.projection == Projection::default()
+    }
+
+    /// Whether events of a probe with this name and these labels are wanted, as far as these two say.
+    pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
+        let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
+        named && self.labels.matches(labels)
     }
 }
 

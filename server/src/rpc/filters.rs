@@ -4,7 +4,7 @@ use kprobed_proto::v1;
 use tonic::Status;
 
 use super::status::{filter_diagnostic, filter_status};
-use crate::control::{Probe, Registry};
+use crate::control::Registry;
 use crate::filter::{BoundFilter, Filter, FilterError, KernelFilterFeatures};
 use crate::pipeline::{Hub, View};
 
@@ -59,14 +59,10 @@ fn bound(
     view: &View,
     filter: &Filter,
 ) -> Vec<(String, Result<BoundFilter, FilterError>)> {
-    let selected = |probe: &Probe| {
-        let labelled = view.labels.iter().all(|(key, value)| probe.labels.get(key) == Some(value.as_str()));
-        labelled && (view.probes.is_empty() || view.probes.iter().any(|glob| glob.matches_name(&probe.name)))
-    };
     registry
         .all()
         .iter()
-        .filter(|probe| selected(probe))
+        .filter(|probe| view.selects(&probe.name, &probe.labels))
         .filter_map(|probe| {
             let name = probe.name.to_string();
             let bound = hub.binder().bind_to(filter, &name, probe.schema.as_ref()?);

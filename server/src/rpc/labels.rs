@@ -18,9 +18,9 @@ pub(super) fn change(set: HashMap<String, String>, remove: Vec<String>) -> Resul
     LabelChange::new(set, remove).map_err(|error| status::unlabelled("remove_labels", &error))
 }
 
-/// Which probes a listing is about.
-pub(super) fn selector(text: &str) -> Result<LabelSelector, Status> {
-    text.parse().map_err(|error| status::unlabelled("label_selector", &error))
+/// Which probes a listing, or a stream of events, is about. The field is where the request has the text.
+pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector, Status> {
+    text.parse().map_err(|error| status::unlabelled(field, &error))
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(place(&set), (r#"set_labels["a:b"]"#, "a:b=", (1, 2)));
         let both = refusal(change(map(&[("team", "")]), vec!["team".to_owned()]));
         assert_eq!(place(&both), ("remove_labels", "team", (0, 4)));
-        let selector = refusal(selector("team=a,tier in 2"));
+        let selector = refusal(selector("label_selector", "team=a,tier in 2"));
         assert_eq!(place(&selector), ("label_selector", "team=a,tier in 2", (15, 15)));
         assert!(!selector.diagnostics.unwrap().diagnostics[0].hint.is_empty());
         // Too many labels are at no one place.

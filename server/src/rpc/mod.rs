@@ -7,6 +7,7 @@ mod aggregations;
 mod checks;
 mod code;
 mod convert;
+mod deletions;
 mod events;
 mod feed;
 mod filters;

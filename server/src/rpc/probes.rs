@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::checks::{self, CheckStream};
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
-use super::{convert, labels, status};
+use super::{convert, deletions, labels, status};
 use crate::control::{
     Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
 };
@@ -44,14 +44,14 @@ fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
 }
 
 /// What makes a request safe to repeat: its id, and all that it asks for.
-fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
+pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
     if id.len() > MAX_REQUEST_ID {
         return Err(status::invalid("request_id", "a request id has at most 128 bytes"));
     }
     Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
 }
 
-fn non_empty(text: String) -> Option<String> {
+pub(super) fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
@@ -89,20 +89,6 @@ impl ProbeServer {
         let mut message = self.message(&probe);
         given.locate(&probe.definition, &mut message.warnings);
         Ok(message)
-    }
-
-    async fn delete(
-        &self,
-        request: v1::DeleteProbeRequest,
-    ) -> Result<(ProbeName, Option<v1::HitProfile>), Status> {
-        let remove = RemoveRequest {
-            request: request_key(request.request_id, format!("delete {:?}", request.name))?,
-            name: request.name,
-            etag: non_empty(request.etag),
-            validate_only: request.validate_only,
-        };
-        let (name, profile) = self.control.remove(remove).await?;
-        Ok((name, profile.as_ref().map(convert::profile)))
     }
 
     /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
@@ -172,7 +158,7 @@ impl ProbeService for ProbeServer {
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector(&request.label_selector)?;
+        let selector = labels::selector("label_selector", &request.label_selector)?;
         // The token is the last name of the page before: it stays good whatever is added or deleted in between.
         let mut rest = self.registry.all().into_iter().filter(|probe| {
             probe.name.to_string() > request.page_token
@@ -216,8 +202,18 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let (_, profile) = self.delete(request.into_inner()).await?;
-        Ok(Response::new(v1::DeleteProbeResponse { profile }))
+        let (_, profile) = self.control.remove(deletions::asked(request.into_inner())?).await?;
+        Ok(Response::new(v1::DeleteProbeResponse { profile: profile.as_ref().map(convert::profile) }))
+    }
+
+    async fn delete_probes(
+        &self,
+        request: Request<v1::DeleteProbesRequest>,
+    ) -> Result<Response<v1::DeleteProbesResponse>, Status> {
+        let asked = deletions::all_asked(request.into_inner().deletions)?;
+        let outcomes = self.control.remove_all(asked).await?;
+        let deletions = outcomes.into_iter().map(deletions::outcome).collect();
+        Ok(Response::new(v1::DeleteProbesResponse { deletions }))
     }
 
     async fn apply_line(
@@ -276,7 +272,7 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
         let request = request.into_inner();
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector(&request.label_selector)?;
+        let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |name: &ProbeName| {
             selector.is_empty()
                 || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.labels))

@@ -93,6 +93,12 @@ impl Parts {
     }
 }
 
+/// A status as a message: of one of several requests, where the others may have succeeded.
+pub(super) fn of_one(status: &Status) -> v1::FailedRequest {
+    let details = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
+    v1::FailedRequest { code: status.code().into(), message: status.message().to_owned(), details }
+}
+
 fn any(name: &str, message: &impl prost::Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }

@@ -3,6 +3,7 @@
 use kprobed_proto::v1;
 use tonic::Status;
 
+use super::labels;
 use super::status::filter_status;
 use crate::filter::Filter;
 use crate::model::Glob;
@@ -40,7 +41,7 @@ pub(super) fn of(
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
-        labels: selection.labels.into_iter().collect(),
+        labels: labels::selector("selection.label_selector", &selection.label_selector)?,
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
@@ -59,4 +60,35 @@ fn known<T, E>(value: Result<T, E>, field: &str) -> Result<T, Status> {
     value.map_err(|_unknown| {
         Status::invalid_argument(format!("`{field}` has a value that this version does not know"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::Error;
+
+    use super::*;
+
+    fn selecting(label_selector: &str) -> Result<View, Status> {
+        let selection =
+            v1::EventSelection { label_selector: label_selector.to_owned(), ..Default::default() };
+        of(Some(selection), Vec::new(), None)
+    }
+
+    #[test]
+    fn a_selector_of_labels_is_read_as_in_listings() {
+        assert!(selecting("").unwrap().is_of_everything());
+        let view = selecting("team in (net, storage),!tier").unwrap();
+        assert_eq!(view.labels.to_string(), "team in (net,storage),!tier");
+        assert!(!view.is_of_everything());
+        let Error::Rpc(refused) = Error::from(selecting("team=a,tier in 2").unwrap_err()) else {
+            panic!("no status of the API")
+        };
+        assert_eq!((refused.code, refused.reason.as_str()), (tonic::Code::InvalidArgument, "BAD_LABEL"));
+        assert_eq!(refused.fields[0].field, "selection.label_selector");
+        let found = &refused.diagnostics.as_ref().unwrap();
+        let diagnostic = &found.diagnostics[0];
+        assert_eq!(found.text, "team=a,tier in 2");
+        assert_eq!((diagnostic.span_start, diagnostic.span_end), (15, 15));
+        assert!(!diagnostic.hint.is_empty());
+    }
 }

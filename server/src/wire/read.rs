@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use crate::decode::{ColumnParts, Columns, ColumnsParts, Schema};
+use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, Schema};
 
 /// Why bytes are not a batch.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,17 @@ pub fn read_batch(message: &[u8]) -> Result<v1::EventBatch, ReadError> {
 /// [`ReadError::Group`].
 pub fn read_group(group: v1::EventGroup, schema: &Arc<Schema>) -> Result<Columns, ReadError> {
     let id = group.schema_id;
-    parts(group).and_then(|parts| Columns::from_parts(Arc::clone(schema), parts)).ok_or(ReadError::Group(id))
+    let fits = schema.fields.iter().zip(&group.columns).all(|(field, column)| has_only(field.kind, column));
+    let parts = if fits { parts(group) } else { None };
+    parts.and_then(|parts| Columns::from_parts(Arc::clone(schema), parts)).ok_or(ReadError::Group(id))
+}
+
+/// Whether a column has nothing that belongs to columns of another kind.
+fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
+    match kind {
+        FieldKind::String => column.values.is_empty(),
+        _ => column.offsets.is_empty() && column.data.is_empty(),
+    }
 }
 
 fn parts(group: v1::EventGroup) -> Option<ColumnsParts> {

@@ -8,7 +8,7 @@ use crate::model::{ProbeName, ProbeUid};
 
 /// A schema message that can not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("field `{field}` of a schema is of no known type")]
+#[error("field `{field}` of a schema is of no known type, or has a width that its type can not have")]
 pub struct SchemaError {
     /// The field.
     pub field: String,
@@ -70,19 +70,13 @@ pub fn schema_from_message(message: &v1::EventSchema) -> Result<Schema, SchemaEr
 
 fn field_from_message(field: &v1::EventField) -> Result<FieldSchema, SchemaError> {
     let unknown = || SchemaError { field: field.name.clone() };
-    let bytes = match field.width {
-        1 => 1,
-        2 => 2,
-        4 => 4,
-        8 => 8,
-        _ => 0,
-    };
+    let bytes = u8::try_from(field.width).map_err(|_too_wide| unknown())?;
     let kind = match (field.r#type(), bytes) {
-        (v1::FieldType::Unsigned, 1..) => FieldKind::Unsigned { bytes },
-        (v1::FieldType::Signed, 1..) => FieldKind::Signed { bytes },
-        (v1::FieldType::Char, _) => FieldKind::Char,
-        (v1::FieldType::Symbol, _) => FieldKind::Symbol,
-        (v1::FieldType::String, _) => FieldKind::String,
+        (v1::FieldType::Unsigned, 1 | 2 | 4 | 8) => FieldKind::Unsigned { bytes },
+        (v1::FieldType::Signed, 1 | 2 | 4 | 8) => FieldKind::Signed { bytes },
+        (v1::FieldType::Char, 1) => FieldKind::Char,
+        (v1::FieldType::Symbol, 8) => FieldKind::Symbol,
+        (v1::FieldType::String, 0) => FieldKind::String,
         _ => return Err(unknown()),
     };
     let base = match field.base() {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use kprobed_proto::v1;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema};
+use crate::decode::{Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema, Value};
 use crate::kernel::ClockMapping;
 use crate::model::{ProbeName, ProbeUid};
 
@@ -201,11 +202,62 @@ proptest! {
 }
 
 #[test]
+fn a_column_has_only_what_belongs_to_its_kind() {
+    let group = |number: v1::Column, text: v1::Column| v1::EventGroup {
+        rows: 1,
+        offsets_ns: vec![0; 4].into(),
+        columns: vec![number, text],
+        ..Default::default()
+    };
+    let fields =
+        vec![field("n", FieldKind::Unsigned { bytes: 1 }, None), field("t", FieldKind::String, None)];
+    let schema = Arc::new(Schema { fields, is_return: false });
+    let number = || v1::Column { values: vec![5].into(), ..Default::default() };
+    let text = || v1::Column {
+        offsets: vec![0, 0, 0, 0, 1, 0, 0, 0].into(),
+        data: vec![b'x'].into(),
+        ..Default::default()
+    };
+    let columns = read_group(group(number(), text()), &schema).unwrap();
+    assert_eq!(columns.fields[1].value(0, 0), Some(Value::Bytes(b"x")));
+    for (number, text) in [
+        (v1::Column { data: vec![1].into(), ..number() }, text()),
+        (v1::Column { offsets: vec![0; 4].into(), ..number() }, text()),
+        (number(), v1::Column { values: vec![1].into(), ..text() }),
+    ] {
+        assert!(matches!(read_group(group(number, text), &schema), Err(ReadError::Group(0))));
+    }
+}
+
+#[test]
 fn schemas_are_read_again() {
     let name = ProbeName::new("g", "e").unwrap();
     let message = schema_message(3, &name, ProbeUid(5), &schema(), None);
     assert_eq!((message.schema_id, message.probe.as_str(), message.probe_uid), (3, "g/e", 5));
     assert_eq!(schema_from_message(&message).unwrap(), *schema());
+}
+
+#[test]
+fn a_type_has_its_widths() {
+    use v1::FieldType as T;
+    let read = |kind: T, width| {
+        let field = v1::EventField { name: "x".to_owned(), r#type: kind.into(), width, ..Default::default() };
+        schema_from_message(&v1::EventSchema { fields: vec![field], ..Default::default() })
+    };
+    for (kind, widths) in [
+        (T::Unspecified, &[][..]),
+        (T::Unsigned, &[1, 2, 4, 8]),
+        (T::Signed, &[1, 2, 4, 8]),
+        (T::Char, &[1]),
+        (T::Symbol, &[8]),
+        (T::String, &[0]),
+    ] {
+        for width in (0..10).chain([256 + 1, 256 + 8, u32::MAX]) {
+            let schema = read(kind, width);
+            assert_eq!(schema.is_ok(), widths.contains(&width), "{kind:?} of {width}: {schema:?}");
+        }
+    }
+    assert_eq!(read(T::Char, 2), Err(SchemaError { field: "x".to_owned() }));
 }
 
 #[test]

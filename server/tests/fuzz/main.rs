@@ -85,7 +85,7 @@ macro_rules! replays {
 
 replays! {
     batch blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
-    spool traceable
+    schema spool traceable
 }
 
 /// A target is declared in four places.

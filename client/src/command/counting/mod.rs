@@ -3,6 +3,7 @@
 //! Owns the life of such an aggregation, and the loop from its readings to the printer. It is bound to the stream of its readings: the
 //! daemon deletes it when this process ends, however it ends.
 
+mod histogram;
 mod key;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, ContextKey};
 use kprobed_client::{AggregationStream, Client};
 
+pub(super) use self::histogram::Histogram;
 pub(super) use self::key::{KeyArgument, latency_key};
 use super::connection::connect;
 use super::stop::{Stop, StopReason};

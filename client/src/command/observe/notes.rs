@@ -20,14 +20,13 @@ pub(super) struct Selected {
 impl Selected {
     pub(super) async fn by(client: &Client, request: &StreamRequest) -> Result<Self, Failure> {
         let selection = request.selection();
-        let labels: Vec<_> = selection.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let all = [String::new()];
         let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
         let mut selected = Self { probes: Vec::new(), attached: false, records: false };
         for glob in globs {
             let request = ListProbesRequest {
                 name_glob: glob.clone(),
-                label_selector: labels.join(","),
+                label_selector: selection.label_selector.clone(),
                 ..Default::default()
             };
             for probe in client.select_probes(request).await? {
@@ -35,15 +34,13 @@ impl Selected {
                 selected.probes.push((probe.name, probe.filter));
             }
         }
-        // Events of the host have no labels.
-        if labels.is_empty() {
-            for event in client.attached_events().await? {
-                let fits =
-                    |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), event.name.as_bytes());
-                if globs.iter().any(fits) {
-                    selected.attached = true;
-                    selected.records |= event.state() == AttachedEventState::Recording;
-                }
+        // Events of the host have no labels. Whether a selector wants that is for the daemon to say: a note less is better than a wrong one.
+        for event in client.attached_events().await? {
+            let fits =
+                |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), event.name.as_bytes());
+            if globs.iter().any(fits) {
+                selected.attached = true;
+                selected.records |= event.state() == AttachedEventState::Recording;
             }
         }
         Ok(selected)
@@ -53,7 +50,7 @@ impl Selected {
     pub(super) fn note_silence(&self, request: &StreamRequest, output: &mut Output) {
         if self.probes.is_empty() && !self.attached {
             let selection = request.selection();
-            let all = selection.probes.is_empty() && selection.labels.is_empty();
+            let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
             let what = if all { "there is no probe" } else { "no probe matches" };
             output.note(&format!("{what} yet: waiting for one"));
         } else if !self.records {

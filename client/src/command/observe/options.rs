@@ -1,6 +1,5 @@
 //! The options of `observe`, and what each group of them asks the daemon for.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -14,7 +13,6 @@ use super::filter;
 use super::place::Place;
 use crate::cli::{Format, Global, bytes, point_in_time};
 use crate::command::Failure;
-use crate::command::labels::equalities;
 use crate::output::{EventStyle, TimeForm};
 
 /// Which events.
@@ -24,9 +22,9 @@ pub(super) struct Selection {
     /// Only events for which this holds, in the language of kernel filters
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Only probes whose labels fit: `key=value`, with commas between
-    #[arg(short = 'l', long = "selector", value_name = "SELECTOR")]
-    selectors: Vec<String>,
+    /// Only probes whose labels fit, as for `list`; of the past, those that they had then
+    #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
+    selector: String,
     /// Only events of this thread id, as seen from outside of containers
     #[arg(long = "pid", visible_alias = "tid", value_name = "N")]
     tids: Vec<i32>,
@@ -161,31 +159,14 @@ impl From<Time> for TimeForm {
 }
 
 impl Selection {
-    /// What labels a probe has to have, sorted.
-    fn labels(&self) -> Result<BTreeMap<String, String>, Failure> {
-        let mut labels = BTreeMap::new();
-        for selector in &self.selectors {
-            for (key, value) in equalities(selector).map_err(|problem| Failure::usage(problem, None))? {
-                if labels.get(&key).is_some_and(|other| *other != value) {
-                    let message = format!("no probe has two values of the label `{key}`");
-                    return Err(Failure::usage(message, None));
-                }
-                labels.insert(key, value);
-            }
-        }
-        Ok(labels)
-    }
-
     /// The globs of names: none stands for all.
     pub(super) fn request(&self, globs: &[String]) -> Result<StreamRequest, Failure> {
         let filter = filter::combined(&self.filter, &self.tids, &self.comms, &self.cpus)
             .map_err(|problem| Failure::usage(problem, None))?;
-        let mut request = StreamRequest::new().filter(filter).sample_one_in(self.sample);
+        let mut request =
+            StreamRequest::new().filter(filter).label_selector(&self.selector).sample_one_in(self.sample);
         for glob in globs {
             request = request.probe(glob.clone());
-        }
-        for (key, value) in self.labels()? {
-            request = request.label(key, value);
         }
         Ok(request)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kprobed_client::api::probe_deletion::Outcome;
 use kprobed_client::api::*;
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -115,6 +116,31 @@ pub(super) fn finding(text: &str) -> Diagnostic {
         span_start: text.find(' ').map_or(0, |at| u32::try_from(at).unwrap() + 1),
         span_end: u32::try_from(text.len()).unwrap(),
         field: String::new(),
+    }
+}
+
+/// One of the two probes that there are.
+pub(super) fn existing(name: &str) -> Result<Probe, Status> {
+    match name {
+        "open" | "kprobes/open" => Ok(probe("kprobes/open")),
+        "kprobes/waiting" => Ok(probe("kprobes/waiting")),
+        _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
+    }
+}
+
+/// The outcome of one of several deletions. A text with `+3` in it has all that a refusal can have.
+pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
+    let found = if asked.name.contains("+3") { Err(refused(&asked.name)) } else { existing(&asked.name) };
+    match found {
+        Ok(Probe { name, .. }) => {
+            let profile = (name == "kprobes/open").then(|| profile(0, 7));
+            Outcome::Deleted(DeletedProbe { name, profile })
+        }
+        Err(status) => Outcome::Failed(FailedRequest {
+            code: status.code().into(),
+            message: status.message().to_owned(),
+            details: pb::Status::decode(status.details()).unwrap().details,
+        }),
     }
 }
 

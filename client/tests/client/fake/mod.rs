@@ -5,6 +5,7 @@
 mod aggregations;
 pub(crate) mod answers;
 mod history;
+mod probes;
 mod services;
 mod sources;
 
@@ -13,7 +14,7 @@ pub(crate) use history::History;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use kprobed_client::api::StreamEventsRequest;
@@ -24,6 +25,7 @@ use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
+use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -49,6 +51,7 @@ pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
+    deleted_at_once: Arc<Mutex<Vec<usize>>>,
     aggregations: Aggregations,
 }
 
@@ -61,7 +64,9 @@ impl Fake {
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let services = Services { ending, asked: Arc::clone(&asked) };
+        let deleted_at_once = Arc::new(Mutex::new(Vec::new()));
+        let services =
+            Services { ending, asked: Arc::clone(&asked), deleted_at_once: Arc::clone(&deleted_at_once) };
         let aggregations = Aggregations::default();
         let counting = AggregationServiceServer::new(aggregations.clone());
         std::thread::spawn(move || {
@@ -79,12 +84,17 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked, aggregations }
+        Self { directory, socket, asked, deleted_at_once, aggregations }
     }
 
     /// The last stream that was asked for.
     pub(crate) fn asked(&self) -> StreamEventsRequest {
         self.asked.lock().unwrap().last().cloned().unwrap()
+    }
+
+    /// How many probes each request for several deletions named.
+    pub(crate) fn deleted_at_once(&self) -> Vec<usize> {
+        self.deleted_at_once.lock().unwrap().clone()
     }
 
     /// Aggregations that were made and deleted until now.
@@ -125,6 +135,16 @@ pub(crate) fn kprobectl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kprobectl"));
     command.args(arguments).env_clear().env("TZ", "UTC").env("COLUMNS", "100").stdin(Stdio::null());
     command
+}
+
+/// The library, talking to the fake behind this socket.
+pub(crate) async fn client(socket: &Path) -> Client {
+    Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
+}
+
+/// Ctrl-C.
+pub(crate) fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Exit code, stdout and stderr in one text.

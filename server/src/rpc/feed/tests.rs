@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::model::Labels;
 use crate::pipeline::samples::{hub, publish, source};
 use crate::pipeline::{Hub, View};
 use crate::spool::SpoolOptions;
@@ -124,6 +125,31 @@ async fn what_was_is_read_again() {
     let ledger = run.log.history.as_ref().unwrap().counts();
     assert_eq!((ledger.read, ledger.stored, ledger.not_stored), (12, 12, 0));
     assert!(run.hub.counts().is_empty(), "the recorder is no subscriber of anybody");
+    run.stop().await;
+}
+
+#[tokio::test]
+async fn labels_of_the_past_are_those_of_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path());
+    let labelled = |text: &str| View { labels: text.parse().unwrap(), ..View::default() };
+    let (a, b) = (source("a", 1), source("b", 2));
+    publish(&run.hub, &a, 0, 4, 1000);
+    publish(&run.hub, &b, 0, 3, 1500);
+    // What was published is stored when this is told; then the labels can not be those of later.
+    assert_eq!(run.all(labelled("!team"), Start::Oldest(true)).await.len(), 4);
+    a.origin.set_labels(Labels::new([("team".to_owned(), "net".to_owned())]).unwrap());
+    run.hub.selections_changed();
+    publish(&run.hub, &a, 0, 2, 2000);
+    for (selector, expected) in [
+        ("team in (net,storage)", &["7+2 of cpu0"][..]),
+        ("!team", &["0+4 of cpu0", "4+3 of cpu0"]),
+        ("team!=storage", &["0+4 of cpu0", "4+3 of cpu0", "7+2 of cpu0"]),
+        ("team notin (net)", &["0+4 of cpu0", "4+3 of cpu0"]),
+    ] {
+        let told = run.all(labelled(selector), Start::Oldest(true)).await;
+        assert_eq!(told[1..told.len() - 1], *expected, "{selector}");
+    }
     run.stop().await;
 }
 

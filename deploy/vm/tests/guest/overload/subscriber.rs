@@ -63,8 +63,7 @@ pub(crate) fn kinds() -> [Kind; 8] {
         ..Delivery::default()
     };
     let of_hot = EventSelection { probes: vec!["*/hot".to_owned()], ..all() };
-    let of_team =
-        EventSelection { labels: [("team".to_owned(), "a".to_owned())].into(), sample_one_in: 7, ..all() };
+    let of_team = EventSelection { label_selector: "team=a".to_owned(), sample_one_in: 7, ..all() };
     let odd = EventSelection { filter: "n & 1 && comm == \"workload\"".to_owned(), ..all() };
     let sampled = EventSelection { sample_one_in: 3, ..all() };
     let (oldest, newest) = (OverflowPolicy::DropOldest, OverflowPolicy::DropNewest);

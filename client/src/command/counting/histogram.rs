@@ -1,0 +1,47 @@
+//! Counting the events of one probe: what `hist` and `stacks` have in common.
+
+use clap::Args;
+use kprobed_client::api::aggregation_spec::Aggregation;
+use kprobed_client::api::{AggregationKey, AggregationSpec, HistogramSpec};
+
+use super::{Life, Shown, count};
+use crate::cli::Global;
+use crate::command::{Exit, Failure};
+use crate::output::{LatencyUnit, Output};
+
+/// Which events are counted, for how long, and what of it is shown.
+#[derive(Debug, Args)]
+pub(crate) struct Histogram {
+    /// GROUP/EVENT, or EVENT where only one probe has it
+    #[arg(value_name = "PROBE")]
+    probe: String,
+    /// A field to add up; at most 2
+    #[arg(long = "sum", value_name = "FIELD", value_delimiter = ',')]
+    sums: Vec<String>,
+    /// Count only events that pass, in the kernel's filter language
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Rows that the kernel's table has room for, 128 to 16384; 0: 2048
+    #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
+    size: u32,
+    #[command(flatten)]
+    life: Life,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl Histogram {
+    /// Counts by these keys until it is time to stop, and shows what was counted; or leaves it to count.
+    pub(in crate::command) async fn count(
+        self,
+        global: &Global,
+        keys: Vec<AggregationKey>,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let Self { probe, sums, filter, size, life, shown } = self;
+        let view = shown.view(&sums, LatencyUnit::Auto)?;
+        let spec = HistogramSpec { probe, keys, sums, filter, size };
+        let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
+        count(global, spec, life, view, output).await
+    }
+}

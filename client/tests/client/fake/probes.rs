@@ -1,0 +1,167 @@
+//! The service of probes: it has one that records and one that waits, whatever was defined or changed.
+
+use std::time::Duration;
+
+use kprobed_client::api::probe_service_server::ProbeService;
+use kprobed_client::api::*;
+use tokio_stream::StreamExt as _;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::answers;
+use super::services::{Answer, BoxedStream, Services};
+
+/// Fields have to arrive as they are in the canned answers.
+fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
+    let same = *spec == answers::spec();
+    if same { Ok(()) } else { Err(Status::invalid_argument(format!("other fields: {spec:?}"))) }
+}
+
+#[tonic::async_trait]
+impl ProbeService for Services {
+    type CheckProbesStream = BoxedStream<CheckProbesResponse>;
+
+    async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
+        let request = request.into_inner();
+        if let Some(spec) = &request.spec {
+            same_spec(spec)?;
+        }
+        if request.definition.contains("+3") {
+            return Err(answers::refused(&request.definition));
+        }
+        if request.definition.contains("slow") {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        }
+        let name = if request.definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
+        let CreateProbeRequest { enabled, filter, labels, .. } = request;
+        let probe = Probe { enabled, filter, labels, ..answers::probe(name) };
+        Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
+    }
+
+    async fn get_probe(&self, request: Request<GetProbeRequest>) -> Answer<GetProbeResponse> {
+        Ok(Response::new(GetProbeResponse { probe: Some(answers::existing(&request.into_inner().name)?) }))
+    }
+
+    /// Two pages of one probe each, or one page with the one that has labels.
+    async fn list_probes(&self, request: Request<ListProbesRequest>) -> Answer<ListProbesResponse> {
+        let request = request.into_inner();
+        match request.label_selector.as_str() {
+            _ if request.name_glob.contains("nothing") => {
+                return Ok(Response::new(ListProbesResponse::default()));
+            }
+            "" => {}
+            "team=storage" | "team in (storage,net),!reviewed" => {
+                let probes = vec![answers::probe("kprobes/open")];
+                return Ok(Response::new(ListProbesResponse { probes, ..Default::default() }));
+            }
+            "team=nobody" => return Ok(Response::new(ListProbesResponse::default())),
+            other => return Err(answers::refused(other)),
+        }
+        let (name, next) =
+            if request.page_token.is_empty() { ("kprobes/open", "2") } else { ("kprobes/waiting", "") };
+        Ok(Response::new(ListProbesResponse {
+            probes: vec![answers::probe(name)],
+            next_page_token: next.to_owned(),
+        }))
+    }
+
+    async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
+        let request = request.into_inner();
+        let mut probe = answers::existing(&request.name)?;
+        if !request.etag.is_empty() && request.etag != probe.etag {
+            return Err(Status::aborted("it has changed"));
+        }
+        probe.labels.retain(|key, _| !request.remove_labels.contains(key));
+        probe.labels.extend(request.set_labels);
+        if let Some(filter) = request.filter {
+            if filter.contains("+3") {
+                return Err(answers::refused(&filter));
+            }
+            probe.filter = filter;
+        }
+        if request.enabled == Some(false) {
+            probe.state = ProbeState::Disabled.into();
+        }
+        Ok(Response::new(UpdateProbeResponse { probe: Some(probe) }))
+    }
+
+    async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
+        let probe = answers::existing(&request.into_inner().name)?;
+        let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
+        Ok(Response::new(DeleteProbeResponse { profile }))
+    }
+
+    async fn delete_probes(&self, request: Request<DeleteProbesRequest>) -> Answer<DeleteProbesResponse> {
+        let asked = request.into_inner().deletions;
+        self.deleted_at_once.lock().unwrap().push(asked.len());
+        let deletions = asked.iter().map(|one| ProbeDeletion { outcome: Some(answers::deletion(one)) });
+        Ok(Response::new(DeleteProbesResponse { deletions: deletions.collect() }))
+    }
+
+    async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {
+        let line = request.into_inner().line;
+        let name = line.strip_prefix("-:").ok_or_else(|| Status::invalid_argument("not a deletion"))?;
+        Ok(Response::new(ApplyLineResponse { created: None, deleted: vec![name.to_owned()] }))
+    }
+
+    async fn check_probe(&self, request: Request<CheckProbeRequest>) -> Answer<CheckProbeResponse> {
+        let request = request.into_inner();
+        let Some(spec) = &request.spec else { return Ok(Response::new(answers::check(&request.definition))) };
+        same_spec(spec)?;
+        let line = "p:open do_sys_openat2+3";
+        let mut answer = CheckProbeResponse { definition: line.to_owned(), ..answers::check(line) };
+        for found in &mut answer.diagnostics {
+            found.field.replace_range(.., "spec.place.symbol.offset");
+        }
+        Ok(Response::new(answer))
+    }
+
+    /// Answers when the whole text is there.
+    async fn check_probes(
+        &self,
+        request: Request<Streaming<CheckProbesRequest>>,
+    ) -> Answer<Self::CheckProbesStream> {
+        let mut requests = request.into_inner();
+        let mut text = Vec::new();
+        while let Some(piece) = requests.message().await? {
+            text.extend(piece.text);
+        }
+        let text = String::from_utf8(text).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers::checks(&text)).map(Ok))))
+    }
+
+    async fn explain_probe(&self, request: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
+        if let Some(spec) = &request.into_inner().spec {
+            same_spec(spec)?;
+        }
+        Ok(Response::new(answers::explanation()))
+    }
+
+    async fn read_definitions(
+        &self,
+        request: Request<ReadDefinitionsRequest>,
+    ) -> Answer<ReadDefinitionsResponse> {
+        Ok(Response::new(answers::definitions(&request.into_inner().text)))
+    }
+
+    async fn get_hit_profiles(
+        &self,
+        request: Request<GetHitProfilesRequest>,
+    ) -> Answer<GetHitProfilesResponse> {
+        let selected = request.into_inner().label_selector != "team=nobody";
+        let profiles = selected.then(|| answers::profile(0, 7)).into_iter().collect();
+        Ok(Response::new(GetHitProfilesResponse { profiles }))
+    }
+
+    async fn list_hit_profile_samples(
+        &self,
+        request: Request<ListHitProfileSamplesRequest>,
+    ) -> Answer<ListHitProfileSamplesResponse> {
+        let first = request.into_inner().page_token.is_empty();
+        let (sample, next) =
+            if first { (answers::profile(0, 3), "2") } else { (answers::profile(60, 7), "") };
+        Ok(Response::new(ListHitProfileSamplesResponse {
+            samples: vec![sample],
+            next_page_token: next.to_owned(),
+        }))
+    }
+}

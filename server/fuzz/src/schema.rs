@@ -1,0 +1,127 @@
+//! Schemas of events as messages, and batches against them: the daemon reads them from the disk, and the client library from the daemon.
+
+use std::sync::Arc;
+
+use kprobed::decode::{Columns, FieldKind, Schema, Value};
+use kprobed::model::{ProbeName, ProbeUid};
+use kprobed::wire::{read_batch, read_group, schema_from_message, schema_message};
+use kprobed_client::api::{EventBatch, EventSchema};
+use kprobed_client::event::{self, Batch, Group};
+use prost::Message as _;
+
+use super::batch::check_heads;
+use super::format::check_fields;
+
+/// The first two bytes are the length of a schema, which comes next; what is left is a message with a batch.
+///
+/// Daemon and client take the same schemas and make the same of them. A batch that the client takes has in every row what its schema says, and
+/// the daemon takes it too, and finds the same in it.
+pub fn check(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let (schema, batch) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+    let Ok(message) = EventSchema::decode(schema) else { return };
+    let ours = match (schema_from_message(&message), event::Schema::try_from(message.clone())) {
+        (Ok(ours), Ok(theirs)) => {
+            check_schema(&message, &ours, &theirs);
+            Arc::new(ours)
+        }
+        (Err(error), Err(_)) => {
+            assert!(message.fields.iter().any(|field| field.name == error.field), "{error}");
+            return;
+        }
+        (ours, theirs) => panic!("one of them is wrong: {ours:?}, {theirs:?}"),
+    };
+    if let Ok(batch) = read_batch(batch) {
+        check_batch(message, &ours, batch);
+    }
+}
+
+/// A field is what its message says, and reads the same after it was written out.
+fn check_schema(message: &EventSchema, ours: &Schema, theirs: &event::Schema) {
+    assert_eq!((ours.is_return, theirs.is_return()), (message.is_return, message.is_return));
+    let counts = [ours.fields.len(), theirs.fields().len()];
+    assert_eq!(counts, [message.fields.len(); 2]);
+    for ((field, theirs), message) in ours.fields.iter().zip(theirs.fields()).zip(&message.fields) {
+        assert_eq!((&field.name, &theirs.name), (&message.name, &message.name));
+        assert_eq!(
+            field.kind.value_bytes(),
+            message.width as usize,
+            "numbers have a width, and strings none"
+        );
+        assert!(field.kind == FieldKind::String || message.width.is_power_of_two());
+        let kind = match (field.kind, theirs.kind) {
+            (FieldKind::Unsigned { bytes }, event::FieldKind::Unsigned(width, _))
+            | (FieldKind::Signed { bytes }, event::FieldKind::Signed(width, _)) => {
+                width.bytes() == usize::from(bytes)
+            }
+            (FieldKind::Char, event::FieldKind::Char)
+            | (FieldKind::Symbol, event::FieldKind::Symbol)
+            | (FieldKind::String, event::FieldKind::String) => true,
+            _ => false,
+        };
+        assert!(kind, "{:?} is not {:?}", field.kind, theirs.kind);
+        assert_ne!(field.array_len, Some(0), "an array has values");
+        let length = message.array_length;
+        assert_eq!((field.array_len.unwrap_or(0), theirs.array_length), (length, length));
+        assert_eq!([field.fault_detected, theirs.fault_detected], [message.fault_detected; 2]);
+    }
+    let name = ProbeName::new("g", "e").expect("a name");
+    let again = schema_from_message(&schema_message(1, &name, ProbeUid(1), ours, None));
+    assert_eq!(again.as_ref(), Ok(ours));
+}
+
+fn check_batch(schema: EventSchema, ours: &Arc<Schema>, mut batch: EventBatch) {
+    for group in &mut batch.groups {
+        group.schema_id = schema.schema_id;
+    }
+    let columns: Vec<_> = batch.groups.iter().map(|group| read_group(group.clone(), ours).ok()).collect();
+    for columns in columns.iter().flatten() {
+        check_heads(columns);
+        check_fields(columns);
+    }
+    let Ok(theirs) = Batch::from_parts(vec![schema], batch) else { return };
+    for (group, columns) in theirs.groups().iter().zip(&columns) {
+        check_group(group, columns.as_ref().expect("the daemon takes what the client takes"));
+    }
+    let mut rows = 0;
+    for row in theirs.rows() {
+        rows += 1;
+        let names = row.fields().map(|(name, value)| {
+            // Whatever it is, it can be shown.
+            drop(value.to_string());
+            name
+        });
+        assert!(names.eq(ours.fields.iter().map(|field| &field.name)));
+    }
+    assert_eq!(rows, theirs.len());
+}
+
+/// Both find the same rows.
+fn check_group(group: &Group, columns: &Columns) {
+    let rows = group.rows();
+    assert_eq!((columns.len(), group.timestamps_ns().len()), (rows, rows));
+    assert!(group.timestamps_ns().eq(columns.timestamps_ns.iter().copied()));
+    let tids: Vec<_> = group.tids().into_iter().flatten().collect();
+    assert_eq!(tids, columns.tids);
+    for (index, (field, column)) in columns.schema().fields.iter().zip(&columns.fields).enumerate() {
+        let view = group.column(index).expect("a column for each field");
+        let per_row = field.array_len.map_or(1, |count| count as usize);
+        assert_eq!(view.values(), rows * per_row);
+        for place in 0..view.values() {
+            let ours = column.value(place / per_row, place % per_row).expect("a value in each place");
+            assert!(is_same(ours, view.value(place)), "{ours:?} is not {:?}", view.value(place));
+        }
+    }
+}
+
+fn is_same(ours: Value<'_>, theirs: event::Value<'_>) -> bool {
+    match (ours, theirs) {
+        (Value::Unsigned(ours), event::Value::Unsigned { value, .. }) => ours == value,
+        (Value::Signed(ours), event::Value::Signed { value, .. }) => ours == value,
+        (Value::Char(ours), event::Value::Char(theirs)) => ours == theirs,
+        (Value::Symbol(ours), event::Value::Symbol(theirs)) => ours == theirs.address,
+        (Value::Bytes(ours), event::Value::Bytes(theirs)) => ours == theirs,
+        (Value::Fault, event::Value::Fault) => true,
+        _ => false,
+    }
+}
