@@ -179,6 +179,22 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
     ensure!(recording.of("many/goes3", "workload").count() == 100);
     // Once there and not back: an even number of changes would be the same instance again.
     ensure!(instance(&guest)? != before && recording.losses.is_empty(), "{recording:?}");
+
+    // So it is for some that have nothing in common but the request.
+    ["one", "two", "three"]
+        .iter()
+        .try_for_each(|name| guest.add(&format!("p:{name} __x64_sys_getpgid")).map(drop))?;
+    let recording = guest.record(|| {
+        let deletions = ["one", "missing", "three"].map(deletion);
+        let outcomes = guest.wait_for(guest.client.delete_probes(deletions.to_vec()))??;
+        let deleted: Vec<_> = outcomes.iter().map(Result::is_ok).collect();
+        ensure!(deleted == [true, false, true], "{outcomes:?}");
+        guest.workload(&["number", "100"]).map(drop)
+    })?;
+    for probe in ["kprobes/numbered", "kprobes/two"] {
+        ensure!(recording.of(probe, "workload").count() == 100, "{recording:?}");
+    }
+    ensure!(instance(&guest)? == before && recording.losses.is_empty(), "{recording:?}");
     Ok(())
 }
 
