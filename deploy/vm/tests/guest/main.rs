@@ -28,6 +28,7 @@ mod readers;
 mod refusals;
 mod seeds;
 mod survival;
+mod torn_deletion;
 mod types;
 mod values;
 mod verdicts;
@@ -66,6 +67,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("accounting", accounting::TESTS),
     ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),
+    ("torn_deletion", torn_deletion::TESTS),
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),

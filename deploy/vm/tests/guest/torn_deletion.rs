@@ -1,0 +1,113 @@
+//! A daemon that is killed while it goes over to another instance, or when it has begun to.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kprobed_vm::machine::Command;
+use kprobed_vm::protocol::Status;
+use kprobed_vm::{daemon, progress};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::differential::Random;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_kill_in_the_middle_leaves_one_instance", a_kill_in_the_middle_leaves_one_instance),
+    ("a_second_instance_of_a_killed_daemon_is_removed", a_second_instance_of_a_killed_daemon_is_removed),
+];
+
+/// What the others record meanwhile.
+const NUMBERED: &str = "p:numbered __x64_sys_getpgid number=+0x70(%di):u64";
+
+/// Kills, each at another moment.
+const KILLS: usize = 6;
+
+/// An emulated daemon takes up to a second or two to delete a probe.
+const LATEST_KILL_MS: usize = 1500;
+
+/// Names of background processes.
+const HITS: &str = "hits";
+const DELETION: &str = "deletion";
+
+const SIGKILL: i32 = 9;
+
+fn instance(guest: &DaemonGuest) -> Result<String> {
+    Ok(guest.wait_for(guest.client.host())??.instance)
+}
+
+fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
+    guest.machine.kill(process, SIGKILL)?;
+    let status = guest.machine.wait(process, Some(Duration::from_secs(30)))?;
+    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    Ok(())
+}
+
+fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
+    let mut random = Random::new_each_time()?;
+    let mut guest = fixture.own_daemon("torn", daemon::DEFAULT_CONFIG)?;
+    guest.add(NUMBERED)?;
+    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
+    let mut gone = 0;
+    for round in 0..KILLS {
+        guest.add(&format!("p:goes{round} __x64_sys_getpgid"))?;
+        let delete = Command::new("kprobectl").args(["delete", &format!("goes{round}")]);
+        guest.machine.spawn(DELETION, &delete)?;
+        let after = Duration::from_millis(random.below(LATEST_KILL_MS) as u64);
+        thread::sleep(after);
+        kill(&guest, daemon::NAME)?;
+        guest.machine.wait(DELETION, Some(Duration::from_mins(1)))?;
+        guest.restart(daemon::DEFAULT_CONFIG)?;
+        let context = || format!("killed after {after:?}\n{}", guest.log());
+
+        let instances = guest.shell(&format!("ls {TRACEFS}/instances"))?;
+        let own = instance(&guest)?;
+        ensure!(own.ends_with(&format!("/{}", instances.trim())), "{instances} {own} {}", context());
+        ensure!(guest.shell(&format!("cat {own}/tracing_on"))?.trim() == "1", "{}", context());
+        // The probe is there as a whole, or gone as a whole.
+        let is =
+            |what: &str| guest.shell(&format!("if {what} > /dev/null 2>&1; then echo yes; else echo no; fi"));
+        let known = is(&format!("kprobectl get goes{round}"))?;
+        let defined = is(&format!("[ -d {TRACEFS}/events/kprobes/goes{round} ]"))?;
+        ensure!(known == defined, "known: {known}, defined: {defined}, {}", context());
+        gone += usize::from(known.trim() == "no");
+        if known.trim() == "yes" {
+            guest.delete(&format!("goes{round}"))?;
+        }
+    }
+    progress::note(format_args!("{gone} of {KILLS} probes were gone"));
+    kill(&guest, HITS)?;
+    let recording = guest.record(|| guest.workload(&["number", "1000"]).map(drop))?;
+    ensure!(
+        recording.of("kprobes/numbered", "workload").count() == 1000 && recording.losses.is_empty(),
+        "{:?}\n{}",
+        recording.losses,
+        guest.log()
+    );
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("second", daemon::DEFAULT_CONFIG)?;
+    guest.add(NUMBERED)?;
+    guest.add("p:goes __x64_sys_getpgid")?;
+    guest.delete("goes")?;
+    let gone_over = instance(&guest)?;
+    ensure!(gone_over.ends_with("/kprobed-next"), "{gone_over}");
+    // Whichever it was is found again.
+    kill(&guest, daemon::NAME)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(instance(&guest)? == gone_over);
+    // A new one that was only begun goes.
+    kill(&guest, daemon::NAME)?;
+    guest.shell(&format!(
+        "mkdir {TRACEFS}/instances/kprobed; echo 0 > {TRACEFS}/instances/kprobed/tracing_on"
+    ))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    ensure!(instance(&guest)? == gone_over, "{}", guest.log());
+    ensure!(guest.shell(&format!("ls {TRACEFS}/instances"))?.trim() == "kprobed-next");
+    let recording = guest.record(|| guest.workload(&["number", "10"]).map(drop))?;
+    ensure!(recording.of("kprobes/numbered", "workload").count() == 10, "{recording:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
