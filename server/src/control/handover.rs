@@ -41,8 +41,7 @@ impl Recorded {
     }
 }
 
-/// How to wait until every handler that runs has ended: the kernel does so when the filter of an event is changed
-/// (kernel/trace/trace_events_filter.c: apply_event_filter).
+/// How to wait until every handler that runs has ended.
 #[derive(Debug)]
 pub(super) enum Settling<'a> {
     /// By a probe that does not record.

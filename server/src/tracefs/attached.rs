@@ -8,10 +8,7 @@ use super::{Instance, KernelMessage, TracefsError, control_file};
 use crate::model::ProbeName;
 
 /// A filter that every event takes: all have the field (kernel/trace/trace_events.c:trace_define_common_fields).
-const ANY_FILTER: &str = "common_pid == 0";
-
-/// A filter that every event passes.
-const ALL_FILTER: &str = "common_pid >= 0";
+pub(super) const ANY_FILTER: &str = "common_pid == 0";
 
 impl Instance {
     /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write, and have no switch.
@@ -48,26 +45,5 @@ impl Instance {
     fn last_own_message(&self) -> Option<KernelMessage> {
         let log = control_file::read(&self.root().join("error_log")).ok()?;
         KernelMessage::parse_log(&log).pop()
-    }
-
-    /// Clears the filter of an event that was switched off, and waits until no CPU is still writing one: switching off does not wait for
-    /// writers, but taking a filter away does (kernel/trace/trace_events_filter.c:apply_event_filter, `tracepoint_synchronize_unregister`).
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn clear_filter_and_settle(&self, name: &ProbeName) -> Result<(), TracefsError> {
-        self.set_filter(name, ANY_FILTER)?;
-        self.set_filter(name, "")
-    }
-
-    /// The same by an event that records with that filter, if any: what it lets through does not change.
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn settle_by(&self, name: &ProbeName, filter: &str) -> Result<(), TracefsError> {
-        if filter.is_empty() {
-            self.set_filter(name, ALL_FILTER)?;
-        }
-        self.set_filter(name, filter)
     }
 }

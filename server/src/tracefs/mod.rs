@@ -16,6 +16,7 @@ mod life;
 mod mount;
 mod profile;
 mod registered;
+mod settle;
 mod stats;
 mod synthetic;
 
