@@ -162,12 +162,11 @@ impl Scene {
 
     /// Waits until nothing moves, and reads all terms.
     pub(super) fn settle(&mut self) -> Result<Terms> {
-        for subscriber in &self.subscribers {
-            subscriber.hurry();
-        }
         let start = Instant::now();
         loop {
             self.wait_for_subscribers()?;
+            // Those too that have just come in the place of one that has ended.
+            self.subscribers.iter().for_each(Subscriber::hurry);
             let ledger = self.guest.ledger()?;
             let terms = Terms::read(&self.guest, ledger)?;
             let waits = |subscriber: &&Subscriber| {

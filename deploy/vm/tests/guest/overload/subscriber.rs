@@ -44,6 +44,10 @@ pub(crate) struct Kind {
 
 const SMALL_WINDOW_BYTES: u32 = 64 << 10;
 
+/// A connection on which nothing passes any more ends after these: the emulated network loses one at times, which the daemon notices the same way.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(40);
+
 /// Eight subscribers: all policies, orders and paces, and each way to select.
 pub(crate) fn kinds() -> [Kind; 8] {
     let kind = |name, manner, selection, delivery| Kind {
@@ -224,8 +228,10 @@ async fn read(
     hurry: &AtomicBool,
     counts: &Mutex<Counts>,
 ) -> Result<()> {
-    let mut endpoint =
-        Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(Duration::from_mins(1));
+    let mut endpoint = Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(Duration::from_mins(1))
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
     if manner != Manner::Quick {
         endpoint = endpoint
             .initial_stream_window_size(SMALL_WINDOW_BYTES)
