@@ -19,6 +19,9 @@ use crate::tracefs::{Instance, InstanceOptions, TracefsError};
 /// Windows that are tried: in each of them the kernel may have overwritten something.
 const WINDOWS: usize = 5;
 
+/// No further window is tried after this time: with readers that are far behind, each takes long, and nothing else is done meanwhile.
+const LONGEST_TRIAL: Duration = Duration::from_secs(5);
+
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
 const REMOVALS: usize = 20;
 
@@ -169,6 +172,7 @@ impl Controller {
     ) -> Result<(), HandOverError> {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
         next.set_recording(true)?;
+        let begun = Instant::now();
         for _ in 0..WINDOWS {
             let start_ns = trace_clock_ns();
             // Every handler that ran when the window began has ended before it does, and every one that ran when it ended has ended
@@ -178,6 +182,9 @@ impl Controller {
             settling.wait(next)?;
             if self.readers.go_over(&window, &both) {
                 return Ok(());
+            }
+            if begun.elapsed() > LONGEST_TRIAL {
+                break;
             }
         }
         Err(HandOverError::Overload)

@@ -105,10 +105,6 @@ fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
     Ok(())
 }
 
-fn instance(guest: &DaemonGuest) -> Result<String> {
-    Ok(guest.wait_for(guest.client.host())??.instance)
-}
-
 fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("deletions", &format!("{}{CONFIG}", daemon::DEFAULT_CONFIG))?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
@@ -118,7 +114,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let id = guest.started(&mut stream)?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     let mut seen = Seen::default();
-    let mut instances = vec![instance(&guest)?];
+    let mut instances = vec![guest.instance()?];
     for _ in 0..ROUNDS {
         let delivered = seen.delivered;
         guest.wait_for(async {
@@ -134,7 +130,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
                 }
             }
         })??;
-        let now = instance(&guest)?;
+        let now = guest.instance()?;
         ensure!(instances.last() != Some(&now), "the probe was deleted in place: {now}\n{}", guest.log());
         instances.push(now);
         ensure!(seen.delivered > delivered, "nothing was hit in a round");
@@ -164,7 +160,7 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
     for number in 0..5 {
         guest.add(&format!("p:many/goes{number} __x64_sys_getpgid"))?;
     }
-    let before = instance(&guest)?;
+    let before = guest.instance()?;
     let recording = guest.record(|| {
         guest.workload(&["number", "100"])?;
         let request =
@@ -176,7 +172,7 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
     ensure!(recording.of("kprobes/numbered", "workload").count() == 200);
     ensure!(recording.of("many/goes3", "workload").count() == 100);
     // Once there and not back: an even number of changes would be the same instance again.
-    ensure!(instance(&guest)? != before && recording.losses.is_empty(), "{recording:?}");
+    ensure!(guest.instance()? != before && recording.losses.is_empty(), "{recording:?}");
 
     // So it is for some that have nothing in common but the request.
     ["one", "two", "three"]
@@ -192,7 +188,7 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
     for probe in ["kprobes/numbered", "kprobes/two"] {
         ensure!(recording.of(probe, "workload").count() == 100, "{recording:?}");
     }
-    ensure!(instance(&guest)? == before && recording.losses.is_empty(), "{recording:?}");
+    ensure!(guest.instance()? == before && recording.losses.is_empty(), "{recording:?}");
     Ok(())
 }
 
@@ -210,7 +206,7 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.delete("goes")?;
     guest.shell("sleep 0.5")?;
     end_of_hits(&guest)?;
-    ensure!(instance(&guest)?.ends_with("/kprobed"), "{}", guest.log());
+    ensure!(guest.instance()?.ends_with("/kprobed"), "{}", guest.log());
     let ledger = guest.ledger_of("kprobes/numbered")?;
     let not_told = ledger.not_read.abs_diff(ledger.paused);
     // A handful of hits lie between the pause and the readings of the kernel's count.

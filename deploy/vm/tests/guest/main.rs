@@ -93,9 +93,13 @@ fn main() -> ExitCode {
             trials.push(Trial::test(name.clone(), move || {
                 let _turn = fixture.turn();
                 let begun = Instant::now();
-                let outcome = test(&fixture).map_err(|error| format!("{error:?}").into());
+                let outcome = test(&fixture);
                 progress::note(format_args!("{name}: {:.1} s", begun.elapsed().as_secs_f64()));
-                outcome
+                if let Err(error) = &outcome {
+                    // The whole of it comes when the other kernel has ended too.
+                    progress::note(format_args!("{name}: {error:#}"));
+                }
+                outcome.map_err(|error| format!("{error:?}").into())
             }));
         }
     }

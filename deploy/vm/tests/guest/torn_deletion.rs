@@ -33,10 +33,6 @@ const DELETION: &str = "deletion";
 
 const SIGKILL: i32 = 9;
 
-fn instance(guest: &DaemonGuest) -> Result<String> {
-    Ok(guest.wait_for(guest.client.host())??.instance)
-}
-
 fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
     guest.machine.kill(process, SIGKILL)?;
     let status = guest.machine.wait(process, Some(Duration::from_secs(30)))?;
@@ -62,7 +58,7 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         let context = || format!("killed after {after:?}\n{}", guest.log());
 
         let instances = guest.shell(&format!("ls {TRACEFS}/instances"))?;
-        let own = instance(&guest)?;
+        let own = guest.instance()?;
         ensure!(own.ends_with(&format!("/{}", instances.trim())), "{instances} {own} {}", context());
         ensure!(guest.shell(&format!("cat {own}/tracing_on"))?.trim() == "1", "{}", context());
         // The probe is there as a whole, or gone as a whole.
@@ -93,19 +89,19 @@ fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<
     guest.add(NUMBERED)?;
     guest.add("p:goes __x64_sys_getpgid")?;
     guest.delete("goes")?;
-    let gone_over = instance(&guest)?;
+    let gone_over = guest.instance()?;
     ensure!(gone_over.ends_with("/kprobed-next"), "{gone_over}");
     // Whichever it was is found again.
     kill(&guest, daemon::NAME)?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    ensure!(instance(&guest)? == gone_over);
+    ensure!(guest.instance()? == gone_over);
     // A new one that was only begun goes.
     kill(&guest, daemon::NAME)?;
     guest.shell(&format!(
         "mkdir {TRACEFS}/instances/kprobed; echo 0 > {TRACEFS}/instances/kprobed/tracing_on"
     ))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    ensure!(instance(&guest)? == gone_over, "{}", guest.log());
+    ensure!(guest.instance()? == gone_over, "{}", guest.log());
     ensure!(guest.shell(&format!("ls {TRACEFS}/instances"))?.trim() == "kprobed-next");
     let recording = guest.record(|| guest.workload(&["number", "10"]).map(drop))?;
     ensure!(recording.of("kprobes/numbered", "workload").count() == 10, "{recording:?}");
