@@ -39,8 +39,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     /// Read everything that has happened until now, publish it, and answer.
     Drain(Sender<()>),
-    /// The kernel has emptied the buffers and set their counters to zero.
-    BuffersWereReset,
+    /// The kernel has emptied the buffers and set their counters to zero; answer.
+    BuffersWereReset(Sender<()>),
     /// Read another instance as well from now on, publish nothing, and answer.
     Hold(NextRings, Sender<()>),
     /// Read everything up to the end of the window, and answer what was seen of it; nothing when some of it is missing.
@@ -124,8 +124,9 @@ impl Reader {
                         self.look_at_stats();
                         answer(&done, ());
                     }
-                    Ok(Command::BuffersWereReset) => {
+                    Ok(Command::BuffersWereReset(done)) => {
                         self.parts.cpus.iter_mut().for_each(|cpu| cpu.ring.was_reset());
+                        answer(&done, ());
                     }
                     Ok(Command::Hold(next, done)) => {
                         self.held = Some(Held::new(next));

@@ -203,11 +203,10 @@ impl Readers {
         self.ask(|_, done| Command::GoBack(done));
     }
 
-    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.
+    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero. Nothing may be recorded before this returns: a
+    /// reader would compare what it counted before with what the kernel has counted since.
     pub fn buffers_were_reset(&self) {
-        for handle in &self.handles {
-            handle.send(Command::BuffersWereReset);
-        }
+        self.ask(|_, done| Command::BuffersWereReset(done));
     }
 
     /// Where the events of each CPU went.
