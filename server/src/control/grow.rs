@@ -42,6 +42,10 @@ impl Controller {
         if self.growth.not_before.is_some_and(|time| Instant::now() < time) {
             return;
         }
+        // Somebody may have made them larger than they were made here, or than they may grow.
+        if self.parts.instance.buffer_kib().is_ok_and(|now_kib| now_kib >= buffer_kib) {
+            return;
+        }
         let options = InstanceOptions { buffer_kib, ..options.clone() };
         let recorded = match self.recorded_besides(&HashSet::new()) {
             Ok(recorded) => recorded,

@@ -100,7 +100,8 @@ impl Ring {
         }
     }
 
-    /// How many events a page's loss flag stands for; absent for some, and 0 when they were told before. `counted` is the number on the page, where there was room for it.
+    /// How many events a page's loss flag stands for; absent for some, and 0 when they were told before. `counted` is the number on the page,
+    /// where there was room for it.
     pub(super) fn lost(&mut self, counted: Option<u64>, instance: &Instance) -> Option<u64> {
         let Some(told) = self.told_overruns else { return counted };
         self.ask_for_overruns |= counted.is_none();
