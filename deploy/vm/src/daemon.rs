@@ -54,13 +54,16 @@ pub enum DaemonError {
     },
     /// It runs, but does not answer.
     #[error(
-        "kprobed did not answer within {after:.0?}; the end of its log:\n{log}\nand of the console:\n{console}"
+        "kprobed did not answer within {after:.0?}; the end of its log:\n{log}\nwhat its threads do:\n{threads}\n\
+         the end of the console:\n{console}"
     )]
     Silent {
         /// How long it was waited for.
         after: Duration,
         /// The last lines of its log.
         log: String,
+        /// What each of its threads does in the kernel.
+        threads: String,
         /// The last lines of the guest's console.
         console: String,
     },
@@ -92,6 +95,7 @@ pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError>
             return Err(DaemonError::Silent {
                 after: READY,
                 log: log_tail(machine),
+                threads: threads(machine),
                 console: machine.console_tail(20),
             });
         }
@@ -113,6 +117,16 @@ pub fn log_tail(machine: &Machine) -> String {
             lines[lines.len().saturating_sub(40)..].join("\n")
         }
         Err(error) => format!("(cannot be read: {error})"),
+    }
+}
+
+/// The name of each thread of the daemon, its state and CPU times, and where in the kernel it is.
+fn threads(machine: &Machine) -> String {
+    let script = r"cat /proc/loadavg
+        for thread in /proc/$(pidof kprobed)/task/*; do cat $thread/stat $thread/stack; done";
+    match machine.exec(&Command::shell(script).timeout(Duration::from_secs(10))) {
+        Ok(output) => output.stdout_text(),
+        Err(error) => format!("(not known: {error})"),
     }
 }
 
