@@ -118,21 +118,66 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 /// A running daemon.
 #[derive(Debug)]
 pub struct App {
-    control: ControlHandle,
+    engine: Engine,
+    front: Front,
+}
+
+/// What clients talk to.
+#[derive(Debug)]
+struct Front {
     tasks: Tasks,
     health: HealthReporter,
     socket: PathBuf,
-    history: Option<Arc<History>>,
     /// Held as long as the daemon runs.
     _lock: nix::fcntl::Flock<std::fs::File>,
 }
 
+/// What has to be taken down in order, as far as it was started.
+#[derive(Debug, Default)]
+struct Engine {
+    hub: Option<Arc<Hub>>,
+    history: Option<Arc<History>>,
+    control: Option<ControlHandle>,
+}
+
+impl Engine {
+    /// Leaves the kernel as configured, ends every stream, and writes the rest of the history. Answers whether the kernel is as it should be.
+    async fn stop(self) -> bool {
+        let done = match self.control {
+            // Ends the hub too, and with it every stream.
+            Some(control) => tokio::time::timeout(KERNEL_GRACE, control.stop()).await.is_ok(),
+            None => true,
+        };
+        if let Some(hub) = self.hub {
+            hub.close();
+        }
+        if let Some(history) = self.history
+            && tokio::time::timeout(HISTORY_GRACE, history.stop()).await.is_err()
+        {
+            tracing::error!("the disk does not take the last of the history: it may be missing");
+        }
+        done
+    }
+}
+
 impl App {
-    /// Starts everything. When this returns, clients can connect, and every acknowledged probe is back.
+    /// Starts everything. When this returns, clients can connect, and every acknowledged probe is back. When it fails, the kernel is left as
+    /// it is when the daemon stops.
     ///
     /// # Errors
     /// See [`StartError`].
     pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let mut engine = Engine::default();
+        match Self::build(config, &mut engine).await {
+            Ok(front) => Ok(Self { engine, front }),
+            Err(error) => {
+                engine.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn build(config: &Config, engine: &mut Engine) -> Result<Front, StartError> {
         let start = SystemTime::now();
         let store = Store::open(&config.state.directory).await?;
         let lock = lock(&config.state.directory)?;
@@ -153,6 +198,7 @@ impl App {
         };
         let instance = Instance::open_or_create(&tracefs, &instance_options)?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
+        let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
         // A probe on a function that reading events takes would otherwise feed itself for ever. Later threads are children of these.
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
@@ -172,18 +218,20 @@ impl App {
         });
         let registry = Arc::<Registry>::default();
         let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
+        engine.hub = Some(Arc::clone(&hub));
         let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
         let history = match config.spool.options(&config.state) {
             // Before anything is published, so that everything goes there.
             Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
             None => None,
         };
+        engine.history.clone_from(&history);
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
         let controller = Controller::start(ControllerParts {
             mounted,
-            instance: instance.clone(),
+            instance,
             instance_options,
             current_instance: Arc::clone(&current_instance),
             store: store.clone(),
@@ -198,12 +246,7 @@ impl App {
             sample_retention: config.state.sample_retention(),
         })
         .await?;
-        let info = HostInfo {
-            host: host.clone(),
-            cpus: instance.cpus()?.len(),
-            start,
-            tracefs: tracefs.root().to_owned(),
-        };
+        let info = HostInfo { host: host.clone(), cpus, start, tracefs: tracefs.root().to_owned() };
         let (control, queue) = Controller::channel();
         let runtime = tokio::runtime::Handle::current();
         // Writing to the kernel blocks for up to a tenth of a second: not on the async runtime.
@@ -211,6 +254,7 @@ impl App {
             .name("kprobed-control".to_owned())
             .spawn(move || runtime.block_on(controller.run(queue)))
             .map_err(StartError::Thread)?;
+        engine.control = Some(control.clone());
 
         let doctor = Doctor {
             tracefs,
@@ -251,24 +295,18 @@ impl App {
 
         let tasks = Tasks::default();
         listen(&config.listen, &services, &tasks).await?;
-        Ok(Self { control, tasks, health, socket: config.listen.unix.clone(), history, _lock: lock })
+        Ok(Front { tasks, health, socket: config.listen.unix.clone(), _lock: lock })
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether the
     /// kernel is as it should be.
     pub async fn stop(self) -> bool {
-        self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
-        // Ends the hub too, and with it every stream.
-        let done = tokio::time::timeout(KERNEL_GRACE, self.control.stop()).await.is_ok();
-        if let Some(history) = &self.history
-            && tokio::time::timeout(HISTORY_GRACE, history.stop()).await.is_err()
-        {
-            tracing::error!("the disk does not take the last of the history: it may be missing");
-        }
-        if !self.tasks.stop(CONNECTION_GRACE).await {
+        self.front.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        let done = self.engine.stop().await;
+        if !self.front.tasks.stop(CONNECTION_GRACE).await {
             tracing::info!("cutting connections that their clients did not close");
         }
-        if let Err(error) = std::fs::remove_file(&self.socket) {
+        if let Err(error) = std::fs::remove_file(&self.front.socket) {
             tracing::debug!(%error, "the socket is gone already");
         }
         done

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
 use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 
 use crate::Test;
@@ -126,6 +127,17 @@ fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     let after = footprint(&guest)?;
     ensure!(after == before, "before:\n{before}\nafter:\n{after}");
     ensure!(guest.shell("cat /sys/kernel/debug/kprobes/list")?.is_empty());
+    // So does one that brings everything back and can not listen in the end: somebody else does.
+    guest
+        .machine
+        .spawn("taker", &Command::new("/init").args(["relay", "127.0.0.1:7001", "127.0.0.1:7000"]))?;
+    let taken = daemon::DEFAULT_CONFIG.replace("127.0.0.1:7000", "127.0.0.1:7001");
+    let failed = guest.restart(&taken).err().context("it listens where another does")?.to_string();
+    ensure!(
+        failed.contains("brought back") && failed.contains("can not listen on `127.0.0.1:7001`"),
+        "{failed}"
+    );
+    ensure!(!failed.contains("panicked") && footprint(&guest)? == before, "{failed}\n{}", footprint(&guest)?);
     // And all of it is back with the next start.
     guest.restart(daemon::DEFAULT_CONFIG)?;
     expect_three(&guest)?;
