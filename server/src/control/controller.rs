@@ -21,7 +21,7 @@ use crate::pipeline::{
     BufferDemand, EventSource, Hub, Loss, LossCause, ReaderContext, Readers, ReadersError, SourceTable,
 };
 use crate::store::Store;
-use crate::tracefs::{BufferStats, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
+use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
 
 /// What becomes of the kernel when the daemon stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -117,16 +117,6 @@ impl Controller {
             demand: Arc::clone(&demand),
         };
         let readers = Readers::start(&context)?;
-        let pauses = !unfinished.is_empty();
-        if pauses {
-            // A removal empties the buffers, if the event was ever enabled in our instance.
-            parts.instance.set_recording(false).map_err(ControlError::from)?;
-            readers.drain();
-            super::reconcile::finish_removals(&parts, &unfinished).await?;
-            if is_reset(&parts.instance)? {
-                readers.buffers_were_reset();
-            }
-        }
         let mut controller = Self {
             parts,
             sources,
@@ -138,10 +128,8 @@ impl Controller {
             demand,
             growth: Growth::default(),
         };
+        controller.finish_removals(&unfinished).await?;
         controller.begin_ledger()?;
-        if pauses {
-            controller.tell_pause();
-        }
         Ok(controller)
     }
 
@@ -320,16 +308,6 @@ impl Controller {
             })
             .collect())
     }
-}
-
-/// Whether the buffers have counted nothing since they were emptied.
-fn is_reset(instance: &Instance) -> Result<bool, ControlError> {
-    for cpu in instance.cpus()? {
-        if instance.stats(cpu)? != BufferStats::default() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Commands on their way to the control thread.

@@ -1,8 +1,8 @@
 //! Larger ring buffers, when the rate asks for them.
 //!
 //! The kernel does not record while it changes the size of a buffer, and what is hit meanwhile is counted nowhere. So the size is changed by
-//! going over to another instance, as for a deletion, without a loss. Buffers never become smaller again: that a rate was seen once is reason
-//! enough to expect it.
+//! going over to another instance, as for a deletion, without a loss unless they overflow too soon for that. Buffers never become smaller again:
+//! that a rate was seen once is reason enough to expect it.
 
 use std::collections::HashSet;
 use std::iter::successors;

@@ -13,14 +13,8 @@ use super::ControlError;
 use super::controller::{Controller, in_kernel};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::ReadersError;
-use crate::tracefs::{Instance, InstanceOptions, TracefsError};
-
-/// Windows that are tried: in each of them the kernel may have overwritten something.
-const WINDOWS: usize = 5;
-
-/// No further window is tried after this time: with readers that are far behind, each takes long, and nothing else is done meanwhile.
-const LONGEST_TRIAL: Duration = Duration::from_secs(5);
+use crate::pipeline::{ReadersError, Wanted};
+use crate::tracefs::{Instance, InstanceOptions, TracefsError, grace_period};
 
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
 const REMOVALS: usize = 20;
@@ -74,7 +68,7 @@ pub(super) enum HandOverError {
     /// Our own threads are not known.
     #[error(transparent)]
     Procfs(#[from] ReadError),
-    /// The kernel overwrote events in every window, or there was no room for them.
+    /// The kernel overwrote events while both instances recorded.
     #[error("more is recorded than can be read")]
     Overload,
 }
@@ -123,8 +117,13 @@ impl Controller {
         recorded: &[Recorded],
     ) -> Result<(), HandOverError> {
         let begun = Instant::now();
+        let overrun = self.parts.instance.overrun()?;
         let next = self.parts.instance.create_next(self.tracefs(), options)?;
-        if let Err(error) = self.go_over_to(&next, settling, recorded) {
+        let prepared = prepare(&next, &self.parts.procfs, recorded);
+        // What overflows all the time does so while it is looked at.
+        let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
+        let ways = [Way::Running, Way::Stopped, Way::Paused].into_iter().skip(usize::from(overflows));
+        if let Err(error) = prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
             remove(&next, recorded);
             return Err(error);
         }
@@ -141,54 +140,101 @@ impl Controller {
         Ok(())
     }
 
+    /// Goes over in the first way that succeeds.
     fn go_over_to(
-        &self,
+        &mut self,
         next: &Instance,
         settling: &Settling<'_>,
         recorded: &[Recorded],
+        ways: impl Iterator<Item = Way>,
     ) -> Result<(), HandOverError> {
-        exclude_ourselves(next, &self.parts.procfs)?;
-        for event in recorded {
-            if !event.filter.is_empty() {
-                next.set_filter(&event.name, &event.filter)?;
-            }
-            if event.enabled {
-                next.set_enabled(&event.name, true)?;
-            }
-        }
-        self.readers.hold(self.tracefs(), next)?;
-        let outcome = self.change_readers(next, settling, recorded);
-        if outcome.is_err() {
-            self.readers.go_back();
-        }
-        outcome
-    }
-
-    fn change_readers(
-        &self,
-        next: &Instance,
-        settling: &Settling<'_>,
-        recorded: &[Recorded],
-    ) -> Result<(), HandOverError> {
-        let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
-        next.set_recording(true)?;
-        let begun = Instant::now();
-        for _ in 0..WINDOWS {
-            let start_ns = trace_clock_ns();
-            // Every handler that ran when the window began has ended before it does, and every one that ran when it ended has ended
-            // before it is looked at.
-            settling.wait(next)?;
-            let window = start_ns..=trace_clock_ns();
-            settling.wait(next)?;
-            if self.readers.go_over(&window, &both) {
+        for way in ways {
+            self.readers.hold(self.tracefs(), next)?;
+            let outcome = self.change_readers(next, settling, recorded, way);
+            if outcome.is_ok() {
                 return Ok(());
             }
-            if begun.elapsed() > LONGEST_TRIAL {
-                break;
+            self.readers.go_back();
+            match outcome {
+                Err(HandOverError::Overload) => {
+                    next.set_recording(false)?;
+                    next.clear()?;
+                }
+                other => return other,
             }
         }
         Err(HandOverError::Overload)
     }
+
+    fn change_readers(
+        &mut self,
+        next: &Instance,
+        settling: &Settling<'_>,
+        recorded: &[Recorded],
+        way: Way,
+    ) -> Result<(), HandOverError> {
+        let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
+        if way == Way::Paused {
+            let pause = self.pause_recording(true);
+            // What is just being recorded is, before it is read. A thorough wait would only lose more.
+            grace_period();
+            let now_ns = trace_clock_ns();
+            let wanted = Wanted { window: now_ns..=now_ns, both, has_ended: true };
+            let is_over = self.readers.go_over(&wanted);
+            let goes_on = if is_over { next } else { &self.parts.instance };
+            self.resume_recording(&pause, &goes_on.clone());
+            return if is_over { Ok(()) } else { Err(HandOverError::Overload) };
+        }
+        let overrun = self.parts.instance.overrun()?;
+        next.set_recording(true)?;
+        let start_ns = trace_clock_ns();
+        // Every handler that ran when the window began has ended before it does, and every one that ran when it ended has ended
+        // before it is looked at.
+        settling.wait(next)?;
+        let window = start_ns..=trace_clock_ns();
+        if next.overrun()? > 0 {
+            return Err(HandOverError::Overload);
+        }
+        let has_ended = way == Way::Stopped;
+        let pause = has_ended.then(|| self.pause_recording(true));
+        let settled = settling.wait(next);
+        let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
+        let wanted = Wanted { window, both, has_ended };
+        if settled.is_ok() && !overwritten && self.readers.go_over(&wanted) {
+            // What was hit since then is in the next instance.
+            return Ok(());
+        }
+        if let Some(pause) = pause {
+            self.resume_recording(&pause, &self.parts.instance.clone());
+        }
+        Err(settled.err().map_or(HandOverError::Overload, Into::into))
+    }
+}
+
+/// How the last instance is left, the best way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It goes on recording while it is looked at. Under overload the kernel overwrites it meanwhile.
+    Running,
+    /// It stops once both have recorded for long enough, so that what it has of that time is not overwritten before it is read. When the
+    /// buffer is too small for that time, what was hit since it stopped is lost, and counted.
+    Stopped,
+    /// It stops before the next one begins. What is hit between them is lost, and counted.
+    Paused,
+}
+
+/// Switches everything on in an instance that does not record yet.
+fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), HandOverError> {
+    exclude_ourselves(next, procfs)?;
+    for event in recorded {
+        if !event.filter.is_empty() {
+            next.set_filter(&event.name, &event.filter)?;
+        }
+        if event.enabled {
+            next.set_enabled(&event.name, true)?;
+        }
+    }
+    Ok(())
 }
 
 /// Keeps the daemon from recording itself. A thread that is started meanwhile is excluded as the child of one that is, unless its parent was

@@ -15,6 +15,7 @@ mod error;
 mod grow;
 mod handover;
 mod ledger;
+mod pause;
 mod probe;
 mod reconcile;
 mod registry;

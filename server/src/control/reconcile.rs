@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::controller::{ControllerParts, Live};
+use super::controller::{Controller, ControllerParts, Live};
 use super::create::{define, listed_line, refuse, settled_state};
 use super::ledger::LedgerBase;
 use super::source::{event_source, plan_options};
@@ -17,17 +17,36 @@ use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredProbe};
 use crate::tracefs::ListedProbe;
 
-/// Goes through all rows of the database. Answers what the kernel has of them, and what is still to be removed: see [`finish_removals`].
+/// A probe that was on its way out, or never acknowledged, when the daemon ended.
+pub(super) struct Unfinished {
+    probe: Arc<Probe>,
+    phase: Phase,
+}
+
+/// Goes through all rows of the database. Answers what the kernel has of them, and what is still to be removed: see
+/// [`Controller::finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
     sources: &SourceTable,
-) -> Result<(HashMap<ProbeUid, Live>, Vec<StoredProbe>), ControlError> {
+) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let listed = parts.mounted.tracefs.list_kprobes()?;
     for row in parts.store.probes().await? {
         let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
         match row.phase {
-            Phase::Pending | Phase::Removing => unfinished.push(row),
+            Phase::Pending | Phase::Removing => {
+                let ours = in_kernel.is_some_and(|listed| is_ours(&row, listed));
+                if ours && let Some(entry) = still_recorded(parts, sources, &row) {
+                    live.insert(row.uid, entry);
+                }
+                let state = if ours {
+                    ProbeState::Pending
+                } else {
+                    ProbeState::Failed("not in the kernel".to_owned())
+                };
+                let phase = row.phase;
+                unfinished.push(Unfinished { probe: Arc::new(as_probe(parts, row, state)), phase });
+            }
             Phase::Settled => {
                 let probe = match bring_back(parts, sources, &row, in_kernel).await {
                     Ok((probe, entry)) => {
@@ -46,18 +65,44 @@ pub(super) async fn reconcile(
     Ok((live, unfinished))
 }
 
-/// Removes what was on its way out, or never acknowledged, when the daemon ended. The kernel empties the buffers with that: what an earlier run
-/// has recorded in them has to be read before.
-pub(super) async fn finish_removals(
-    parts: &ControllerParts,
-    unfinished: &[StoredProbe],
-) -> Result<(), ControlError> {
-    let listed = parts.mounted.tracefs.list_kprobes()?;
-    for row in unfinished {
-        let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
-        finish_removal(parts, row, in_kernel).await?;
+impl Controller {
+    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What can not be removed stays as it was.
+    pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) -> Result<(), ControlError> {
+        let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
+        let outcomes = self.take_all_out_of_kernel(&probes);
+        for (Unfinished { probe, phase }, outcome) in unfinished.iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => {
+                    self.parts.store.forget(probe.uid).await?;
+                    tracing::info!(probe = %probe.name, ?phase, "finished what a crash interrupted");
+                }
+                Err(error) => {
+                    tracing::warn!(probe = %probe.name, %error, "can not remove what a crash has left of it");
+                    self.parts.store.abort_remove(probe.uid).await?;
+                    let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
+                    let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
+                    self.parts.registry.put(Probe { state, schema, ..Probe::clone(probe) });
+                }
+            }
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Makes known what the buffers hold of a probe that is to be removed: it has recorded until now.
+fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredProbe) -> Option<Live> {
+    let definition = parts.checker.parse_probe(&row.definition).ok()?;
+    match event_source(&parts.mounted.tracefs, row.uid, &row.name, &plan_options(&definition)) {
+        Ok((id, source)) => {
+            source.origin.set_labels(row.labels.clone());
+            sources.insert(id, Arc::clone(&source));
+            Some(Live { source, ever_enabled: true, base: LedgerBase::default() })
+        }
+        Err(error) => {
+            tracing::warn!(probe = %row.name, %error, "what it has recorded can not be read");
+            None
+        }
+    }
 }
 
 /// Whether the event in the kernel is the one of this row.
@@ -68,19 +113,6 @@ fn is_ours(row: &StoredProbe, listed: &ListedProbe) -> bool {
     } else {
         listed.line == row.kernel_listing
     }
-}
-
-async fn finish_removal(
-    parts: &ControllerParts,
-    row: &StoredProbe,
-    listed: Option<&ListedProbe>,
-) -> Result<(), ControlError> {
-    if listed.is_some_and(|listed| is_ours(row, listed)) {
-        parts.instance.set_enabled(&row.name, false)?;
-        parts.mounted.tracefs.remove_kprobe(&row.name)?;
-    }
-    tracing::info!(probe = %row.name, phase = ?row.phase, "finished what a crash interrupted");
-    Ok(parts.store.forget(row.uid).await?)
 }
 
 /// Finds a probe in the kernel, or defines it anew, and lets it record as it should.

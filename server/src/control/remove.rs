@@ -6,9 +6,10 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::ControlError;
-use super::command::{KernelHits, RemoveRequest, Removed};
+use super::command::{RemoveRequest, Removed};
 use super::controller::Controller;
-use super::handover::{Recorded, Settling};
+use super::handover::Settling;
+use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, ProbeState};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
@@ -120,7 +121,7 @@ impl Controller {
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
     /// there. So when others record, that is left for another instance first. What can not be removed is as before.
-    fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<(), ControlError>> {
+    pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<(), ControlError>> {
         let mut outcomes: Vec<_> = probes.iter().map(|probe| self.switch_off(probe)).collect();
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Ok(true)));
         let wiping = off().find(|(probe, _)| self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled));
@@ -136,7 +137,8 @@ impl Controller {
             }
         }
         if let Some(pause) = pause {
-            self.end_pause(&pause);
+            self.tell_reset();
+            self.resume_recording(&pause, &self.parts.instance.clone());
         }
         for (probe, outcome) in probes.iter().zip(&outcomes) {
             match outcome {
@@ -173,38 +175,19 @@ impl Controller {
                 ),
             }
         }
-        Some(self.begin_pause(&recorded))
-    }
-
-    fn begin_pause(&self, recorded: &[Recorded]) -> Pause {
-        if let Err(error) = self.parts.instance.set_recording(false) {
-            tracing::warn!(%error, "can not pause recording");
-        }
-        // What is hit between the two is taken for filtered.
-        let hits = if recorded.is_empty() { None } else { self.kernel_hits().ok() };
+        let pause = self.pause_recording(!recorded.is_empty());
         self.readers.drain();
-        Pause { hits }
+        Some(pause)
     }
 
-    fn end_pause(&mut self, pause: &Pause) {
-        self.readers.buffers_were_reset();
-        let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
-        if let Err(error) = self.parts.instance.set_recording(true) {
-            tracing::error!(%error, "can not go on recording");
+    /// Tells the readers when the removal has emptied the buffers. It has not when the probe was never enabled in our instance, which is not
+    /// known of one that was there before this daemon.
+    fn tell_reset(&self) {
+        match self.parts.instance.is_reset() {
+            Ok(false) => {}
+            Ok(true) => self.readers.buffers_were_reset(),
+            Err(error) => tracing::warn!(%error, "can not look whether the buffers are empty"),
         }
-        let (Some(before), Some(now)) = (&pause.hits, now) else { return };
-        let mut paused = 0;
-        for probe in self.parts.registry.all() {
-            if let (true, Some(live)) = (probe.enabled, self.live.get_mut(&probe.uid))
-                && let (Some(before), Some(now)) = (before.get(&probe.name), now.get(&probe.name))
-            {
-                let hits = now.hits.saturating_sub(before.hits);
-                live.base.note_pause(hits);
-                paused += hits;
-            }
-        }
-        tracing::warn!(hits = paused, "hits while a probe was deleted are lost to the others");
-        self.tell_pause();
     }
 
     /// Lets a probe record again that could not be removed. It may be in another instance by now.
@@ -223,12 +206,6 @@ impl Controller {
             live.ever_enabled |= probe.enabled;
         }
     }
-}
-
-/// While nothing is recorded.
-struct Pause {
-    /// The hits of all probes when it began, where others would have recorded.
-    hits: Option<KernelHits>,
 }
 
 fn removal_error(error: TracefsError, name: &ProbeName) -> ControlError {

@@ -13,17 +13,17 @@ use std::time::Duration;
 use super::collector::Collector;
 use super::counters::BufferCounters;
 use super::turn::Turn;
+use super::waiting::Waiting;
 use super::{Hub, Loss, LossCause, demand};
 use crate::tracefs::{BufferStats, Instance};
 
-/// Bytes of pages that one CPU may have in one turn, so that a busy one keeps neither the others waiting nor whoever asks the reader for
-/// something.
+/// Bytes of pages that one CPU may have in one turn, so that a busy one does not keep the others waiting.
 const TURN_BYTES: usize = 256 << 10;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Until the page that the kernel is still writing to.
+    /// Until the page that the kernel is still writing to, or somebody asks the reader for something.
     Pages,
     /// Until nothing is left from before this time, in nanoseconds of the trace clock. Not until nothing is left at all: a CPU that records
     /// faster than it is read would never come to that.
@@ -74,6 +74,11 @@ impl Ring {
     /// The CPU.
     pub(super) const fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether a number of lost events was not on its page, so that the buffer's counter is asked from then on.
+    pub(super) const fn asks_for_overruns(&self) -> bool {
+        self.ask_for_overruns
     }
 
     /// The kernel has emptied the buffer and set its counters to zero.
@@ -180,6 +185,7 @@ impl Cpu {
         buffer: &mut [u8],
         instance: &Instance,
         depth: Depth,
+        waiting: &Waiting,
     ) -> Found {
         let mut collector = std::mem::take(&mut self.collector);
         let mut found = Found { pages: 0, caught_up: false, broken: false };
@@ -206,6 +212,9 @@ impl Cpu {
             };
             if is_far_enough {
                 found.caught_up = true;
+                break;
+            }
+            if depth == Depth::Pages && waiting.is_any() {
                 break;
             }
         }

@@ -76,6 +76,12 @@ impl Cuts {
         let cut_ns = self.by_line.get(&line).copied().unwrap_or(self.default_ns);
         (time_ns < cut_ns) == (side == Side::Last)
     }
+
+    /// Whether a gap that ends at that time is to be told. None is in the window; in the last instance it is one before that, in the next one
+    /// after it: what the other has lost there is not taken from it.
+    pub(super) const fn takes_gap(&self, side: Side, end_ns: u64) -> bool {
+        (end_ns <= self.default_ns) == matches!(side, Side::Last)
+    }
 }
 
 /// Event id and line of an event; absent when it is too short to be one.

@@ -37,11 +37,13 @@ mod subscriber;
 mod tests;
 mod turn;
 mod view;
+mod waiting;
 
 pub use batch::{Draft, Group};
 pub use binder::Binder;
 pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use demand::BufferDemand;
+pub use held::Wanted;
 pub use hub::{Hub, SubscriberCounts};
 pub use loss::{Loss, LossCause};
 pub use names::{AddressNames, TaskNames};

@@ -18,10 +18,11 @@ use nix::sys::time::TimeSpec;
 
 use super::cpu::{Cpu, Depth};
 use super::cut::{Cuts, Seen};
-use super::held::{Held, NextRings, Wanted};
+use super::held::{Held, HeldPages, NextRings, Wanted};
 use super::pace;
 use super::readers::ReaderContext;
 use super::turn::Turn;
+use super::waiting::Waiting;
 use super::{AddressNames, TaskNames};
 use crate::kernel::trace_clock_ns;
 use crate::ring::PageLayout;
@@ -67,6 +68,7 @@ pub(super) struct ReaderParts {
     pub(super) wakes: Vec<Arc<EventFd>>,
     pub(super) marks: Arc<[Mark]>,
     pub(super) inbox: Receiver<Command>,
+    pub(super) waiting: Arc<Waiting>,
     pub(super) context: ReaderContext,
 }
 
@@ -117,7 +119,11 @@ impl Reader {
                 self.look_at_rates(elapsed);
             }
             loop {
-                match self.parts.inbox.try_recv() {
+                let command = self.parts.inbox.try_recv();
+                if command.is_ok() {
+                    self.parts.waiting.one_less();
+                }
+                match command {
                     Ok(Command::Drain(done)) => {
                         self.turn(Depth::Until(trace_clock_ns()));
                         self.look_at_size();
@@ -129,7 +135,7 @@ impl Reader {
                         answer(&done, ());
                     }
                     Ok(Command::Hold(next, done)) => {
-                        self.held = Some(Held::new(next));
+                        self.held = Some(Held::new(next, trace_clock_ns()));
                         answer(&done, ());
                     }
                     Ok(Command::Look(wanted, reply)) => answer(&reply, self.look(&wanted)),
@@ -178,22 +184,33 @@ impl Reader {
         }
     }
 
-    /// Reads what both instances have until some time, and keeps it.
+    /// Reads what both instances have until some time, and keeps it. What only the last one can have is published.
     fn hold(&mut self, until_ns: u64) -> TurnFound {
-        let mut pages = 0;
-        if let Some(held) = &mut self.held {
+        let mut total = TurnFound { pages: 0, caught_up: true };
+        let Some(mut held) = self.held.take() else { return total };
+        let room = self.parts.layout.sub_buffer_bytes().max(held.layout.sub_buffer_bytes());
+        self.page.resize(room, 0);
+        for index in 0..self.parts.cpus.len() {
+            let Some(cpu) = self.parts.cpus.get_mut(index) else { break };
             let last = (&self.parts.context.instance, &self.parts.layout);
-            let room = self.parts.layout.sub_buffer_bytes().max(held.layout.sub_buffer_bytes());
-            self.page.resize(room, 0);
-            for (index, cpu) in self.parts.cpus.iter_mut().enumerate() {
-                pages += held.read(index, &mut cpu.ring, last, &mut self.page, until_ns);
-            }
+            let found = held.read(index, &mut cpu.ring, last, &mut self.page, until_ns);
+            total.pages += found.pages;
+            total.caught_up &= found.is_all;
+            self.publish_pages(index, &found.earlier, (&HeldPages::default(), &held.layout), None);
         }
-        TurnFound { pages, caught_up: true }
+        self.held = Some(held);
+        total
     }
 
     fn look(&mut self, wanted: &Wanted) -> Option<Vec<Seen>> {
-        self.hold(*wanted.window.end());
+        loop {
+            match self.hold(*wanted.window.end()) {
+                TurnFound { caught_up: true, .. } => break,
+                // There is no room for the rest.
+                TurnFound { pages: 0, .. } => return None,
+                TurnFound { .. } => {}
+            }
+        }
         let numbers: Vec<_> = self.parts.cpus.iter().map(|cpu| cpu.ring.number()).collect();
         self.held.as_ref()?.seen(&numbers, &self.parts.layout, wanted)
     }
@@ -201,21 +218,11 @@ impl Reader {
     /// Publishes what is held. With cuts the next instance is the one that is read from now on; without, it is forgotten.
     fn publish_held(&mut self, cuts: Option<&Cuts>) {
         let Some(held) = self.held.take() else { return };
-        let context = &self.parts.context;
-        for (cpu, held_cpu) in self.parts.cpus.iter_mut().zip(held.cpus) {
-            let counters = Arc::clone(&cpu.counters);
-            let mut turn = Turn {
-                cpu: cpu.ring.number(),
-                layout: &self.parts.layout,
-                sources: &context.sources,
-                counters: &counters,
-                hub: &context.hub,
-                tasks: &mut self.tasks,
-                addresses: &mut self.addresses,
-            };
-            let last = (&held_cpu.last_pages, &self.parts.layout);
-            turn.held(last, (&held_cpu.next_pages, &held.layout), cuts, &mut cpu.collector);
-            if cuts.is_some() {
+        for (index, held_cpu) in held.cpus.into_iter().enumerate() {
+            self.publish_pages(index, &held_cpu.last_pages, (&held_cpu.next_pages, &held.layout), cuts);
+            if cuts.is_some()
+                && let Some(cpu) = self.parts.cpus.get_mut(index)
+            {
                 cpu.ring = held_cpu.next;
             }
         }
@@ -224,6 +231,28 @@ impl Reader {
             self.parts.layout = held.layout;
         }
         self.page = vec![0; self.parts.layout.sub_buffer_bytes()];
+    }
+
+    /// Publishes pages that were held of one CPU: see [`Turn::held`].
+    fn publish_pages(
+        &mut self,
+        index: usize,
+        last: &HeldPages,
+        next: (&HeldPages, &PageLayout),
+        cuts: Option<&Cuts>,
+    ) {
+        let Some(cpu) = self.parts.cpus.get_mut(index) else { return };
+        let context = &self.parts.context;
+        let mut turn = Turn {
+            cpu: cpu.ring.number(),
+            layout: &self.parts.layout,
+            sources: &context.sources,
+            counters: &cpu.counters,
+            hub: &context.hub,
+            tasks: &mut self.tasks,
+            addresses: &mut self.addresses,
+        };
+        turn.held((last, &self.parts.layout), next, cuts, &mut cpu.collector);
     }
 
     /// Reads all CPUs once.
@@ -246,7 +275,7 @@ impl Reader {
                 tasks: &mut self.tasks,
                 addresses: &mut self.addresses,
             };
-            let found = cpu.read(&mut turn, &mut self.page, &context.instance, depth);
+            let found = cpu.read(&mut turn, &mut self.page, &context.instance, depth, &self.parts.waiting);
             total.pages += found.pages;
             total.caught_up &= found.caught_up;
             broken |= found.broken;

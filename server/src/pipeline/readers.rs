@@ -1,8 +1,6 @@
 //! The set of reader threads of an instance: starting them, asking them for things, ending them.
 
-use std::collections::HashSet;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -16,6 +14,7 @@ use super::cpu::{Cpu, Ring};
 use super::cut::Cuts;
 use super::held::{NextRings, Wanted};
 use super::reader::{Command, Reader, ReaderParts};
+use super::waiting::Waiting;
 use super::{BufferCounts, BufferDemand, Hub, SourceTable};
 use crate::kernel::FactsCache;
 use crate::ring::PageLayout;
@@ -63,6 +62,7 @@ pub struct ReaderContext {
 #[derive(Debug)]
 struct Handle {
     commands: Sender<Command>,
+    waiting: Arc<Waiting>,
     wake: Arc<EventFd>,
     thread: JoinHandle<()>,
     /// Its CPUs.
@@ -71,6 +71,7 @@ struct Handle {
 
 impl Handle {
     fn send(&self, command: Command) {
+        self.waiting.one_more();
         // A thread that has ended is noticed by whoever waits for its answer.
         if self.commands.send(command).is_ok()
             && let Err(errno) = self.wake.write(1)
@@ -116,6 +117,7 @@ impl Readers {
         let mut handles = Vec::new();
         for (index, (cpus, wake)) in shares.into_iter().zip(&wakes).enumerate() {
             let (commands, inbox) = channel();
+            let waiting = Arc::<Waiting>::default();
             let numbers = cpus.iter().map(|cpu| cpu.ring.number()).collect();
             let parts = ReaderParts {
                 index,
@@ -124,6 +126,7 @@ impl Readers {
                 wakes: wakes.clone(),
                 marks: Arc::clone(&marks),
                 inbox,
+                waiting: Arc::clone(&waiting),
                 context: context.clone(),
             };
             let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
@@ -131,7 +134,7 @@ impl Readers {
                     tracing::error!(%errno, "a reader can not go on: events are no longer read");
                 }
             })?;
-            handles.push(Handle { commands, wake: Arc::clone(wake), thread, cpus: numbers });
+            handles.push(Handle { commands, waiting, wake: Arc::clone(wake), thread, cpus: numbers });
         }
         Ok(Self { handles, counters, layout })
     }
@@ -160,8 +163,8 @@ impl Readers {
         answers
     }
 
-    /// From now on the readers read `next` as well, and publish nothing, until they are told to [go over](Self::go_over) or to
-    /// [go back](Self::go_back). Nothing may be recorded in `next` before this returns.
+    /// From now on the readers read `next` as well, and publish only what was recorded before that, until they are told to
+    /// [go over](Self::go_over) or to [go back](Self::go_back). Nothing may be recorded in `next` before this returns.
     ///
     /// # Errors
     /// See [`ReadersError`]; then everything is as it was.
@@ -184,16 +187,13 @@ impl Readers {
     }
 
     /// Has all readers publish what they hold, each event once, and go on with the next instance; the last one is closed when this returns.
-    /// `window` begins after the next instance was switched on, lasts a grace period of the kernel, and ended one ago; the events with the ids
-    /// `both` were recorded in both instances all the time. Answers whether it was done: when events were lost in the window, or a reader had
-    /// no room for them, nothing is done, and another window can be tried.
-    pub fn go_over(&self, window: &RangeInclusive<u64>, both: &HashSet<u16>) -> bool {
-        let wanted = Wanted { window: window.clone(), both: both.clone() };
+    /// Answers whether it was done: when events were lost in the window, or a reader had no room for them, nothing is done.
+    pub fn go_over(&self, wanted: &Wanted) -> bool {
         let answers = self.ask(|_, reply| Command::Look(wanted.clone(), reply));
         let all_answered = answers.len() == self.handles.len();
         let seen: Option<Vec<_>> = answers.into_iter().collect();
         let Some(seen) = seen.filter(|_| all_answered) else { return false };
-        let cuts = Arc::new(Cuts::find(seen.concat(), window, wanted.both));
+        let cuts = Arc::new(Cuts::find(seen.concat(), &wanted.window, wanted.both.clone()));
         self.ask(|_, done| Command::GoOver(Arc::clone(&cuts), done));
         true
     }

@@ -131,7 +131,7 @@ impl Turn<'_> {
                 (Piece::Record(record), Some(cuts)) => {
                     cuts.takes(side, cpu, record.timestamp_ns, record.payload)
                 }
-                // What the next instance has lost lies before the cut, or there would be none.
+                (Piece::Lost(_, end_ns), Some(cuts)) => cuts.takes_gap(side, *end_ns),
                 _ => side == Side::Last,
             }
         };

@@ -167,6 +167,35 @@ impl Instance {
         Ok(BufferStats::parse(&control_file::read(&self.root.join(format!("per_cpu/cpu{cpu}/stats")))?))
     }
 
+    /// Events of all CPUs that were overwritten unread since the buffers were emptied.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn overrun(&self) -> Result<u64, TracefsError> {
+        self.cpus()?.into_iter().map(|cpu| Ok(self.stats(cpu)?.overrun)).sum()
+    }
+
+    /// Empties the buffers and sets their counters to zero (kernel/trace/trace.c: tracing_open, with O_TRUNC).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn clear(&self) -> Result<(), TracefsError> {
+        control_file::replace(&self.root.join("trace"), "")
+    }
+
+    /// Whether the buffers have counted nothing since they were emptied.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_reset(&self) -> Result<bool, TracefsError> {
+        for cpu in self.cpus()? {
+            if self.stats(cpu)? != BufferStats::default() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The text of `saved_cmdlines`, which all instances share: `TID COMM` of tasks that were switched away after an event of theirs.
     ///
     /// # Errors

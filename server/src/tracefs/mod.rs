@@ -28,6 +28,7 @@ pub use life::InstanceOptions;
 pub use mount::{MountError, Mounted, Mounts};
 pub use profile::ProfileRow;
 pub use registered::RegisteredProbe;
+pub use settle::grace_period;
 pub use stats::BufferStats;
 
 use std::io;

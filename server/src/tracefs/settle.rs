@@ -21,7 +21,7 @@ impl Instance {
     pub fn clear_filter_and_settle(&self, name: &ProbeName) -> Result<(), TracefsError> {
         self.set_filter(name, ANY_FILTER)?;
         self.set_filter(name, "")?;
-        wait_for_handlers();
+        grace_period();
         Ok(())
     }
 
@@ -34,14 +34,14 @@ impl Instance {
             self.set_filter(name, ALL_FILTER)?;
         }
         self.set_filter(name, filter)?;
-        wait_for_handlers();
+        grace_period();
         Ok(())
     }
 }
 
 /// Waits until every handler that runs has ended: they can not be preempted while they record, so that this is a grace period of RCU
 /// (kernel/sched/membarrier.c: `MEMBARRIER_CMD_GLOBAL`, since 4.3). With one CPU it takes no time: none can run while it is asked for.
-fn wait_for_handlers() {
+pub fn grace_period() {
     if let Err(error) = membarrier(MembarrierCommand::Global) {
         // With CPUs that have no tick (`nohz_full`). On kernels up to 6.12 the filter is enough.
         tracing::debug!(%error, "the kernel gives no grace period");

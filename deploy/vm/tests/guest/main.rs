@@ -10,6 +10,7 @@ mod api;
 mod arming;
 mod attached;
 mod boot;
+mod busy_deletion;
 mod daemon;
 mod definitions;
 mod deletion;
@@ -67,6 +68,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("accounting", accounting::TESTS),
     ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),
+    ("busy_deletion", busy_deletion::TESTS),
     ("torn_deletion", torn_deletion::TESTS),
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),

@@ -61,6 +61,9 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         let own = guest.instance()?;
         ensure!(own.ends_with(&format!("/{}", instances.trim())), "{instances} {own} {}", context());
         ensure!(guest.shell(&format!("cat {own}/tracing_on"))?.trim() == "1", "{}", context());
+        // What the probe had recorded until its end was read as what it is.
+        let ledger = guest.ledger()?;
+        ensure!(ledger.buffers.iter().all(|buffer| buffer.undecodable == 0), "{ledger:?} {}", context());
         // The probe is there as a whole, or gone as a whole.
         let is =
             |what: &str| guest.shell(&format!("if {what} > /dev/null 2>&1; then echo yes; else echo no; fi"));
@@ -74,10 +77,13 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
     }
     progress::note(format_args!("{gone} of {KILLS} probes were gone"));
     kill(&guest, HITS)?;
+    // A ledger is drawn up when all that is recorded is read: what is left of theirs does not come with ours.
+    guest.ledger()?;
     let recording = guest.record(|| guest.workload(&["number", "1000"]).map(drop))?;
     ensure!(
         recording.of("kprobes/numbered", "workload").count() == 1000 && recording.losses.is_empty(),
-        "{:?}\n{}",
+        "{} events, {:?}\n{}",
+        recording.events.len(),
         recording.losses,
         guest.log()
     );

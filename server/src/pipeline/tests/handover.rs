@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::collector::Collector;
 use super::super::counters::BufferCounters;
 use super::super::cut::{Cuts, Line, Seen, Side};
-use super::super::held::{HeldLost, HeldPages};
+use super::super::held::{HeldLost, HeldPages, Wanted};
 use super::super::turn::Turn;
 use super::*;
 use crate::kernel::{FactsCache, KernelPaths};
@@ -13,6 +13,14 @@ use crate::ring::PageLayout;
 use crate::tracefs::Tracefs;
 
 const HEADER_PAGE: &str = include_str!("../../../tests/fixtures/ring/small-mix/header_page");
+
+fn layout() -> PageLayout {
+    PageLayout::parse(HEADER_PAGE).unwrap()
+}
+
+fn held(pages: Vec<(Vec<u8>, HeldLost)>) -> HeldPages {
+    HeldPages::of(pages, &layout())
+}
 
 /// A page with events of task 5 at these times.
 fn page(times: &[u64]) -> Vec<u8> {
@@ -46,7 +54,7 @@ fn both_ends(last: &[u64], next: &[u64], start: u64) -> Cuts {
 
 /// What a subscriber gets of two instances, and what the ledger says: read and lost.
 fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cuts>) -> (Vec<u64>, Vec<String>, (u64, u64)) {
-    let layout = PageLayout::parse(HEADER_PAGE).unwrap();
+    let layout = layout();
     let hub = hub();
     let subscription = subscribe(&hub, &[], QueueLimits::default());
     let table = SourceTable::default();
@@ -93,7 +101,7 @@ fn every_hit_comes_from_one_instance() {
     let next = [16, 21, 31, 41, 51, 61];
     let cuts = both_ends(&last, &next[..5], 15);
     let pages = |times: &[u64]| {
-        HeldPages::of(vec![(page(&times[..2]), HeldLost::Nothing), (page(&times[2..]), HeldLost::Nothing)])
+        held(vec![(page(&times[..2]), HeldLost::Nothing), (page(&times[2..]), HeldLost::Nothing)])
     };
     let (times, told, counts) = published(&pages(&last), &pages(&next), Some(&cuts));
     assert_eq!(times, [10, 14, 21, 31, 41, 51, 61]);
@@ -102,10 +110,9 @@ fn every_hit_comes_from_one_instance() {
 
 #[test]
 fn losses_before_the_cut_are_those_of_the_last_instance() {
-    let last =
-        HeldPages::of(vec![(page(&[10]), HeldLost::Nothing), (page(&[20, 30]), HeldLost::Events(Some(9)))]);
+    let last = held(vec![(page(&[10]), HeldLost::Nothing), (page(&[20, 30]), HeldLost::Events(Some(9)))]);
     // It lost copies of the same hits.
-    let next = HeldPages::of(vec![(page(&[21, 31]), HeldLost::Events(Some(4)))]);
+    let next = held(vec![(page(&[21, 31]), HeldLost::Events(Some(4)))]);
     let cuts = both_ends(&[10, 20, 30], &[21, 31], 22);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![10, 20, 31], (3, 9)));
@@ -113,22 +120,57 @@ fn losses_before_the_cut_are_those_of_the_last_instance() {
 }
 
 #[test]
+fn losses_after_the_window_are_those_of_the_next_instance() {
+    let last = held(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[1040]), HeldLost::Events(Some(9)))]);
+    let next = held(vec![(page(&[11, 21]), HeldLost::Nothing), (page(&[1051]), HeldLost::Events(Some(4)))]);
+    let cuts = both_ends(&[10, 20], &[11, 21], 5);
+    let (times, told, counts) = published(&last, &next, Some(&cuts));
+    assert_eq!((times, counts), (vec![11, 21, 1051], (3, 4)));
+    assert_eq!(told, ["2 of cpu0", "Overrun Some(4) on cpu0 before 1051", "1 of cpu0"]);
+}
+
+#[test]
+fn a_gap_in_the_window_is_found() {
+    let seen = |last: Vec<(Vec<u8>, HeldLost)>, next: Vec<(Vec<u8>, HeldLost)>, has_ended| {
+        let wanted = Wanted { window: 100..=200, both: HashSet::from([7]), has_ended };
+        let (layout, mut seen) = (layout(), Vec::new());
+        let whole = held(last).note(Side::Last, 0, &layout, &wanted, &mut seen)
+            && held(next).note(Side::Next, 0, &layout, &wanted, &mut seen);
+        whole.then(|| seen.iter().map(|copy| (copy.time_ns, copy.side)).collect::<Vec<_>>())
+    };
+    let whole = || vec![(page(&[90, 110, 190, 210]), HeldLost::Nothing)];
+    let gap = |before: &[u64], after: &[u64]| {
+        vec![(page(before), HeldLost::Nothing), (page(after), HeldLost::Events(Some(1)))]
+    };
+    let both = [Side::Last, Side::Next].map(|side| [(110, side), (190, side)]).concat();
+    assert_eq!(seen(whole(), whole(), false), Some(both.clone()));
+    // Before the window and behind it nothing matters, as long as the next instance has all that the last one may have lost.
+    assert_eq!(seen(gap(&[50], &[90, 110, 190, 210]), whole(), true), Some(both.clone()));
+    assert_eq!(seen(gap(&[90, 110, 190, 210], &[300]), whole(), true), Some(both.clone()));
+    assert_eq!(seen(whole(), gap(&[90, 110, 190, 210], &[300]), true), Some(both));
+    assert_eq!(seen(whole(), gap(&[50], &[90, 110, 190, 210]), true), None);
+    for (before, after) in [(&[90][..], &[150][..]), (&[150], &[190]), (&[150], &[300]), (&[50], &[300])] {
+        assert_eq!(seen(gap(before, after), whole(), true), None, "{before:?} {after:?}");
+        assert_eq!(seen(whole(), gap(before, after), true), None, "{before:?} {after:?}");
+    }
+}
+
+#[test]
 fn without_cuts_nothing_is_taken_from_the_next() {
-    let last =
-        HeldPages::of(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[30]), HeldLost::Events(Some(2)))]);
-    let next = HeldPages::of(vec![(page(&[21, 31]), HeldLost::Events(Some(1)))]);
+    let last = held(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[30]), HeldLost::Events(Some(2)))]);
+    let next = held(vec![(page(&[21, 31]), HeldLost::Events(Some(1)))]);
     let (times, _, counts) = published(&last, &next, None);
     assert_eq!((times, counts), (vec![10, 20, 30], (3, 2)));
 }
 
 #[test]
 fn a_page_that_makes_no_sense_is_told() {
-    let last = HeldPages::of(vec![
+    let last = held(vec![
         (page(&[10]), HeldLost::Nothing),
         (vec![1, 2, 3], HeldLost::Nothing),
         (page(&[20]), HeldLost::Nothing),
     ]);
-    let (times, told, _) = published(&last, &HeldPages::of(Vec::new()), None);
+    let (times, told, _) = published(&last, &held(Vec::new()), None);
     assert_eq!(times, [10, 20]);
     assert!(told.iter().any(|item| item.starts_with("Undecodable Some(1)")), "{told:?}");
 }

@@ -93,7 +93,7 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
     let produced = after.hits() + chaos.gone_hits - before.hits();
     let of_picky = |terms: &Terms| terms.probe("kprobes/picky").map(|picky| picky.hits.unwrap_or(0));
     let filtered_at_most = of_picky(&after)? - of_picky(before)?;
-    // While a probe is deleted under overload nothing can be recorded for a moment, since there is no going over to another instance.
+    // While a probe is deleted nothing is recorded for a moment: buffers this small overflow before it can be gone over to others.
     let paused = after.paused() - before.paused();
     let unexplained = produced.checked_sub(buffers.all()).context("more was recorded than was hit")?;
     progress::note(format_args!(

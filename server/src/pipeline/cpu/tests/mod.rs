@@ -92,7 +92,7 @@ impl World {
                 tasks: &mut tasks,
                 addresses: &mut addresses,
             };
-            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth);
+            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth, &Waiting::default());
             assert!(!found.broken);
             if found.pages == 0 {
                 assert!(found.caught_up);

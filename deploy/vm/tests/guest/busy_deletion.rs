@@ -1,0 +1,99 @@
+//! Deleting probes while more is recorded than can be read: what the others lose is what was overwritten anyway.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse};
+use kprobed_vm::machine::Command;
+use kprobed_vm::{daemon, progress};
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[("deletions_pause_nothing", deletions_pause_nothing)];
+
+/// Probes on the function that is called, all of which record.
+const PROBES: u64 = 6;
+
+/// Processes that do nothing but call it, and come before others: the daemon has a small part of the one CPU.
+const CALLERS: u64 = 4;
+
+/// Four times the share of others.
+const NICE: i32 = -6;
+
+/// Deletions.
+const ROUNDS: u64 = 2;
+
+const CONFIG: &str = "\n[tracing]\nbuffer_kib = 8192\nbuffer_max_kib = 8192\n\n[spool]\nmax_mib = 32\n";
+
+const SIGKILL: i32 = 9;
+
+/// A guest with the probes and the callers.
+fn busy(fixture: &Fixture) -> Result<DaemonGuest> {
+    let guest = fixture.own_daemon("busy-deletions", &format!("{}{CONFIG}", daemon::DEFAULT_CONFIG))?;
+    for number in 0..PROBES {
+        guest.add(&format!("p:stays{number} __x64_sys_getpgid number=+0x70(%di):u64 ip=%ip sp=%sp"))?;
+    }
+    for number in 0..CALLERS {
+        let caller = Command::new("workload").args(["number", "2000000000"]);
+        guest.machine.spawn(&format!("hits{number}"), &caller)?;
+    }
+    guest.shell(&format!("busybox renice -n {NICE} -p $(pidof workload)"))?;
+    Ok(guest)
+}
+
+/// Makes a probe that is hit all the time and lets nothing through, and deletes it while the buffers overflow. Its hits do not blur those of the
+/// others.
+fn delete_one(guest: &DaemonGuest, round: u64) -> Result<()> {
+    let definition = format!("p:goes{round} __x64_sys_getpgid number=+0x70(%di):u64");
+    let filter = "number == 0".to_owned();
+    let request = CreateProbeRequest { definition, filter, enabled: true, ..Default::default() };
+    guest.wait_for(guest.client.create_probe(request))??;
+    let instance = guest.instance()?;
+    // What the kernel counts, now and later.
+    let overflows = format!(
+        "overrun() {{ sed -n 's/^overrun: //p' {instance}/per_cpu/cpu0/stats; }}; before=$(overrun)
+         for try in $(seq 300); do [ $(overrun) -gt $before ] && exit 0; sleep 0.1; done; exit 1"
+    );
+    guest.shell(&overflows).context("this is no overload")?;
+    guest.delete(&format!("goes{round}"))?;
+    ensure!(guest.instance()? != instance, "the probe was deleted in place\n{}", guest.log());
+    Ok(())
+}
+
+fn of_buffers(ledger: &GetLedgerResponse, term: impl Fn(&BufferLedger) -> u64) -> u64 {
+    ledger.buffers.iter().map(term).sum()
+}
+
+/// Ends the callers and draws up the ledger: everything is read.
+fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
+    for number in 0..CALLERS {
+        let name = format!("hits{number}");
+        guest.machine.kill(&name, SIGKILL)?;
+        guest.machine.wait(&name, Some(Duration::from_secs(30)))?;
+    }
+    let ledger = guest.ledger()?;
+    ensure!(ledger.settled && ledger.probes.len() as u64 == PROBES, "{ledger:?}");
+    ensure!(of_buffers(&ledger, |buffer| buffer.undecodable + buffer.wiped) == 0, "{ledger:?}");
+    Ok(ledger)
+}
+
+fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
+    let guest = busy(fixture)?;
+    for round in 0..ROUNDS {
+        delete_one(&guest, round)?;
+    }
+    let ledger = ledger_at_rest(&guest)?;
+    let hits: u64 = ledger.probes.iter().map(|probe| probe.hits.context("no hits")).sum::<Result<_>>()?;
+    let recorded = of_buffers(&ledger, |buffer| buffer.read + buffer.overrun + buffer.refused);
+    let overrun = of_buffers(&ledger, |buffer| buffer.overrun);
+    progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {ROUNDS} deletions"));
+    // Every hit of the probes that stayed was read, or overwritten: none was missed between two instances, and none came from both.
+    ensure!(
+        hits == recorded && ledger.probes.iter().all(|probe| probe.paused == 0),
+        "{ledger:?}\n{}",
+        guest.log()
+    );
+    guest.machine.power_off().map_err(Into::into)
+}
