@@ -183,7 +183,7 @@ pub(super) struct Held {
     pub(super) cpus: Vec<HeldCpu>,
     /// Nothing was recorded in the next instance before this time.
     since_ns: u64,
-    /// Of some gap in the last instance it was asked how much is lost: what is lost later may be counted with it.
+    /// The last instance is asked how much its gaps are: what it loses later may be counted with them.
     asked: bool,
 }
 

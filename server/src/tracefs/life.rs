@@ -71,8 +71,8 @@ impl Instance {
             [] => Self::make(tracefs, &options.name)?,
             [one] => one.clone(),
             [first, second, ..] => {
-                // A daemon that was killed while it went from one to the other. The new one records only after it is complete, and from then
-                // on both have the same: any that records will do.
+                // A daemon that was killed while it went from one to the other. The new one records only after it is complete, and the old one
+                // stops only after that: any that records will do. What was not read of the other is lost.
                 let (kept, other) = if first.is_recording()? { (first, second) } else { (second, first) };
                 tracing::info!(
                     removed = other.name(),
