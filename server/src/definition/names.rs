@@ -87,7 +87,11 @@ impl ProbeDefinition {
     ///   one may write, it stays without: that kernel names it so by itself;
     /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel does where it
     ///   knows no name: `arg1`, with `_` appended while another argument has that name;
+    /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by itself; the raw
+    ///   slot, which a name would make it, can not;
     /// - `$arg*` stays: how many fields it stands for is not known here.
+    ///
+    /// So what was a definition is one with names too, unless they make it too long.
     ///
     /// No type is added. Names and types that the kernel's BTF gives are put in before this, by those who know it: what is left without
     /// a name then has none.
@@ -113,6 +117,7 @@ impl ProbeDefinition {
             }
             let text = match &argument.fetch.kind {
                 FetchKind::AllArguments => continue,
+                FetchKind::Argument(_) if argument.ty.is_some_and(|ty| ty.base.is_pointed_text()) => continue,
                 // The kernel limits the length of names that are written, and not of those that it chooses.
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members }
                     if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>

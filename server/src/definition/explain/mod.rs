@@ -93,7 +93,8 @@ fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedFie
     let built_in =
         built_in.iter().map(|name| ExplainedField { name: (*name).to_owned(), ty: "symbol".to_owned() });
     let of_argument = |argument: &Argument| {
-        let name = argument.name.as_ref().map_or("$arg*", |name| &name.text).to_owned();
+        let name =
+            argument.name.as_ref().map_or_else(|| argument.fetch.to_string(), |name| name.text.clone());
         let ty = match argument.ty {
             Some(ty) => ty.to_string(),
             None if words::typed_by_btf(argument, features) => String::new(),

@@ -109,6 +109,15 @@ assumed
     );
 }
 
+/// Their fields are called by what was written.
+#[test]
+fn arguments_that_only_the_kernel_can_name() {
+    let long = "b".repeat(40);
+    let told = text(&format!("p f $arg1:string {long}"), &v6_12());
+    assert!(told.contains("\n  $arg1:string\n      the text up to its NUL at"), "{told}");
+    assert!(told.contains(&format!("\n  $arg1: string\n  {long}: as in BTF\n")), "{told}");
+}
+
 #[test]
 fn every_expression_and_type() {
     let cases = [

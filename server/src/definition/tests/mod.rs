@@ -110,7 +110,8 @@ fn names_of_the_event() {
 
 #[test]
 fn explicit_names() {
-    let named = |text, features: &Features| probe(text, features).with_explicit_names().render("g", "e");
+    let named =
+        |text: &str, features: &Features| probe(text, features).with_explicit_names().render("g", "e");
     assert_eq!(
         named("p vfs_read $arg1 count %si:u8 x=%dx $arg*", &v6_12()),
         "p:g/e vfs_read arg1=$arg1 count=count arg3=%si:u8 x=%dx $arg*"
@@ -118,6 +119,12 @@ fn explicit_names() {
     assert_eq!(named("r vfs_read $retval", &v6_1()), "r:g/e vfs_read arg1=$retval");
     // The kernel would call the second one after the parameter, so that the first one's name is free to take.
     assert_eq!(named("p vfs_read arg2=%di $arg2", &v6_12()), "p:g/e vfs_read arg2=%di arg2_=$arg2");
+    // With a name it would be the raw slot, which is no text.
+    for text in ["p:g/e f $arg1:string %di", "p:g/e f $arg1:ustring[4] %di"] {
+        let line = named(text, &v6_12());
+        assert_eq!(line, text.replace("%di", "arg2=%di"));
+        assert_eq!(named(&line, &v6_12()), line);
+    }
     // Names that the kernel chooses may be longer than those that one may write.
     let (longest, longer) = ("a".repeat(32), "b".repeat(33));
     assert_eq!(
