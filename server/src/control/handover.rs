@@ -123,10 +123,13 @@ impl Controller {
         // What overflows all the time does so while it is looked at.
         let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
         let ways = [Way::Running, Way::Stopped, Way::Paused].into_iter().skip(usize::from(overflows));
-        if let Err(error) = prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
-            remove(&next, recorded);
-            return Err(error);
-        }
+        let way = match prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
+            Ok(way) => way,
+            Err(error) => {
+                remove(&next, recorded);
+                return Err(error);
+            }
+        };
         let last = std::mem::replace(&mut self.parts.instance, next.clone());
         self.parts.current_instance.set(next);
         remove(&last, recorded);
@@ -136,32 +139,27 @@ impl Controller {
             }
         }
         let instance = self.parts.instance.name();
-        tracing::info!(instance, events = recorded.len(), took = ?begun.elapsed(), "gone over");
+        tracing::info!(instance, events = recorded.len(), last = ?way, took = ?begun.elapsed(), "gone over");
         Ok(())
     }
 
-    /// Goes over in the first way that succeeds.
+    /// Goes over in the first way that succeeds, and tells which it was.
     fn go_over_to(
         &mut self,
         next: &Instance,
         settling: &Settling<'_>,
         recorded: &[Recorded],
         ways: impl Iterator<Item = Way>,
-    ) -> Result<(), HandOverError> {
+    ) -> Result<Way, HandOverError> {
         for way in ways {
             self.readers.hold(self.tracefs(), next)?;
-            let outcome = self.change_readers(next, settling, recorded, way);
-            if outcome.is_ok() {
-                return Ok(());
-            }
+            let Err(error) = self.change_readers(next, settling, recorded, way) else { return Ok(way) };
             self.readers.go_back();
-            match outcome {
-                Err(HandOverError::Overload) => {
-                    next.set_recording(false)?;
-                    next.clear()?;
-                }
-                other => return other,
+            if !matches!(error, HandOverError::Overload) {
+                return Err(error);
             }
+            next.set_recording(false)?;
+            next.clear()?;
         }
         Err(HandOverError::Overload)
     }

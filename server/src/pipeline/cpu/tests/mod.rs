@@ -70,8 +70,8 @@ impl World {
         }
     }
 
-    /// Reads pages to their end, in turns of these depths, over and over.
-    fn read(&self, pages: &[Vec<u8>], sub_buffer_bytes: usize, depths: &[Depth]) -> Cpu {
+    /// Reads pages to their end, in these turns, over and over.
+    fn read(&self, pages: &[Vec<u8>], sub_buffer_bytes: usize, turns: &[TurnOf]) -> Cpu {
         let mut file = tempfile::tempfile_in(self.directory.path()).unwrap();
         file.write_all(&pages.concat()).unwrap();
         file.rewind().unwrap();
@@ -81,7 +81,11 @@ impl World {
         let mut addresses = AddressNames::new(Arc::clone(&self.facts));
         let layout = layout(sub_buffer_bytes);
         let mut buffer = vec![0; sub_buffer_bytes];
-        for depth in depths.iter().cycle() {
+        for TurnOf { depth, is_waited_for } in turns.iter().cycle() {
+            let waiting = Waiting::default();
+            if *is_waited_for {
+                waiting.one_more();
+            }
             let counters = Arc::clone(&cpu.counters);
             let mut turn = Turn {
                 cpu: CPU,
@@ -92,8 +96,10 @@ impl World {
                 tasks: &mut tasks,
                 addresses: &mut addresses,
             };
-            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth, &Waiting::default());
+            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth, &waiting);
             assert!(!found.broken);
+            // Who waits does so for a page at most, unless everything is to be read.
+            assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 1);
             if found.pages == 0 {
                 assert!(found.caught_up);
                 break;
@@ -133,6 +139,14 @@ impl World {
         }
         told
     }
+}
+
+/// How the reader comes by.
+#[derive(Clone, Copy, Debug)]
+struct TurnOf {
+    depth: Depth,
+    /// Whether somebody has a command for the reader.
+    is_waited_for: bool,
 }
 
 fn layout(sub_buffer_bytes: usize) -> PageLayout {
@@ -185,17 +199,19 @@ fn manner() -> impl Strategy<Value = Manner> {
     )
 }
 
-fn depths() -> impl Strategy<Value = Vec<Depth>> {
-    vec(prop_oneof![3 => Just(Depth::Pages), 1 => any::<u64>().prop_map(Depth::Until)], 1..5)
+fn turns() -> impl Strategy<Value = Vec<TurnOf>> {
+    let depth = prop_oneof![3 => Just(Depth::Pages), 1 => any::<u64>().prop_map(Depth::Until)];
+    let turn = (depth, any::<bool>()).prop_map(|(depth, is_waited_for)| TurnOf { depth, is_waited_for });
+    vec(turn, 1..5)
 }
 
 /// Reads what happened, laid out in that manner, and compares everything with what follows from it.
-fn check(steps: &[Step], manner: &Manner, depths: &[Depth]) {
+fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     let (happenings, expected) = happenings::of(START_NS, steps);
     let world = World::new(expected.lost(LossCause::Overrun));
     let subscription = world.subscribe();
     let pages = pages(START_NS, &happenings, manner);
-    let cpu = world.read(&pages, manner.sub_buffer_bytes, depths);
+    let cpu = world.read(&pages, manner.sub_buffer_bytes, turns);
 
     let told = world.told(&subscription);
     assert_eq!(told.rows, expected.rows);
@@ -225,10 +241,10 @@ proptest! {
     #[test]
     fn pages_and_reads_make_no_difference(
         steps in steps(),
-        ways in vec((manner(), depths()), 3),
+        ways in vec((manner(), turns()), 3),
     ) {
-        for (manner, depths) in ways {
-            check(&steps, &manner, &depths);
+        for (manner, turns) in ways {
+            check(&steps, &manner, &turns);
         }
     }
 }
