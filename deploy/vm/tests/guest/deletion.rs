@@ -202,14 +202,15 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.machine.spawn("taker", &Command::shell(&script))?;
     guest.shell(&format!("until [ -d {taken} ]; do sleep 0.1; done; sleep 0.5"))?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
-    guest.shell("sleep 0.5")?;
+    // It gives way to the daemon, so that hardly anything is hit between a pause and its readings of the kernel's count.
+    guest.shell("busybox renice -n 19 -p $(pidof workload) && sleep 0.5")?;
     guest.delete("goes")?;
     guest.shell("sleep 0.5")?;
     end_of_hits(&guest)?;
     ensure!(guest.instance()?.ends_with("/kprobed"), "{}", guest.log());
     let ledger = guest.ledger_of("kprobes/numbered")?;
     let not_told = ledger.not_read.abs_diff(ledger.paused);
-    // A handful of hits lie between the pause and the readings of the kernel's count.
+    progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
     ensure!(ledger.paused > 0 && not_told * 10 <= ledger.paused, "{ledger:?}");
     guest.machine.power_off().map_err(Into::into)
 }
