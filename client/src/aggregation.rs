@@ -34,7 +34,7 @@ impl AggregationStream {
     /// The next snapshot; `None` when the daemon has ended the stream.
     ///
     /// # Errors
-    /// When the aggregation can not be read any more, or the daemon is gone.
+    /// When the aggregation cannot be read any more, or the daemon is gone.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.

@@ -46,7 +46,7 @@ impl Client {
     /// Connects to the daemon.
     ///
     /// # Errors
-    /// [`Error::Connect`] when the daemon can not be reached.
+    /// [`Error::Connect`] when the daemon cannot be reached.
     pub async fn connect(target: Target, options: ConnectOptions) -> Result<Self, Error> {
         let channel = connect(&target, &options).await?;
         Ok(Self { channel, request_timeout: options.request_timeout })

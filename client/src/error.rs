@@ -26,8 +26,8 @@ const DIAGNOSTICS: &str = "type.googleapis.com/kprobed.v1.Diagnostics";
 #[expect(clippy::error_impl_error, reason = "users write `kprobed_client::Error`")]
 #[non_exhaustive]
 pub enum Error {
-    /// The daemon can not be reached.
-    #[error("can not connect to `{target}`: {kind}")]
+    /// The daemon cannot be reached.
+    #[error("cannot connect to `{target}`: {kind}")]
     Connect {
         /// Where it was looked for.
         target: Target,
@@ -52,7 +52,7 @@ pub enum Error {
     Incomplete(&'static str),
 }
 
-/// Why the daemon can not be reached.
+/// Why the daemon cannot be reached.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -105,7 +105,7 @@ pub struct RpcError {
     pub diagnostics: Option<Diagnostics>,
 }
 
-/// A field of a request that can not be accepted.
+/// A field of a request that cannot be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     /// Name of the field in the API.
@@ -195,7 +195,7 @@ impl From<FailedRequest> for Error {
 }
 
 impl RpcError {
-    /// Reads a status and its details. Details that can not be read are left out: the code and the message still count.
+    /// Reads a status and its details. Details that cannot be read are left out: the code and the message still count.
     fn from_status(status: &Status) -> Self {
         let mut error = Self {
             code: status.code(),

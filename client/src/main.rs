@@ -35,6 +35,6 @@ fn start(cli: Cli, output: &mut Output) -> anyhow::Result<command::Exit> {
         .worker_threads(1)
         .enable_all()
         .build()
-        .context("can not start the runtime")?;
+        .context("cannot start the runtime")?;
     Ok(runtime.block_on(command::run(cli, output)))
 }

@@ -1,4 +1,4 @@
-//! How long it takes to make columns of pages, against what can not be saved: copying the pages once, and walking over their records.
+//! How long it takes to make columns of pages, against what cannot be saved: copying the pages once, and walking over their records.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 

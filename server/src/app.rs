@@ -62,7 +62,7 @@ pub enum StartError {
     #[error(transparent)]
     Control(#[from] crate::control::StartError),
     /// A socket.
-    #[error("can not listen on `{address}`: {source}")]
+    #[error("cannot listen on `{address}`: {source}")]
     Listen {
         /// Its address.
         address: String,
@@ -70,7 +70,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// A certificate.
-    #[error("can not use `{path}`: {source}", path = path.display())]
+    #[error("cannot use `{path}`: {source}", path = path.display())]
     Certificate {
         /// The file.
         path: PathBuf,
@@ -84,16 +84,16 @@ pub enum StartError {
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The history.
-    #[error("the history can not be kept: {0}; `enabled = false` in `[spool]` does without it")]
+    #[error("the history cannot be kept: {0}; `enabled = false` in `[spool]` does without it")]
     History(#[from] SpoolError),
     /// The boot id.
     #[error(transparent)]
     BootId(BootIdError),
     /// A thread.
-    #[error("can not start a thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// The size of the host.
-    #[error("can not look at the host: {0}")]
+    #[error("cannot look at the host: {0}")]
     Memory(#[source] nix::Error),
     /// Somebody else is at work.
     #[error("another kprobed runs on this host: `{path}` is locked", path = path.display())]

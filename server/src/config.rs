@@ -12,11 +12,11 @@ use thiserror::Error;
 use crate::control::OnExit;
 use crate::spool::SpoolOptions;
 
-/// Why the configuration can not be used.
+/// Why the configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("can not read `{path}`: {source}", path = path.display())]
+    #[error("cannot read `{path}`: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,

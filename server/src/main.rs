@@ -38,9 +38,9 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 async fn run(config: &Config) -> anyhow::Result<bool> {
-    let app = App::start(config).await.context("can not start")?;
+    let app = App::start(config).await.context("cannot start")?;
     notify(NotifyState::Ready);
-    let signal = shutdown::requested().await.context("can not listen for signals")?;
+    let signal = shutdown::requested().await.context("cannot listen for signals")?;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
@@ -55,6 +55,6 @@ async fn run(config: &Config) -> anyhow::Result<bool> {
 /// Tells systemd, if it is there.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "can not notify systemd");
+        tracing::debug!(%error, "cannot notify systemd");
     }
 }

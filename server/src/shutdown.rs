@@ -38,7 +38,7 @@ impl Tasks {
 /// Waits for SIGTERM or SIGINT. Says which.
 ///
 /// # Errors
-/// When the handlers can not be installed.
+/// When the handlers cannot be installed.
 pub async fn requested() -> io::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -19,7 +19,7 @@ A file holds one definition a line, of any dialect; `#` starts a comment, and a 
 the end joins the next line. Verdicts come while the file is still being read: it may have \
 millions of lines, or be a pipe that goes on.
 
-With `-o json` each definition is one object on one line, also one that can not be read:
+With `-o json` each definition is one object on one line, also one that cannot be read:
   definition  as it was written         errno      of the kernel, 0 when accepted
   verdict     accepted or refused       reason     the code in the kernel's error_log
   position    of the caret, in bytes    rule       what tells apart more than that code

@@ -35,7 +35,7 @@ pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<File
 /// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
 pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
     spec::read(&content(path).await?)
-        .map_err(|problem| Failure::usage(format!("can not use `{}`: {problem}", path.display()), None))
+        .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 
 async fn content(path: &Path) -> Result<String, Failure> {

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
     Refused = 1,
     /// Wrong usage; clap uses the same number.
     Usage = 2,
-    /// The daemon can not be reached.
+    /// The daemon cannot be reached.
     Unreachable = 3,
     /// Interrupted or disconnected before all was done.
     Interrupted = 4,
@@ -75,30 +75,30 @@ pub(crate) enum Failure {
         /// All of them.
         candidates: Vec<Function>,
     },
-    /// A file that was named can not be read.
-    #[error("can not read `{path}`: {source}")]
+    /// A file that was named cannot be read.
+    #[error("cannot read `{path}`: {source}")]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// A file that was named can not be written.
-    #[error("can not write `{path}`: {source}")]
+    /// A file that was named cannot be written.
+    #[error("cannot write `{path}`: {source}")]
     NotWritten {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// Standard input can not be read.
-    #[error("can not read standard input: {0}")]
+    /// Standard input cannot be read.
+    #[error("cannot read standard input: {0}")]
     Input(#[source] io::Error),
-    /// Standard output can not be written.
-    #[error("can not write: {0}")]
+    /// Standard output cannot be written.
+    #[error("cannot write: {0}")]
     Output(#[from] io::Error),
-    /// Signals can not be listened to.
-    #[error("can not listen to signals: {0}")]
+    /// Signals cannot be listened to.
+    #[error("cannot listen to signals: {0}")]
     Signals(#[source] io::Error),
     /// The daemon stopped, most likely.
     #[error("the daemon ended the stream")]
@@ -115,7 +115,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Wrong usage that clap can not see.
+    /// Wrong usage that clap cannot see.
     pub(crate) fn usage(message: String, hint: Option<String>) -> Self {
         Self::Usage { message, hint }
     }

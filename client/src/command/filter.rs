@@ -13,7 +13,7 @@ The filter is an expression of the kernel's filter language: FIELD OP VALUE with
 that do not pass are not recorded, but still counted as hits.
 
 --dry-run changes nothing, and says for each of the probes what the kernel could do of a filter that `kprobectl observe \
---filter` takes, which may use comm, pid, tgid, cpu, probe and host too. It exits with 1 when the kernel can not do all of \
+--filter` takes, which may use comm, pid, tgid, cpu, probe and host too. It exits with 1 when the kernel cannot do all of \
 it for all of them.
 
 Examples:

@@ -41,7 +41,7 @@ impl Outcome {
 /// than is asked for, so that Ctrl-C is heard meanwhile; the thread ends with the process.
 ///
 /// # Errors
-/// When the file can not be opened.
+/// When the file cannot be opened.
 pub(super) fn of_file(path: &Path) -> Result<(impl Stream<Item = Vec<u8>> + use<>, Outcome), Failure> {
     let mut source: Box<dyn Read + Send> = if path == Path::new("-") {
         Box::new(io::stdin())

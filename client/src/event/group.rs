@@ -142,7 +142,7 @@ impl Group {
     }
 }
 
-/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits hold: then reading one can not fail.
+/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits hold: then reading one cannot fail.
 fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) -> Result<(), MalformedError> {
     if Some(offsets_ns.len()) != rows.checked_mul(u32::WIDTH) {
         return Err(common_column(schema, "offsets_ns", rows, offsets_ns.len()));

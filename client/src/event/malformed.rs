@@ -9,7 +9,7 @@ pub enum MalformedError {
     /// A stream message without content.
     #[error("stream message without content")]
     Empty,
-    /// A field of a schema has a type that is unknown, or a width that its type can not have.
+    /// A field of a schema has a type that is unknown, or a width that its type cannot have.
     #[error("field `{field}` of `{probe}` has type {kind} with a width of {width} bytes")]
     BadField {
         /// The probe.

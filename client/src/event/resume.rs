@@ -87,7 +87,7 @@ impl ResumingStream {
     /// Opens a stream.
     ///
     /// # Errors
-    /// When the stream can not be opened at once; only afterwards it is tried again.
+    /// When the stream cannot be opened at once; only afterwards it is tried again.
     pub async fn open(client: &Client, request: StreamRequest) -> Result<Self, Error> {
         Self::with_backoff(client, request, Backoff::default()).await
     }

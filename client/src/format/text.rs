@@ -76,7 +76,7 @@ impl TextLines {
         buffer.extend_from_slice(b"] ");
         if self.parts.context {
             match row.context() {
-                // Writing to memory can not fail.
+                // Writing to memory cannot fail.
                 Some(context) => write!(buffer, "{context} ").ok(),
                 None => buffer.write_all(b"????? ").ok(),
             };

@@ -13,7 +13,7 @@ pub(super) fn push_escaped(buffer: &mut Vec<u8>, bytes: &[u8]) {
     if is_plain(bytes) {
         buffer.extend_from_slice(bytes);
     } else {
-        // Writing to memory can not fail.
+        // Writing to memory cannot fail.
         write!(buffer, "{}", Escaped(bytes)).ok();
     }
 }

@@ -128,7 +128,7 @@ impl Output {
         self.raw(text.as_bytes())
     }
 
-    /// Prints why a definition of a file can not be read.
+    /// Prints why a definition of a file cannot be read.
     pub(crate) fn unreadable(&mut self, found: &FileDefinition) {
         let findings = diagnostic::render(&found.text, &found.diagnostics, self.error_style);
         self.message(&format!("line {}:\n{findings}", found.line));

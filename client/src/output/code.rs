@@ -110,7 +110,7 @@ impl Output {
             self.code_table(answer)?;
         }
         if answer.instructions.is_empty() {
-            self.note(&format!("the code of `{}` can not be read", function.name));
+            self.note(&format!("the code of `{}` cannot be read", function.name));
         }
         if answer.omitted_bytes > 0 {
             self.note(&format!("{} bytes at the end are not shown", answer.omitted_bytes));

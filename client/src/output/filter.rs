@@ -36,7 +36,7 @@ impl Output {
                     (false, _, _) => Cell::toned("unusable", Tone::Bad),
                     (true, true, _) => Cell::toned("can do it", Tone::Good),
                     (true, false, Some(_)) => Cell::toned("can do a part", Tone::Doubtful),
-                    (true, false, None) => Cell::toned("can not do it", Tone::Doubtful),
+                    (true, false, None) => Cell::toned("cannot do it", Tone::Doubtful),
                 },
                 Cell::text(view.kernel_filter.unwrap_or_default()),
             ]);

@@ -195,7 +195,7 @@ pub(crate) fn serialize<T: Serialize, S: Serializer>(spec: &T, serializer: S) ->
 /// Reads the definitions of a text: one document of JSON, or documents of YAML.
 ///
 /// # Errors
-/// What is wrong with the first that can not be read.
+/// What is wrong with the first that cannot be read.
 pub(crate) fn read(text: &str) -> Result<Vec<ProbeSpec>, String> {
     // The reader of YAML takes JSON too, but not every character in it.
     if let Ok(spec) = serde_json::from_str::<Spec>(text) {

@@ -207,7 +207,7 @@ fn doctor_and_version() {
     -- stdout
     kprobectl 0.1.0
     -- stderr
-    note: can not connect to `unix:/nonexistent/kprobed.sock`: No such file or directory (os error 2)
+    note: cannot connect to `unix:/nonexistent/kprobed.sock`: No such file or directory (os error 2)
     ");
 }
 

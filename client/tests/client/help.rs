@@ -104,7 +104,7 @@ fn help_says_what_there_is() {
       0  success
       1  the request was refused, the probe was not found, or a check failed
       2  wrong usage of this command
-      3  the daemon can not be reached
+      3  the daemon cannot be reached
       4  interrupted, or the connection was lost, before all was done
 
     Examples:

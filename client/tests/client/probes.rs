@@ -177,7 +177,7 @@ fn check_a_file() {
     exit: 1
     -- stdout
     -- stderr
-    error: can not read `/nonexistent/probes.txt`: No such file or directory (os error 2)
+    error: cannot read `/nonexistent/probes.txt`: No such file or directory (os error 2)
     ");
 }
 

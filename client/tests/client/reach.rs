@@ -1,4 +1,4 @@
-//! Daemons that can not be reached.
+//! Daemons that cannot be reached.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ fn a_daemon_that_is_not_there() {
     exit: 3
     -- stdout
     -- stderr
-    error: can not connect to `unix:DIRECTORY/missing.sock`: No such file or directory (os error 2)
+    error: cannot connect to `unix:DIRECTORY/missing.sock`: No such file or directory (os error 2)
     hint: is the daemon running? `systemctl status kprobed`
     hint: the default socket is `/run/kprobed/kprobed.sock`
     ");
@@ -32,14 +32,14 @@ fn a_daemon_that_is_not_there() {
     exit: 3
     -- stdout
     -- stderr
-    error: can not connect to `unix:DIRECTORY/dead.sock`: Connection refused (os error 111)
+    error: cannot connect to `unix:DIRECTORY/dead.sock`: Connection refused (os error 111)
     hint: nothing listens there: is the daemon running? `systemctl status kprobed`
     ");
     assert_snapshot!(run("https://localhost:1"), @"
     exit: 3
     -- stdout
     -- stderr
-    error: can not connect to `https://localhost:1`: no certificate authority was given to check the daemon's certificate against
+    error: cannot connect to `https://localhost:1`: no certificate authority was given to check the daemon's certificate against
     hint: give the authority's certificate with `--ca FILE`
     ");
     assert_snapshot!(run("localhost:1"), @"
@@ -72,7 +72,7 @@ fn a_socket_that_others_own() {
     exit: 3
     -- stdout
     -- stderr
-    error: can not connect to `unix:DIRECTORY/kprobed.sock`: Permission denied (os error 13)
+    error: cannot connect to `unix:DIRECTORY/kprobed.sock`: Permission denied (os error 13)
     hint: the socket belongs to the group `kprobed`: `sudo usermod -aG kprobed $USER`, then log in again
     ");
 }

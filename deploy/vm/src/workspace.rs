@@ -27,7 +27,16 @@ pub enum BuildError {
     NoProgram(&'static str),
 }
 
-/// The programs of the workspace, built for release.
+/// How the programs are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// As the tests on the host are, which have built most of it: optimised a little, with debug assertions and overflow checks.
+    Dev,
+    /// As packages ship them.
+    Release,
+}
+
+/// The programs of the workspace.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The agent, `kprobed-guest`.
@@ -42,11 +51,18 @@ pub struct Programs {
 
 impl Programs {
     /// Builds them, cargo's own progress on standard error.
-    pub fn build() -> Result<Self, BuildError> {
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(profile: Profile) -> Result<Self, BuildError> {
         let root = root().ok_or(BuildError::NoWorkspace)?;
-        let step = Step::start("building kprobed, kprobectl and the agent (release)");
+        let (name, option) = match profile {
+            Profile::Dev => ("dev", None),
+            Profile::Release => ("release", Some("--release")),
+        };
+        let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
         let mut command = cargo(&root);
-        command.args(["build", "--release", "--bins", "--message-format=json-render-diagnostics"]).args([
+        command.args(["build", "--bins", "--message-format=json-render-diagnostics"]).args(option).args([
             "-p",
             "kprobed",
             "-p",

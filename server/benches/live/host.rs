@@ -23,7 +23,7 @@ pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     }
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("can not stay on CPU {cpu}"))
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot stay on CPU {cpu}"))
 }
 
 /// A mounted tracefs.

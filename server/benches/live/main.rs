@@ -173,7 +173,7 @@ fn install() -> anyhow::Result<()> {
             let status = Command::new("apt-get")
                 .args(["install", "--yes", "--no-install-recommends", package])
                 .status()?;
-            anyhow::ensure!(status.success(), "apt-get can not install {package}: {status}");
+            anyhow::ensure!(status.success(), "apt-get cannot install {package}: {status}");
         }
     }
     Ok(())

@@ -125,7 +125,7 @@ pub(super) async fn bring_back(
                     .and_then(|()| record(parts, sources, uid, &name, &filter))
                     .map_err(|error| error.to_string());
                 if let Err(reason) = &source {
-                    tracing::warn!(event = %name, reason, "can not attach an event again");
+                    tracing::warn!(event = %name, reason, "cannot attach an event again");
                 }
                 attached.insert(name, Attachment { uid, filter, create_time, source });
             }
@@ -134,7 +134,7 @@ pub(super) async fn bring_back(
     Ok(attached)
 }
 
-/// Refuses what can not be attached.
+/// Refuses what cannot be attached.
 fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
     if parts.registry.get(name).is_some() {
         return Err(ControlError::OwnProbe { name: name.clone() });

@@ -146,7 +146,7 @@ impl Checker {
     ///
     /// # Errors
     /// [`ControlError::Definition`] when the text is no definition, [`ControlError::Facts`] when the kernel hides too much,
-    /// [`ControlError::NoKprobeEvents`] when it can not have probes.
+    /// [`ControlError::NoKprobeEvents`] when it cannot have probes.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, ControlError> {
         self.check_with(text, &mut self.recent_facts())
     }
@@ -188,7 +188,7 @@ impl Checker {
         Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, unread: Vec::new(), facts })
     }
 
-    /// The verdict on a text that can not be read behind its place, if the kernel does not come that far.
+    /// The verdict on a text that cannot be read behind its place, if the kernel does not come that far.
     fn refused_before_read(
         &self,
         text: &str,
@@ -200,7 +200,7 @@ impl Checker {
         let not_read = |diagnostics| ControlError::Definition { text: text.to_owned(), diagnostics };
         let place = place_alone(text).map(|alone| parse(&alone, &self.features));
         let Some(Ok(Definition::Probe(definition))) = place else { return Err(not_read(diagnostics)) };
-        // Facts that can not be read do not make the text any better.
+        // Facts that cannot be read do not make the text any better.
         let Ok(facts) = facts.get() else { return Err(not_read(diagnostics)) };
         match validate::check_while_reading(&definition, &facts) {
             None => {
@@ -219,7 +219,7 @@ impl Checker {
         }
     }
 
-    /// What is wrong with names before the first place where the text can not be read: the kernel reads one argument after the other, but
+    /// What is wrong with names before the first place where the text cannot be read: the kernel reads one argument after the other, but
     /// for words that are `$argN` and nothing else, which it looks at first.
     fn named_before(
         &self,

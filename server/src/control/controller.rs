@@ -98,7 +98,7 @@ impl Controller {
     /// lost, and it is read before the ledger begins.
     ///
     /// # Errors
-    /// [`ControlError`] when the database or tracefs can not be used at all; a single probe that can not be brought back is only marked.
+    /// [`ControlError`] when the database or tracefs cannot be used at all; a single probe that cannot be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
@@ -247,19 +247,19 @@ impl Controller {
                     attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
                 for event in probes.chain(attached) {
                     if let Err(error) = parts.instance.set_enabled(event, false) {
-                        tracing::warn!(%event, %error, "can not disable on the way out");
+                        tracing::warn!(%event, %error, "cannot disable on the way out");
                     }
                 }
                 readers.stop();
                 if let Err(error) = parts.instance.remove() {
-                    tracing::warn!(%error, "can not remove the instance");
+                    tracing::warn!(%error, "cannot remove the instance");
                 }
                 // With the instance gone no buffer is emptied by these.
                 for probe in parts.registry.all() {
                     if in_kernel(&probe.state)
                         && let Err(error) = parts.mounted.tracefs.remove_kprobe(&probe.name)
                     {
-                        tracing::warn!(probe = %probe.name, %error, "can not remove on the way out");
+                        tracing::warn!(probe = %probe.name, %error, "cannot remove on the way out");
                     }
                 }
                 parts.mounted.unmount_ours();

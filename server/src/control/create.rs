@@ -212,7 +212,7 @@ pub(super) fn define(
     Ok(event_source(tracefs, probe.uid, &probe.name, &plan_options(definition)))
 }
 
-/// Probes of that kind that are registered in the function of the report. Absent when that can not be known: no debugfs.
+/// Probes of that kind that are registered in the function of the report. Absent when that cannot be known: no debugfs.
 fn count_registered(tracefs: &Tracefs, kind: ProbeKind, report: &Report) -> Option<usize> {
     let registered = tracefs.registered().ok()?;
     let here = |address: u64| {

@@ -117,8 +117,7 @@ impl Doctor {
             ),
             None => warning(
                 "kprobes_enabled",
-                "debugfs is not readable: registration can not be proven, the blacklist is unknown"
-                    .to_owned(),
+                "debugfs is not readable: registration cannot be proven, the blacklist is unknown".to_owned(),
                 "mount -t debugfs nodev /sys/kernel/debug",
             ),
         }

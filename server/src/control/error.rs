@@ -14,7 +14,7 @@ use crate::validate::Refusal;
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// The text is no definition.
-    #[error("{}", diagnostics.first().map_or("the definition can not be read", |first| first.message.as_str()))]
+    #[error("{}", diagnostics.first().map_or("the definition cannot be read", |first| first.message.as_str()))]
     Definition {
         /// The text.
         text: String,
@@ -123,7 +123,7 @@ pub enum ControlError {
         name: ProbeName,
     },
     /// The event has no switch.
-    #[error("`{name}` can not be recorded by itself: it describes what a tracer writes")]
+    #[error("`{name}` cannot be recorded by itself: it describes what a tracer writes")]
     NoSwitch {
         /// The event.
         name: ProbeName,
@@ -154,7 +154,7 @@ pub enum ControlError {
         /// What is wrong.
         message: String,
     },
-    /// Labels that a probe can not have.
+    /// Labels that a probe cannot have.
     #[error("{error}")]
     Labels {
         /// The field.

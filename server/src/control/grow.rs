@@ -50,7 +50,7 @@ impl Controller {
         let recorded = match self.recorded_besides(&HashSet::new()) {
             Ok(recorded) => recorded,
             Err(error) => {
-                tracing::warn!(%error, "can not look at what is recorded");
+                tracing::warn!(%error, "cannot look at what is recorded");
                 return;
             }
         };
@@ -62,7 +62,7 @@ impl Controller {
                 (self.parts.instance_options, self.growth) = (options, Growth::default());
             }
             Err(error) => {
-                tracing::warn!(%error, buffer_kib, "the ring buffers are too small for the rate, and can not become larger now");
+                tracing::warn!(%error, buffer_kib, "the ring buffers are too small for the rate, and cannot become larger now");
                 self.growth.has_failed();
             }
         }

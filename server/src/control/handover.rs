@@ -62,7 +62,7 @@ pub(super) enum HandOverError {
     /// The kernel refused something.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
-    /// The new buffers can not be read.
+    /// The new buffers cannot be read.
     #[error(transparent)]
     Readers(#[from] ReadersError),
     /// Our own threads are not known.
@@ -249,20 +249,20 @@ fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<()
     }
 }
 
-/// Removes an instance that is not read any more. One that can not be removed, since somebody has it open, at least records nothing.
+/// Removes an instance that is not read any more. One that cannot be removed, since somebody has it open, at least records nothing.
 fn remove(instance: &Instance, recorded: &[Recorded]) {
     for left in (0..REMOVALS).rev() {
         match instance.clone().remove() {
             Ok(()) => return,
             Err(error) if left == 0 => {
-                tracing::warn!(%error, "an instance that is not used any more can not be removed: is one of its files open?");
+                tracing::warn!(%error, "an instance that is not used any more cannot be removed: is one of its files open?");
             }
             Err(_) => thread::sleep(REMOVAL_PAUSE),
         }
     }
     for event in recorded {
         if let Err(error) = instance.set_enabled(&event.name, false) {
-            tracing::warn!(%error, "can not switch an event off");
+            tracing::warn!(%error, "cannot switch an event off");
         }
     }
 }

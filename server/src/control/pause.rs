@@ -14,7 +14,7 @@ impl Controller {
     /// Ends recording. `anything` tells whether something would be recorded.
     pub(super) fn pause_recording(&self, anything: bool) -> Pause {
         if let Err(error) = self.parts.instance.set_recording(false) {
-            tracing::warn!(%error, "can not pause recording");
+            tracing::warn!(%error, "cannot pause recording");
         }
         // What is hit between the two is taken for filtered.
         Pause { hits: if anything { self.kernel_hits().ok() } else { None } }
@@ -24,7 +24,7 @@ impl Controller {
     pub(super) fn resume_recording(&mut self, pause: &Pause, instance: &Instance) {
         let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
         if let Err(error) = instance.set_recording(true) {
-            tracing::error!(%error, "can not go on recording");
+            tracing::error!(%error, "cannot go on recording");
         }
         let (Some(before), Some(now)) = (&pause.hits, now) else { return };
         let mut paused = 0;

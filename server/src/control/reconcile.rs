@@ -54,7 +54,7 @@ pub(super) async fn reconcile(
                         probe
                     }
                     Err(error) => {
-                        tracing::warn!(probe = %row.name, %error, "can not bring a probe back");
+                        tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
                         as_probe(parts, row, ProbeState::Failed(error.to_string()))
                     }
                 };
@@ -66,7 +66,7 @@ pub(super) async fn reconcile(
 }
 
 impl Controller {
-    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What can not be removed stays as it was.
+    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What cannot be removed stays as it was.
     pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) -> Result<(), ControlError> {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
@@ -77,7 +77,7 @@ impl Controller {
                     tracing::info!(probe = %probe.name, ?phase, "finished what a crash interrupted");
                 }
                 Err(error) => {
-                    tracing::warn!(probe = %probe.name, %error, "can not remove what a crash has left of it");
+                    tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
                     self.parts.store.abort_remove(probe.uid).await?;
                     let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
                     let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
@@ -99,7 +99,7 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredPr
             Some(Live { source, ever_enabled: true, base: LedgerBase::default() })
         }
         Err(error) => {
-            tracing::warn!(probe = %row.name, %error, "what it has recorded can not be read");
+            tracing::warn!(probe = %row.name, %error, "what it has recorded cannot be read");
             None
         }
     }

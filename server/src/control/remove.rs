@@ -120,7 +120,7 @@ impl Controller {
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
-    /// there. So when others record, that is left for another instance first. What can not be removed is as before.
+    /// there. So when others record, that is left for another instance first. What cannot be removed is as before.
     pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<(), ControlError>> {
         let mut outcomes: Vec<_> = probes.iter().map(|probe| self.switch_off(probe)).collect();
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Ok(true)));
@@ -162,7 +162,7 @@ impl Controller {
     /// that is not used any more. When there can be no other instance, recording is paused: what is hit then is lost, and counted.
     fn make_way(&mut self, wiping: &Probe, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
         let recorded = self.recorded_besides(doomed).unwrap_or_else(|error| {
-            tracing::warn!(%error, "can not look at what else is recorded");
+            tracing::warn!(%error, "cannot look at what else is recorded");
             Vec::new()
         });
         if !recorded.is_empty() {
@@ -186,7 +186,7 @@ impl Controller {
         match self.parts.instance.is_reset() {
             Ok(false) => {}
             Ok(true) => self.readers.buffers_were_reset(),
-            Err(error) => tracing::warn!(%error, "can not look whether the buffers are empty"),
+            Err(error) => tracing::warn!(%error, "cannot look whether the buffers are empty"),
         }
     }
 

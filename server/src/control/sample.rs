@@ -10,7 +10,7 @@ impl Controller {
     pub(super) async fn sample(&mut self) {
         let profiles = match self.hit_profiles() {
             Ok(profiles) => profiles,
-            Err(error) => return tracing::warn!(%error, "can not read hit counts"),
+            Err(error) => return tracing::warn!(%error, "cannot read hit counts"),
         };
         let changed: Vec<_> = profiles
             .into_iter()
@@ -24,14 +24,14 @@ impl Controller {
         if let Some(oldest) = oldest
             && let Err(error) = self.parts.store.drop_samples_before(oldest).await
         {
-            tracing::warn!(%error, "can not drop old hit counts");
+            tracing::warn!(%error, "cannot drop old hit counts");
         }
     }
 
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
         match self.parts.store.add_samples(samples).await {
             Ok(()) => self.sampled.extend(samples.iter().map(|sample| (sample.uid, sample.hits))),
-            Err(error) => tracing::warn!(%error, "can not store hit counts"),
+            Err(error) => tracing::warn!(%error, "cannot store hit counts"),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn event_source(
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
 
-/// What the format of a probe does not say: which fields can not fault, since they are registers, the stack pointer, immediates, and kernel variables.
+/// What the format of a probe does not say: which fields cannot fault, since they are registers, the stack pointer, immediates, and kernel variables.
 pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
     let infallible = |kind: &FetchKind| {
         matches!(

@@ -9,7 +9,7 @@
 //! * `__kpd_end`, a constant string behind everything, so that each of them and every string of the user has a
 //!   descriptor after it, and a preset length that is not zero.
 //!
-//! This file owns their names. The guards say nothing on kernels that give a string that can not be reached the length
+//! This file owns their names. The guards say nothing on kernels that give a string that cannot be reached the length
 //! 0, as all did before 6.6 and its backports (kernel/trace/trace_probe_tmpl.h:store_trace_args).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 

@@ -11,7 +11,7 @@
 //! * Took nothing: a fault too, whatever the length says, since even an empty string takes its NUL. The pointer to the
 //!   text could not be read, so that the preset stayed and now covers the text of the *next* argument.
 //! * `symstr` never corrects its preset, and stores no NUL before the next text: the end is where the next begins.
-//! * In an array of strings, a pointer that can not be read ends the fetch. The array then takes nothing, the next
+//! * In an array of strings, a pointer that cannot be read ends the fetch. The array then takes nothing, the next
 //!   argument overwrites what earlier elements stored, and later descriptors are never written: all elements are
 //!   faults.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]

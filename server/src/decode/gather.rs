@@ -1,6 +1,6 @@
 //! Many records become many rows, column by column.
 //!
-//! Owns the quick way for events whose fields are all of fixed size and can not fault: one tight loop for each column, over records that are
+//! Owns the quick way for events whose fields are all of fixed size and cannot fault: one tight loop for each column, over records that are
 //! still in the cache, instead of one walk through all columns for each record. Every record is seen through a window of the same size, so that
 //! the loops have no bounds to check. What it appends is what `row` would append.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]

@@ -20,7 +20,7 @@ const RECORD_BYTES_MAX: usize = 1 << 16;
 /// What a format does not say.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
-    /// Fields that are not read from memory (registers, constants), so that they can not fault.
+    /// Fields that are not read from memory (registers, constants), so that they cannot fault.
     pub infallible: HashSet<String>,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Action {
     Data { relative: bool, is_text: bool },
 }
 
-/// Why records of a format can not be decoded.
+/// Why records of a format cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// One of the fields that all events have is missing, or not as it always was.
@@ -119,7 +119,7 @@ pub enum PlanError {
         /// The argument.
         name: String,
     },
-    /// No descriptor comes after that of a guard, so that it can not tell anything.
+    /// No descriptor comes after that of a guard, so that it cannot tell anything.
     #[error("nothing comes after the guard `{name}`")]
     GuardIsLast {
         /// The argument.

@@ -20,7 +20,7 @@ pub struct FieldSchema {
     pub base: Option<Base>,
     /// How many values a row has. Absent: one, and the field is not an array.
     pub array_len: Option<u32>,
-    /// Whether a value that could not be read is told apart, or can not occur. False: the value may be what somebody
+    /// Whether a value that could not be read is told apart, or cannot occur. False: the value may be what somebody
     /// else left in the ring buffer, without any sign of it.
     pub fault_detected: bool,
 }

@@ -61,10 +61,10 @@ codes! {
     /// Maxactive above 4096.
     MaxactTooBig "MAXACT_TOO_BIG" "Maxactive is too big"
         "the kernel takes at most 4096";
-    /// The place does not exist or can not be read.
+    /// The place does not exist or cannot be read.
     BadProbeAddr "BAD_PROBE_ADDR" "Invalid probed address or symbol"
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
-    /// What can not be the name of a function: the same error, with the errno of an unknown one.
+    /// What cannot be the name of a function: the same error, with the errno of an unknown one.
     BadProbeName "BAD_PROBE_ADDR" ""
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
     /// Ours: `MODULE:`, which the kernel finds out about when it registers the probe.
@@ -136,7 +136,7 @@ codes! {
     /// A number after `@` that has no room in an address: the same error, with another errno.
     MemAddrRange "BAD_MEM_ADDR" ""
         "a kernel address has 64 bits";
-    /// Ours: `@` and something that can not be `SYMBOL+OFFSET`, which the kernel finds out about when it registers the probe.
+    /// Ours: `@` and something that cannot be `SYMBOL+OFFSET`, which the kernel finds out about when it registers the probe.
     BadMemSymbol "BAD_MEM_SYMBOL" ""
         "write @SYMBOL or @SYMBOL+OFFSET";
     /// `\` and a bad number.
@@ -170,7 +170,7 @@ codes! {
     DerefOpenBrace "DEREF_OPEN_BRACE" "Dereference brace is not closed"
         "close it with `)`";
     /// Memory at `$comm` or at an immediate string.
-    CommCantDeref "COMM_CANT_DEREF" "$comm can not be dereferenced"
+    CommCantDeref "COMM_CANT_DEREF" "$comm cannot be dereferenced"
         "write $comm or the string alone";
     /// No form of expression matches.
     BadFetchArg "BAD_FETCH_ARG" "Invalid fetch argument"
@@ -279,7 +279,7 @@ codes! {
         "use an offset at which an instruction starts";
     /// The kernel refused to register the probe.
     FailRegProbe "FAIL_REG_PROBE" "Failed to register probe event"
-        "this place can not be probed";
+        "this place cannot be probed";
     /// Entry and return probes on one event.
     DiffProbeType "DIFF_PROBE_TYPE" "Probe type is different from existing probe"
         "choose another event name";
@@ -325,7 +325,7 @@ codes! {
     /// Ours: a form of an older language that no probe of today can record.
     NoEquivalent "NO_EQUIVALENT" ""
         "";
-    /// Ours: a token of a function prototype that can not stand there.
+    /// Ours: a token of a function prototype that cannot stand there.
     UnexpectedToken "UNEXPECTED_TOKEN" ""
         "write FUNCTION(TYPE NAME, TYPE NAME[INDEX], NULL, ...)";
     /// Ours: a function prototype that is not finished.
@@ -343,7 +343,7 @@ codes! {
     /// Ours (a warning): several functions of that name, with other parameters.
     AmbiguousTypes "AMBIGUOUS_TYPES" ""
         "";
-    /// Ours (a warning): what a prototype leaves open or the kernel can not do, and the daemon adds.
+    /// Ours (a warning): what a prototype leaves open or the kernel cannot do, and the daemon adds.
     Completed "COMPLETED" ""
         "";
 }
@@ -351,7 +351,7 @@ codes! {
 impl Code {
     /// The errno with which the kernel answers.
     ///
-    /// `BAD_PROBE_ADDR` and `FAIL_REG_PROBE` have no single one: a place that can not be read is `EINVAL`,
+    /// `BAD_PROBE_ADDR` and `FAIL_REG_PROBE` have no single one: a place that cannot be read is `EINVAL`,
     /// while an unknown symbol is `ENOENT` on kernels without `validate_probe_symbol` (before 6.8), and a
     /// refused registration carries its own. `TOO_MANY_OPS` is `E2BIG` from 6.5 on if only the loop of an
     /// array is too much.

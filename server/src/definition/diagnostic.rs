@@ -98,7 +98,7 @@ impl Diagnostic {
     }
 }
 
-/// The last character boundary at or before `at`, so that a span of another text can not make the rendering
+/// The last character boundary at or before `at`, so that a span of another text cannot make the rendering
 /// panic.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());

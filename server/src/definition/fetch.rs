@@ -112,7 +112,7 @@ impl FetchParser<'_> {
         if !here && !self.features.retprobe_args {
             let message = match self.site {
                 Site::Address => "function arguments need a function name as the place, not an address",
-                _ => "this kernel can not read function arguments when the function returns",
+                _ => "this kernel cannot read function arguments when the function returns",
             };
             return Err(Diagnostic::error(Code::BadVar, word.span(), message));
         }
@@ -198,7 +198,7 @@ impl FetchParser<'_> {
     }
 
     /// Whether `word` can be the name of a parameter: only where the function is known not to have it, or where no kernel takes names,
-    /// it can not.
+    /// it cannot.
     fn is_parameter(&self, word: Word<'_>) -> bool {
         let known = self.function.and_then(|(module, name)| self.parameters.has(module, name, word.text));
         self.arguments_here() && known.unwrap_or(self.features.btf_args)
@@ -248,7 +248,7 @@ impl FetchParser<'_> {
             return Err(Diagnostic::error(
                 Code::NosupDatArg,
                 path.tail(1).span(),
-                "a parameter that is a structure itself can not be read",
+                "a parameter that is a structure itself cannot be read",
             ));
         }
         let members = if path.text.is_empty() { Vec::new() } else { members(path)? };
@@ -379,7 +379,7 @@ fn members(path: Word<'_>) -> Result<Vec<BtfMember>, Diagnostic> {
         Some(first) if !first.arrow => Err(Diagnostic::error(
             Code::NosupDatArg,
             path.tail(1).span(),
-            "a value that is a structure itself can not be read",
+            "a value that is a structure itself cannot be read",
         )),
         _ => Ok(members),
     }
@@ -413,7 +413,7 @@ fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {
     Diagnostic::error(
         Code::UnsupportedFeature,
         word.span(),
-        format!("{what}: this kernel knows it, but it can not be checked here yet"),
+        format!("{what}: this kernel knows it, but it cannot be checked here yet"),
     )
     .with_hint("read the member with its offset: NAME=+OFFSET($argN):TYPE")
 }

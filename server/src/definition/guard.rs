@@ -122,7 +122,7 @@ fn reads_memory(argument: &Argument) -> bool {
     memory && !argument.base_type().is_text()
 }
 
-/// All companions that the argument needs, or `None` if they can not be written.
+/// All companions that the argument needs, or `None` if they cannot be written.
 fn wanted(argument: &Argument, index: usize) -> Option<Vec<Argument>> {
     let span = Span::point(argument.span.end);
     let mut made = vec![companion(companion_name(index), argument.fetch.clone(), span)];

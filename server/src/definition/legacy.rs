@@ -118,7 +118,7 @@ pub(super) fn argument_location(index: u32) -> Option<FetchKind> {
 /// The problem of an `ra` that is not an argument by itself in a return probe.
 pub(super) fn misplaced_return_address(word: Word<'_>, in_return_probe: bool) -> Diagnostic {
     if in_return_probe {
-        let message = "the return address is a field of the event: it takes no name and can not be followed";
+        let message = "the return address is a field of the event: it takes no name and cannot be followed";
         return Diagnostic::error(Code::NoEquivalent, word.span(), message)
             .with_hint("write `ra` alone, or leave it out: the field is `__probe_ret_ip`");
     }

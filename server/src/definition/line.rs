@@ -93,7 +93,7 @@ pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     })
 }
 
-/// What of an argument can not be read.
+/// What of an argument cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
     /// A member, or what should be the name of a parameter.
@@ -104,7 +104,7 @@ pub enum Unread {
     Word,
 }
 
-/// A part of a line that the kernel looks at before it comes to where it can not read on.
+/// A part of a line that the kernel looks at before it comes to where it cannot read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPart {
     /// The line with blanks for the rest, so that positions stay.
@@ -113,7 +113,7 @@ pub struct ReadPart {
     pub looks_names_up: bool,
 }
 
-/// What the kernel looks at before it finds out at `end` that it can not read a line, in its order: where it looks at words that are
+/// What the kernel looks at before it finds out at `end` that it cannot read a line, in its order: where it looks at words that are
 /// `$arg...` and nothing else first, those; the arguments before that which `end` is in; and the same with as much of that one as it has
 /// read by then.
 pub fn parts_before<'a>(text: &'a str, end: usize, unread: Unread, numbers_first: bool) -> Vec<ReadPart> {
@@ -213,7 +213,7 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
         Some((at, c)) => Err(Diagnostic::error(
             Code::BadCharacter,
             Span::new(line.start + at, line.start + at + c.len_utf8()),
-            format!("the kernel can not read the character {c:?} in a definition"),
+            format!("the kernel cannot read the character {c:?} in a definition"),
         )),
         None => Ok(()),
     }

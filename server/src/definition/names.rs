@@ -55,7 +55,7 @@ fn positional(index: usize) -> String {
 }
 
 impl ProbeDefinition {
-    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what can not stand in a
+    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what cannot stand in a
     /// name replaced by `_`, cut to 63 bytes (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
     ///
     /// For an address the kernel prints a hashed pointer, another one after each boot. Here it is the address
@@ -88,7 +88,7 @@ impl ProbeDefinition {
     /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel does where it
     ///   knows no name: `arg1`, with `_` appended while another argument has that name;
     /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by itself; the raw
-    ///   slot, which a name would make it, can not;
+    ///   slot, which a name would make it, cannot;
     /// - `$arg*` stays: how many fields it stands for is not known here.
     ///
     /// So what was a definition is one with names too, unless they make it too long.

@@ -173,7 +173,7 @@ fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
         Some(at) if &word.text[at..] == "%return" => word.head(at),
         Some(at) => {
             let suffix = word.tail(at);
-            let message = format!("`{}` can not follow a place", suffix.text);
+            let message = format!("`{}` cannot follow a place", suffix.text);
             return Err(Diagnostic::error(Code::BadAddrSuffix, suffix.span(), message));
         }
     };

@@ -152,7 +152,7 @@ fn store(
     let operation = program.operation;
     if base == BaseType::SymbolString {
         if !matches!(operation, Operation::Value | Operation::Deref) {
-            let message = "`symstr` can not be made of this expression";
+            let message = "`symstr` cannot be made of this expression";
             return Err(Diagnostic::error(Code::BadSymstring, type_span, message));
         }
         program.advance(body)?;

@@ -273,7 +273,7 @@ impl Binder<'_> {
         let whose = self.names.map_or("the probe's events", |(probe, _)| probe);
         let message = format!("there is no field `{name}` in {whose}");
         if name.eq_ignore_ascii_case("stacktrace") {
-            return error(message, "the stack is no part of an event, and can not be compared".to_owned());
+            return error(message, "the stack is no part of an event, and cannot be compared".to_owned());
         }
         if let (None, Some((source, _))) =
             (self.names, (Fields { with_ours: true, ..self.fields }).find(name))

@@ -69,7 +69,7 @@ codes! {
     ExpectString "EXPECT_STRING";
     /// A text for a number.
     ExpectDigit "EXPECT_DIGIT";
-    /// The field can not be compared like this.
+    /// The field cannot be compared like this.
     IllegalFieldOp "ILLEGAL_FIELD_OP";
     /// Ours: the text behind a pointer, which is gone when the event is read.
     UserPointer "USER_POINTER";

@@ -1,6 +1,6 @@
 //! What of a filter the kernel can do.
 //!
-//! Owns the text for a probe's `filter` file: it selects at least what the filter selects. What the kernel can not know is taken for true
+//! Owns the text for a probe's `filter` file: it selects at least what the filter selects. What the kernel cannot know is taken for true
 //! there; negation stands at the comparisons, so that this never selects less.
 
 use super::BoundFilter;
@@ -37,11 +37,11 @@ pub struct PushDown {
     /// Whether the kernel then selects exactly what the filter selects; otherwise more. Never when the filter looks at values that may not
     /// have been readable, which the kernel compares as whatever was in the ring buffer, or at names of tasks.
     pub exact: bool,
-    /// What the kernel can not do.
+    /// What the kernel cannot do.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A comparison that the kernel can not make.
+/// A comparison that the kernel cannot make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// Where it stands in the filter.

@@ -1,10 +1,10 @@
-//! Why the history can not be read.
+//! Why the history cannot be read.
 
 use thiserror::Error;
 
 use crate::spool::SpoolError;
 
-/// Why the history can not be read.
+/// Why the history cannot be read.
 #[derive(Debug, Error)]
 pub enum HistoryError {
     /// The spool.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::SymbolTable;
 
-/// Address ranges that can not be probed.
+/// Address ranges that cannot be probed.
 #[derive(Debug, Default)]
 pub struct Blacklist {
     /// Ascending, neither overlapping nor touching.

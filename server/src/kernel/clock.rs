@@ -45,7 +45,7 @@ pub fn trace_clock_ns() -> u64 {
     now_ns(ClockId::CLOCK_BOOTTIME).unsigned_abs()
 }
 
-/// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so that reading them can not fail.
+/// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so that reading them cannot fail.
 fn now_ns(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }

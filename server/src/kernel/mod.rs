@@ -41,7 +41,7 @@ use thiserror::Error;
 
 /// A file of the kernel could not be read.
 #[derive(Debug, Error)]
-#[error("can not read `{path}`: {source}", path = path.display())]
+#[error("cannot read `{path}`: {source}", path = path.display())]
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum TextError {
     /// The file could not be opened or read: no CAP_SYS_RAWIO, or the kernel is locked down (confidentiality).
-    #[error("can not read `{path}`: {source}", path = path.display())]
+    #[error("cannot read `{path}`: {source}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,

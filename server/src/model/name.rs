@@ -20,7 +20,7 @@ pub enum NameError {
     /// There is no slash in it.
     #[error("`{0}` is not of the form GROUP/EVENT")]
     NoGroup(String),
-    /// One of the two parts can not be the name of a directory below `events/`.
+    /// One of the two parts cannot be the name of a directory below `events/`.
     #[error("`{0}` is not a name: letters, digits and underscores only, and no digit first")]
     BadPart(String),
 }
@@ -29,7 +29,7 @@ impl ProbeName {
     /// Puts a name together from parts that the definition parser has accepted.
     ///
     /// # Errors
-    /// [`NameError::BadPart`] when a part could leave its directory or can not be a kernel event name.
+    /// [`NameError::BadPart`] when a part could leave its directory or cannot be a kernel event name.
     pub fn new(group: &str, event: &str) -> Result<Self, NameError> {
         if !is_part(group, true) {
             return Err(NameError::BadPart(group.to_owned()));

@@ -29,7 +29,7 @@ impl Binder {
     /// What a filter means for the events of one source.
     ///
     /// # Errors
-    /// Why it can not be used for it.
+    /// Why it cannot be used for it.
     pub fn bind(&self, filter: &Filter, origin: &Origin) -> Result<BoundFilter, FilterError> {
         self.bind_to(filter, &origin.name.to_string(), &origin.schema)
     }
@@ -37,7 +37,7 @@ impl Binder {
     /// The same, by name and fields.
     ///
     /// # Errors
-    /// Why it can not be used for it.
+    /// Why it cannot be used for it.
     pub fn bind_to(&self, filter: &Filter, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
         let facts = self.facts.as_ref().and_then(|cache| cache.last());
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);

@@ -86,7 +86,7 @@ impl Ring {
         (self.told_overruns, self.known_refused, self.known_read) = (Some(0), 0, 0);
     }
 
-    /// The next page, unless there is none, or it can not be read.
+    /// The next page, unless there is none, or it cannot be read.
     pub(super) fn read_page<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         // The kernel may answer 0 without being at an end, when a page is swapped at that very moment.
         let mut empty_answers = 0;
@@ -98,7 +98,7 @@ impl Ring {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) => {
-                    tracing::error!(cpu = self.number, %error, "can not read events");
+                    tracing::error!(cpu = self.number, %error, "cannot read events");
                     return None;
                 }
             }

@@ -281,7 +281,7 @@ impl Reader {
             broken |= found.broken;
         }
         if broken && let Err(error) = self.reopen() {
-            tracing::error!(%error, "can not open the ring buffers again");
+            tracing::error!(%error, "cannot open the ring buffers again");
         }
         if total.caught_up && self.parts.context.hub.is_ordered() {
             self.tell_mark(begun_ns);
@@ -330,7 +330,7 @@ impl Reader {
                 && mark_ns <= last_event_ns
                 && let Err(errno) = wake.write(1)
             {
-                tracing::error!(%errno, "can not wake a reader");
+                tracing::error!(%errno, "cannot wake a reader");
             }
         }
         hub.publish_watermark(all_ns);

@@ -30,7 +30,7 @@ pub enum ReadersError {
     #[error("the kernel describes its pages in a way that is not understood: {0}")]
     Layout(#[from] crate::ring::LayoutError),
     /// No thread or no event file descriptor could be had.
-    #[error("can not start a reader: {0}")]
+    #[error("cannot start a reader: {0}")]
     Start(#[from] io::Error),
 }
 
@@ -76,7 +76,7 @@ impl Handle {
         if self.commands.send(command).is_ok()
             && let Err(errno) = self.wake.write(1)
         {
-            tracing::error!(%errno, "can not wake a reader");
+            tracing::error!(%errno, "cannot wake a reader");
         }
     }
 }
@@ -131,7 +131,7 @@ impl Readers {
             };
             let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
                 if let Err(errno) = Reader::new(parts).run() {
-                    tracing::error!(%errno, "a reader can not go on: events are no longer read");
+                    tracing::error!(%errno, "a reader cannot go on: events are no longer read");
                 }
             })?;
             handles.push(Handle { commands, waiting, wake: Arc::clone(wake), thread, cpus: numbers });

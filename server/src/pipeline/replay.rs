@@ -1,7 +1,7 @@
 //! Selecting from the history for a subscription.
 //!
 //! Owns the state that a subscriber's selection has while entries of earlier times go through it: schemas of another run of the daemon have
-//! the numbers of this run's, so that it can not be the state of the present.
+//! the numbers of this run's, so that it cannot be the state of the present.
 
 use super::hub::Encodings;
 use super::selection::Selector;

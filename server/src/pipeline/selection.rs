@@ -256,7 +256,7 @@ impl Wanted {
         }
         let filter = match &view.filter {
             None => BoundFilter::Always,
-            // What can not be said of a probe does not hold for its events.
+            // What cannot be said of a probe does not hold for its events.
             Some(filter) => binder.bind(filter, origin).unwrap_or(BoundFilter::Never),
         };
         Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })

@@ -11,7 +11,7 @@ pub struct View {
     pub probes: Vec<Glob>,
     /// What is required of their labels.
     pub labels: LabelSelector,
-    /// Which of their events; absent for all. A probe that it can not be used for gives none.
+    /// Which of their events; absent for all. A probe that it cannot be used for gives none.
     pub filter: Option<Filter>,
     /// One in so many of the events that passed everything else; 0 and 1 for all.
     pub sample_one_in: u64,

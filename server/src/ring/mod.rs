@@ -5,7 +5,7 @@
 //! a record's payload, allocates nothing, and survives any bytes.
 //!
 //! A page that breaks the rules gives one [`PageError`] that says where. What came before it on the page stays good;
-//! what comes after it can not be found, since records are chained by their lengths.
+//! what comes after it cannot be found, since records are chained by their lengths.
 
 mod layout;
 mod page;

@@ -17,7 +17,7 @@ const TYPE_MASK: u32 = 0x1f;
 /// Bits of time in a record header; the second word of an extend or absolute stamp continues above them (TS_SHIFT).
 const DELTA_BITS: u32 = 27;
 
-/// What an absolute stamp can not hold of a time: its upper five bits (TS_MSB, 5.13).
+/// What an absolute stamp cannot hold of a time: its upper five bits (TS_MSB, 5.13).
 const ABSOLUTE_BITS: u32 = 59;
 
 /// One event as it was recorded.

@@ -72,7 +72,7 @@ impl Drop for Bound {
         let (control, name) = (self.control.clone(), std::mem::take(&mut self.name));
         self.runtime.spawn(async move {
             if let Err(error) = control.delete_aggregation(name.clone()).await {
-                tracing::debug!(aggregation = name, %error, "can not delete the aggregation of a stream");
+                tracing::debug!(aggregation = name, %error, "cannot delete the aggregation of a stream");
             }
         });
     }

@@ -24,7 +24,7 @@ pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
-/// A time from the wire. One that can not be represented is none.
+/// A time from the wire. One that cannot be represented is none.
 pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {
     SystemTime::try_from(timestamp).ok()
 }

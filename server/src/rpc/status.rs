@@ -108,7 +108,7 @@ pub(super) fn invalid(field: &'static str, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
-/// Labels or a selector that can not be read.
+/// Labels or a selector that cannot be read.
 pub(super) fn unlabelled(field: &'static str, error: &LabelError) -> Status {
     label_parts(field, error).status(&error.to_string())
 }
@@ -134,7 +134,7 @@ fn label_parts(field: &'static str, error: &LabelError) -> Parts {
 
 const BAD_LABEL: &str = "BAD_LABEL";
 
-/// A function, or a path from it, that can not be described.
+/// A function, or a path from it, that cannot be described.
 pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> Status {
     let (code, field, text, diagnostic) = match error {
         DescribeError::Function(diagnostic) => (Code::NotFound, "function", function, diagnostic),
@@ -317,7 +317,7 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
     }
 }
 
-/// A subscription filter that can not be used.
+/// A subscription filter that cannot be used.
 pub(super) fn filter_status(filter: &str, error: &FilterError) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_FILTER")
         .field("selection.filter")

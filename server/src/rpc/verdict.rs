@@ -22,7 +22,7 @@ pub(super) enum Detail {
 /// Judges one text.
 ///
 /// # Errors
-/// When the facts of the kernel can not be read: a text that is no definition has a verdict too.
+/// When the facts of the kernel cannot be read: a text that is no definition has a verdict too.
 pub(super) fn answer(
     checker: &Checker,
     text: &str,

@@ -11,7 +11,7 @@ use super::{BootId, Cursor};
 #[derive(Debug, Error)]
 pub enum SpoolError {
     /// The system refused.
-    #[error("can not {action} `{path}`: {source}", path = path.display())]
+    #[error("cannot {action} `{path}`: {source}", path = path.display())]
     Io {
         /// What was tried.
         action: &'static str,
@@ -29,7 +29,7 @@ pub enum SpoolError {
         /// The directory.
         path: PathBuf,
     },
-    /// A cursor that this spool can not have given.
+    /// A cursor that this spool cannot have given.
     #[error(
         "the cursor is not of this host's history (boot {boot}, run {epoch}; it is now boot {now_boot}, run {now_epoch}): \
          begin without one",

@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    /// Gives a file that can not be read another name, behind which it is left alone, and says that name.
+    /// Gives a file that cannot be read another name, behind which it is left alone, and says that name.
     pub(super) fn set_aside(&self, name: &str) -> Result<String, SpoolError> {
         let path = self.path.join(name);
         let mut aside = format!("{name}.bad");

@@ -76,7 +76,7 @@ impl Spool {
     /// Opens or makes a spool, and begins a run of the daemon in it. `wall_ns` is the time in nanoseconds since 1970.
     ///
     /// # Errors
-    /// [`SpoolError::InUse`], or [`SpoolError::Io`] when the directory can not be used.
+    /// [`SpoolError::InUse`], or [`SpoolError::Io`] when the directory cannot be used.
     pub fn open(
         options: SpoolOptions,
         boot_id: BootId,
@@ -100,7 +100,7 @@ impl Spool {
     /// A reader of everything from a place on that was put in until now.
     ///
     /// # Errors
-    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] when the place has to be looked for and a segment can not be read.
+    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] when the place has to be looked for and a segment cannot be read.
     pub fn reader(&self, from: Position) -> Result<SpoolReader, SpoolError> {
         let shared = &self.shared;
         let limit = shared.limit();
@@ -122,7 +122,7 @@ impl Spool {
     /// begins with the oldest there is.
     ///
     /// # Errors
-    /// [`SpoolError::Io`] when a segment can not be read.
+    /// [`SpoolError::Io`] when a segment cannot be read.
     pub fn reader_of_last(
         &self,
         wanted: u64,

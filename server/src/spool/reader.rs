@@ -56,7 +56,7 @@ impl SpoolReader {
     /// the reader begins is given: a client that has it already gets it again.
     ///
     /// # Errors
-    /// [`SpoolError::Io`] when a segment can not be read. Reading can go on behind it: what could not be read is then told as missing.
+    /// [`SpoolError::Io`] when a segment cannot be read. Reading can go on behind it: what could not be read is then told as missing.
     #[expect(clippy::should_implement_trait, reason = "it can be asked again after the end")]
     pub fn next(&mut self) -> Result<Option<SpoolItem>, SpoolError> {
         loop {

@@ -132,7 +132,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Number of the first event behind it. `None` when there is none, and when a record covers events that can not.
+    /// Number of the first event behind it. `None` when there is none, and when a record covers events that cannot.
     pub(super) fn end(&self) -> Option<u64> {
         let covered = match self.kind {
             RecordKind::Entry(EntryKind::Events | EntryKind::Loss) => u64::from(self.events),

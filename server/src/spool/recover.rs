@@ -34,7 +34,7 @@ pub struct Recovery {
 /// Reads what is there, and repairs it.
 ///
 /// # Errors
-/// What the system says. A segment that can not be read or repaired is an error: nothing is decided about bytes that nobody has seen.
+/// What the system says. A segment that cannot be read or repaired is an error: nothing is decided about bytes that nobody has seen.
 pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
     let (expired, is_known) = expired(files, &mut recovery)?;

@@ -23,7 +23,7 @@ pub struct Scan {
 /// Why nothing of a file is good.
 #[derive(Debug, Error)]
 pub(super) enum ScanError {
-    /// It can not be read.
+    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// It is no segment.

@@ -180,7 +180,7 @@ impl SegmentFacts {
         self.header.id
     }
 
-    /// Counts the next record. Gives an error, and counts nothing, for one that can not stand here.
+    /// Counts the next record. Gives an error, and counts nothing, for one that cannot stand here.
     pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
         if self.closed {
             return Err(BrokenRecord::BehindTheEnd);

@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// Closes the segment that is written to. Gives its file, which is still to be synced. When what is in memory can not be written, it stays
+    /// Closes the segment that is written to. Gives its file, which is still to be synced. When what is in memory cannot be written, it stays
     /// what is written to.
     pub(super) fn close_tail(
         &mut self,

@@ -53,7 +53,7 @@ impl Tail {
         self.written_sequence
     }
 
-    /// Adds a record in memory. Adds nothing when the record can not stand here, which is a mistake of the caller.
+    /// Adds a record in memory. Adds nothing when the record cannot stand here, which is a mistake of the caller.
     pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), super::record::BrokenRecord> {
         self.facts.add(record)?;
         record.encode(self.facts.seed, &mut self.pending);

@@ -40,7 +40,7 @@ impl ReadAt for &[u8] {
 /// Why there is no next record.
 #[derive(Debug, Error)]
 pub(super) enum WalkError {
-    /// The file can not be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// It can, and there is no record.

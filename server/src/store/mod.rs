@@ -41,15 +41,15 @@ pub enum StoreError {
         version: i64,
     },
     /// A migration failed or was changed after it was applied.
-    #[error("can not bring `{path}` up to date: {source}", path = path.display())]
+    #[error("cannot bring `{path}` up to date: {source}", path = path.display())]
     Migrate {
         /// The database.
         path: PathBuf,
         /// Why.
         source: MigrateError,
     },
-    /// The directory of the database can not be made.
-    #[error("can not make `{path}`: {source}", path = path.display())]
+    /// The directory of the database cannot be made.
+    #[error("cannot make `{path}`: {source}", path = path.display())]
     Directory {
         /// The directory.
         path: PathBuf,

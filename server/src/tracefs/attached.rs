@@ -36,7 +36,7 @@ impl Instance {
             });
             // A refused text stays in the file.
             if let Err(error) = self.set_filter(name, "") {
-                tracing::warn!(%error, "can not clear a filter that was refused");
+                tracing::warn!(%error, "cannot clear a filter that was refused");
             }
             (error, message)
         })

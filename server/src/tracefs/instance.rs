@@ -229,7 +229,7 @@ impl Tracefs {
         });
         // Clear it in any case: a refused text stays in the file.
         if let Err(error) = control_file::write(&path, "0") {
-            tracing::warn!(%error, "can not clear a filter that was only tried");
+            tracing::warn!(%error, "cannot clear a filter that was only tried");
         }
         verdict
     }

@@ -52,7 +52,7 @@ impl Tracefs {
         self.root().join("kprobe_events")
     }
 
-    /// All kprobe events of the host, in the order of their definition. None where the kernel can not have any.
+    /// All kprobe events of the host, in the order of their definition. None where the kernel cannot have any.
     ///
     /// # Errors
     /// [`TracefsError`].

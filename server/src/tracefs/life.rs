@@ -80,7 +80,7 @@ impl Instance {
                     "an earlier run has left two instances"
                 );
                 if let Err(error) = other.clone().remove() {
-                    tracing::warn!(%error, "can not remove what an earlier run has left");
+                    tracing::warn!(%error, "cannot remove what an earlier run has left");
                 }
                 kept.clone()
             }
@@ -107,7 +107,7 @@ impl Instance {
             Ok(()) => Ok(next),
             Err(error) => {
                 if let Err(error) = next.remove() {
-                    tracing::warn!(%error, "can not remove an instance that was only begun");
+                    tracing::warn!(%error, "cannot remove an instance that was only begun");
                 }
                 Err(error)
             }

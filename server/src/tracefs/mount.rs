@@ -10,7 +10,7 @@ use super::Tracefs;
 
 /// Why there is no tracefs.
 #[derive(Debug, Error)]
-#[error("can not mount {filesystem} on `{path}`: {source}", path = path.display())]
+#[error("cannot mount {filesystem} on `{path}`: {source}", path = path.display())]
 pub struct MountError {
     /// `tracefs` or `debugfs`.
     pub filesystem: &'static str,
@@ -66,7 +66,7 @@ impl Mounts {
             }),
         };
         let debugfs = provide("debugfs", &self.debugfs).unwrap_or_else(|error| {
-            tracing::warn!(%error, "no debugfs: registration can not be proven and the blacklist is unknown");
+            tracing::warn!(%error, "no debugfs: registration cannot be proven and the blacklist is unknown");
             self.debugfs.clone()
         });
         let tracefs = provide("tracefs", &self.tracefs)?;

@@ -55,7 +55,7 @@ impl Tracefs {
         Ok(RegisteredProbe::parse_list(&control_file::read(&self.debugfs.join("kprobes/list"))?))
     }
 
-    /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent when that can not be read.
+    /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent when that cannot be read.
     pub fn kprobes_enabled(&self) -> Option<bool> {
         control_file::read_trimmed(&self.debugfs.join("kprobes/enabled")).ok().map(|value| value == "1")
     }

@@ -9,7 +9,7 @@ use crate::insn;
 pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let function = case.function;
     if case.code().is_empty() {
-        let message = format!("the code of `{function}` can not be read");
+        let message = format!("the code of `{function}` cannot be read");
         return Err(case.refuse(Rule::UnreadableCode, message));
     }
     // The kernel decodes up to the place and does not look at what is there yet.

@@ -63,7 +63,7 @@ impl<'a> Case<'a> {
     }
 
     /// The code from the start of the function to behind the place, as the kernel's checks see it. Read when first asked for; empty
-    /// when it can not be read.
+    /// when it cannot be read.
     pub(super) fn code(&self) -> &[u8] {
         self.code.get_or_init(|| {
             let margin = insn::MAX_INSTRUCTION_BYTES as u64;

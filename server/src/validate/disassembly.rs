@@ -28,7 +28,7 @@ pub struct JudgedInstruction {
 const SHOWN_BYTES: u64 = 128 << 10;
 
 /// All instructions of the function at `start`, judged for a probe of the kind of `definition`, and how many bytes at its end were left out.
-/// None when the code can not be read.
+/// None when the code cannot be read.
 pub fn disassembly(
     definition: &ProbeDefinition,
     start: u64,

@@ -104,7 +104,7 @@ pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> 
 /// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h, since 6.2).
 const PADDING_PREFIX: &str = "__pfx_";
 
-/// What kallsyms shows as the module of BPF programs, which can not be asked for by name.
+/// What kallsyms shows as the module of BPF programs, which cannot be asked for by name.
 const BPF: &str = "bpf";
 
 fn is_function(symbol: &Symbol<'_>) -> bool {

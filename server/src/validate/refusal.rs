@@ -35,7 +35,7 @@ pub enum Rule {
     BugTrap,
     /// The padding or the type hash in front of a function.
     Preamble,
-    /// The bytes there can not be read.
+    /// The bytes there cannot be read.
     UnreadableCode,
     /// Not the beginning of an instruction.
     InstructionBoundary,

@@ -9,7 +9,7 @@ pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     let message =
-        format!("`{}` can not be traced by ftrace, and probe events only go where ftrace can", case.function);
+        format!("`{}` cannot be traced by ftrace, and probe events only go where ftrace can", case.function);
     let hint = "probe a function that calls it; `available_filter_functions` lists what can be traced";
     Err(case.refuse(Rule::NotraceFunction, message).with_hint(hint))
 }

@@ -6,9 +6,9 @@ use super::projection::Projected;
 use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 use crate::model::{ProbeName, ProbeUid};
 
-/// A schema message that can not be understood.
+/// A schema message that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("field `{field}` of a schema is of no known type, or has a width that its type can not have")]
+#[error("field `{field}` of a schema is of no known type, or has a width that its type cannot have")]
 pub struct SchemaError {
     /// The field.
     pub field: String,

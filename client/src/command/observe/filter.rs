@@ -4,7 +4,7 @@
 /// one has to hold. The user's own text stays first, so that what is said about it is easy to find.
 ///
 /// # Errors
-/// When a name can not be written in that language, which knows no escapes: it has both kinds of quotes in it.
+/// When a name cannot be written in that language, which knows no escapes: it has both kinds of quotes in it.
 pub(super) fn combined(own: &str, tids: &[i32], comms: &[String], cpus: &[u32]) -> Result<String, String> {
     let mut parts = Vec::new();
     if !own.trim().is_empty() {
@@ -28,7 +28,7 @@ fn of_comm(comm: &str) -> Result<String, String> {
     let quote = ['"', '\'']
         .into_iter()
         .find(|quote| !comm.contains(*quote))
-        .ok_or_else(|| format!("`{comm}` has both kinds of quotes in it, which a filter can not say"))?;
+        .ok_or_else(|| format!("`{comm}` has both kinds of quotes in it, which a filter cannot say"))?;
     let operator = if comm.contains(['*', '?', '[']) { "~" } else { "==" };
     Ok(format!("comm {operator} {quote}{comm}{quote}"))
 }

@@ -61,7 +61,7 @@ impl Selected {
     /// Says so when the kernel could do the filter just as well, for one probe or more: then nothing else need be recorded.
     ///
     /// # Errors
-    /// When the filter can not be used for any probe.
+    /// When the filter cannot be used for any probe.
     pub(super) async fn note_push_down(
         &self,
         client: &Client,

@@ -26,12 +26,12 @@ impl Place {
     /// Reads the file; one that does not exist yet will be made.
     ///
     /// # Errors
-    /// When it can not be read, or is something else.
+    /// When it cannot be read, or is something else.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let saved = match fs::read_to_string(path) {
             Ok(text) => Some(text.trim().parse().map_err(|error| {
                 let hint = "remove the file to begin anew".to_owned();
-                Failure::usage(format!("can not use `{}`: {error}", path.display()), Some(hint))
+                Failure::usage(format!("cannot use `{}`: {error}", path.display()), Some(hint))
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
@@ -52,7 +52,7 @@ impl Place {
     /// Saves a place. The file is replaced as a whole, so that it is never half written.
     ///
     /// # Errors
-    /// When the file can not be written.
+    /// When the file cannot be written.
     pub(super) fn save(&mut self, cursor: &Cursor) -> Result<(), Failure> {
         self.saved_at = Instant::now();
         if self.saved.as_ref() == Some(cursor) {

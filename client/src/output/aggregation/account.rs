@@ -16,7 +16,7 @@ pub(super) fn account(
 ) -> String {
     let AggregationSnapshot { hits, dropped, starts, match_dropped, .. } = *snapshot;
     let mut text = String::new();
-    // Writing to a string can not fail.
+    // Writing to a string cannot fail.
     if is_latency {
         write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
     } else {

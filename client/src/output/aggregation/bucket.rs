@@ -62,7 +62,7 @@ impl Bucket {
         }
     }
 
-    /// The empty buckets between this one and a later one. `None`: too many, or they can not be told.
+    /// The empty buckets between this one and a later one. `None`: too many, or they cannot be told.
     pub(super) fn between(self, next: Self, scale: Scale) -> Option<Vec<Self>> {
         let most = if scale == Scale::Log2 { 64 } else { MAX_GAP };
         let mut found = Vec::new();

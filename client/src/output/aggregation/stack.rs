@@ -19,7 +19,7 @@ pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style
             text.push('\n');
         }
         let mut heading = format!("{} ({})", group.count, share(group.count, chosen.total));
-        // Writing to a string can not fail.
+        // Writing to a string cannot fail.
         for (index, column) in others(columns, stack) {
             write!(heading, "  {}={}", column.name, key_text(group.key(index), column)).ok();
         }

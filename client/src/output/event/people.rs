@@ -57,7 +57,7 @@ impl People {
             Some(0) => "more of the events told above".to_owned(),
             Some(count) => format!("{count} events"),
         };
-        // Writing to a string can not fail.
+        // Writing to a string cannot fail.
         if let Some(cpu) = loss.cpu {
             write!(text, " of CPU {cpu}").ok();
         }

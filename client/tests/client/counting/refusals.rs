@@ -1,4 +1,4 @@
-//! What can not be counted.
+//! What cannot be counted.
 
 use insta::assert_snapshot;
 

@@ -245,7 +245,7 @@ pub(super) fn explanation() -> ExplainProbeResponse {
     }
 }
 
-/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` can not be read.
+/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` cannot be read.
 pub(super) fn definitions(text: &str) -> ReadDefinitionsResponse {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let definitions = lines.map(|(text, line)| FileDefinition {
@@ -517,7 +517,7 @@ pub(super) fn function(name: &str, place: &str) -> Function {
     }
 }
 
-/// A function whose second instruction can not be probed. For a return probe, only its entry can.
+/// A function whose second instruction cannot be probed. For a return probe, only its entry can.
 pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFunctionResponse {
     let entry_only = request.kind() == ProbeKind::Return;
     let instruction = |offset, code: &[u8], text: &str, rule: &str| {

@@ -12,7 +12,7 @@ use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
 use kprobed_vm::machine::Machine;
 use kprobed_vm::progress::{self, Step};
-use kprobed_vm::workspace::Programs;
+use kprobed_vm::workspace::{Profile, Programs};
 
 /// The kernel that is booted when none is named.
 pub(crate) const DEFAULT_SERIES: &str = "6.12";
@@ -58,7 +58,7 @@ impl GuestArguments {
         port: u16,
         copies: &[GuestFile],
     ) -> Result<DaemonGuest> {
-        let programs = Programs::build()?;
+        let programs = Programs::build(Profile::Dev)?;
         let lab = Lab::new(cache, &programs.agent)?;
         let kernel = self.kernel(&lab)?;
         let name = self.disk.clone().unwrap_or_else(|| format!("{command}-{}", kernel.series));
@@ -84,7 +84,7 @@ impl GuestArguments {
             !self.fresh && self.disk.is_none(),
             "this guest has no disk: leave --disk and --fresh out"
         );
-        let programs = Programs::build()?;
+        let programs = Programs::build(Profile::Release)?;
         let lab = Lab::new(cache, &programs.agent)?;
         let options = GuestOptions {
             files: [programs.guest_files().as_slice(), copies].concat(),

@@ -109,7 +109,7 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
         let kind = |index: usize| row.fields[index].value.as_ref().and_then(|value| value.kind.clone());
         let filename = match kind(0) {
             Some(Kind::Text(filename)) => filename,
-            // Memory of a program that is not there yet can not be read from a probe.
+            // Memory of a program that is not there yet cannot be read from a probe.
             other => {
                 ensure!(other.is_none() && !column.field("filename").starts_with('"'), "{row:?} {column:?}");
                 continue;

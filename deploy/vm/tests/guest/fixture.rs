@@ -9,7 +9,7 @@ use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
 use kprobed_vm::machine::Machine;
-use kprobed_vm::workspace::Programs;
+use kprobed_vm::workspace::{Profile, Programs};
 
 use crate::daemon::DaemonGuest;
 
@@ -116,7 +116,7 @@ pub(crate) fn programs() -> Result<&'static Programs> {
     if let Some(programs) = PROGRAMS.get() {
         return Ok(programs);
     }
-    let programs = Programs::build()?;
+    let programs = Programs::build(Profile::Dev)?;
     Ok(PROGRAMS.get_or_init(|| programs))
 }
 

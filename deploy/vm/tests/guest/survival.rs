@@ -127,14 +127,14 @@ fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     let after = footprint(&guest)?;
     ensure!(after == before, "before:\n{before}\nafter:\n{after}");
     ensure!(guest.shell("cat /sys/kernel/debug/kprobes/list")?.is_empty());
-    // So does one that brings everything back and can not listen in the end: somebody else does.
+    // So does one that brings everything back and cannot listen in the end: somebody else does.
     guest
         .machine
         .spawn("taker", &Command::new("/init").args(["relay", "127.0.0.1:7001", "127.0.0.1:7000"]))?;
     let taken = daemon::DEFAULT_CONFIG.replace("127.0.0.1:7000", "127.0.0.1:7001");
     let failed = guest.restart(&taken).err().context("it listens where another does")?.to_string();
     ensure!(
-        failed.contains("brought back") && failed.contains("can not listen on `127.0.0.1:7001`"),
+        failed.contains("brought back") && failed.contains("cannot listen on `127.0.0.1:7001`"),
         "{failed}"
     );
     ensure!(!failed.contains("panicked") && footprint(&guest)? == before, "{failed}\n{}", footprint(&guest)?);

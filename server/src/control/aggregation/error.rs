@@ -36,7 +36,7 @@ pub enum AggregationError {
     /// There are enough of them.
     #[error("there are {0} aggregations, which is the most: delete one first")]
     TooMany(usize),
-    /// The probe can not be deleted.
+    /// The probe cannot be deleted.
     #[error("`{probe}` is counted by the aggregation `{aggregation}`: delete that first")]
     InUse {
         /// The probe.
@@ -47,7 +47,7 @@ pub enum AggregationError {
     /// The kernel refused a trigger that should be right.
     #[error(transparent)]
     Trigger(Box<TriggerError>),
-    /// The kernel's table can not be read.
-    #[error("can not read what the kernel has counted: {0}")]
+    /// The kernel's table cannot be read.
+    #[error("cannot read what the kernel has counted: {0}")]
     Table(#[from] HistError),
 }

@@ -8,7 +8,7 @@ use crate::tracefs::{Instance, Tracefs};
 /// Removes all of it. Probes that were counted could not be deleted otherwise.
 ///
 /// # Errors
-/// When the kernel can not be asked. What can not be removed is left, with a warning.
+/// When the kernel cannot be asked. What cannot be removed is left, with a warning.
 pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
     // Kernels without synthetic events have no latencies.
     let synthetic: Vec<_> =
@@ -20,12 +20,12 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
         // A trigger that others refer to goes after them.
         while remove_triggers(&instance, &events) {}
         if let Err(error) = instance.remove() {
-            tracing::warn!(%error, "can not remove what an earlier run has left");
+            tracing::warn!(%error, "cannot remove what an earlier run has left");
         }
     }
     for event in synthetic {
         if let Err(error) = tracefs.remove_synthetic(&event) {
-            tracing::warn!(event, %error, "can not remove what an earlier run has left");
+            tracing::warn!(event, %error, "cannot remove what an earlier run has left");
         }
     }
     Ok(())

@@ -138,7 +138,7 @@ impl Controller {
                 Ok((probe, schema))
             }
             _ => {
-                let reason = "it can not be counted".to_owned();
+                let reason = "it cannot be counted".to_owned();
                 Err(ControlError::NotInKernel { name: probe.name.clone(), reason })
             }
         }
@@ -251,7 +251,7 @@ impl Controller {
         match snapshot {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(error) => {
-                tracing::warn!(aggregation = name, %error, "can not read the last counts");
+                tracing::warn!(aggregation = name, %error, "cannot read the last counts");
                 Ok(None)
             }
         }
@@ -262,7 +262,7 @@ impl Controller {
             && let Some(instance) = self.aggregations.instance.take()
             && let Err(error) = instance.remove()
         {
-            tracing::warn!(%error, "can not remove the instance of aggregations");
+            tracing::warn!(%error, "cannot remove the instance of aggregations");
         }
     }
 
@@ -274,7 +274,7 @@ impl Controller {
         let over: Vec<_> = over.map(|live| live.aggregation.name.clone()).collect();
         for name in over {
             if let Err(error) = self.delete_aggregation(&name) {
-                tracing::warn!(aggregation = name, %error, "can not delete an aggregation whose time is over");
+                tracing::warn!(aggregation = name, %error, "cannot delete an aggregation whose time is over");
                 if let Some(live) = self.aggregations.by_name.get_mut(&name) {
                     live.expires = None;
                 }
@@ -287,7 +287,7 @@ impl Controller {
         let names: Vec<_> = self.aggregations.by_name.keys().cloned().collect();
         for name in names {
             if let Err(error) = self.delete_aggregation(&name) {
-                tracing::warn!(aggregation = name, %error, "can not delete an aggregation");
+                tracing::warn!(aggregation = name, %error, "cannot delete an aggregation");
             }
         }
     }

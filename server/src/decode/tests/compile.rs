@@ -1,4 +1,4 @@
-//! What formats become, and which can not become anything.
+//! What formats become, and which cannot become anything.
 
 use super::*;
 

@@ -155,7 +155,7 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
     );
     let unguarded = guarded(definition, features).unguarded;
     found.extend(unguarded.into_iter().filter_map(|index| definition.args.get(index)).map(|argument| {
-        format!("`{argument}` reads memory that is there: a fault can not be told from a value")
+        format!("`{argument}` reads memory that is there: a fault cannot be told from a value")
     }));
     found.extend(definition.warnings.iter().map(|warning| match &warning.hint {
         Some(hint) => format!("{}: {hint}", warning.message),

@@ -173,7 +173,7 @@ fn every_expression_and_type() {
 #[test]
 fn faults_that_can_not_be_told_from_values() {
     let without = Features { ustring: false, ..v6_12() };
-    let unguarded = "`x=+8($arg1):u64` reads memory that is there: a fault can not be told from a value";
+    let unguarded = "`x=+8($arg1):u64` reads memory that is there: a fault cannot be told from a value";
     assert!(text("p f x=+8($arg1):u64", &without).contains(unguarded));
     assert!(!text("p f x=+8($arg1):u64", &v6_12()).contains("fault"));
 }

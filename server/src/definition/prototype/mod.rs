@@ -17,7 +17,7 @@
 //! | `NULL` | nothing of this parameter |
 //!
 //! The sources of 2018 disagree about three forms; each is read as people mean it, with a warning that names
-//! a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe can not do is refused
+//! a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe cannot do is refused
 //! (`NO_EQUIVALENT`): a parameter plus a constant. What is left open is completed (`COMPLETED`): names for
 //! fixed addresses and for fields that share one, arrays of more than 64 elements in several arguments, and
 //! `char[n]` read up to its NUL whatever `n`.

@@ -74,7 +74,7 @@ impl<'t> Parser<'t> {
         let function = self.name("the name of a function")?;
         match self.peek() {
             Some(token) if token.text == "." || token.text == ":" => {
-                let message = format!("`{}` can not stand in the name of a function here", token.text);
+                let message = format!("`{}` cannot stand in the name of a function here", token.text);
                 Err(Diagnostic::error(Code::UnexpectedToken, token.span(), message).with_hint(
                     "a line of `kprobe_events` can name it: p:functions/EVENT [MODULE:]FUNCTION NAME=$arg1:TYPE",
                 ))

@@ -32,7 +32,7 @@ pub(super) fn walk(
     }
     let warn = |message: &str, safe: String| {
         Diagnostic::warning(Code::AmbiguousPrototype, field.span, message)
-            .with_hint(format!("`{safe}` says the same and can not be misread"))
+            .with_hint(format!("`{safe}` says the same and cannot be misread"))
     };
     match (field.ty.atom, field.ty.count) {
         (Atom::String, _) => {
@@ -60,10 +60,8 @@ pub(super) fn walk(
         }
         (_, None) if walk.brackets == 0 && walk.offset == 0 => Ok(Target::Value(walk.pointer.kind)),
         (_, None) if walk.brackets == 0 => {
-            let message = format!(
-                "this is the parameter plus {}, and a probe can not add without reading",
-                walk.offset
-            );
+            let message =
+                format!("this is the parameter plus {}, and a probe cannot add without reading", walk.offset);
             let read = with_step(field, name, steps, StepKind::Index(0));
             let plain = spelled(field, name, &[]);
             Err(Diagnostic::error(Code::NoEquivalent, field.span, message)

@@ -47,7 +47,7 @@ pub enum BtfError {
         /// Where it begins.
         offset: usize,
     },
-    /// A kind that is not known. What follows it can not be read: its length is not known either.
+    /// A kind that is not known. What follows it cannot be read: its length is not known either.
     #[error("type {id} at offset {offset} is of kind {kind}, which is not known")]
     UnknownKind {
         /// The type.

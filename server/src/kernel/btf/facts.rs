@@ -12,8 +12,8 @@ use super::{Btf, BtfError};
 /// Why types are not known.
 #[derive(Debug, Error)]
 pub enum TypesError {
-    /// The file is not there or can not be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or the module has none or is not loaded.
-    #[error("can not read `{path}`: {source}", path = path.display())]
+    /// The file is not there or cannot be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or the module has none or is not loaded.
+    #[error("cannot read `{path}`: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum TypesError {
         source: io::Error,
     },
     /// The file is not understood.
-    #[error("can not understand `{path}`: {source}", path = path.display())]
+    #[error("cannot understand `{path}`: {source}", path = path.display())]
     Content {
         /// The file.
         path: PathBuf,

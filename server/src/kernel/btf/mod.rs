@@ -120,7 +120,7 @@ impl Btf {
     /// The type of that number.
     ///
     /// # Errors
-    /// [`BtfError`] when there is none, or it can not be read.
+    /// [`BtfError`] when there is none, or it cannot be read.
     pub fn ty(&self, id: TypeId) -> Result<Type<'_>, BtfError> {
         if id == TypeId::VOID {
             return Ok(Type { id, name: "", kind: Kind::Void });

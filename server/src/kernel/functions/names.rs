@@ -7,7 +7,7 @@
 use super::{CALL_SITE_NOP, SymbolTable};
 use crate::insn;
 
-/// What the kernel writes where its own symbol table can not name a call site: the code of a weak function that another one has
+/// What the kernel writes where its own symbol table cannot name a call site: the code of a weak function that another one has
 /// replaced (kernel/trace/ftrace.c:FTRACE_INVALID_FUNCTION). The number is the distance from the symbol before it.
 const INVALID_PREFIX: &str = "__ftrace_invalid_address___";
 

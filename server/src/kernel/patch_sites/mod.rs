@@ -50,7 +50,7 @@ const TABLE_MAX_BYTES: u64 = 16 << 20;
 
 impl PatchSites {
     /// Reads the tables of the kernel and of all loaded modules (below `modules`, usually `/sys/module`). A table that is not there
-    /// (such a kernel has no jump labels, or no static calls) or can not be read has no sites.
+    /// (such a kernel has no jump labels, or no static calls) or cannot be read has no sites.
     pub fn read(text: &KernelText, symbols: &SymbolTable, modules: &Path) -> Self {
         let mut sites = Self::default();
         for table in core_tables(symbols) {

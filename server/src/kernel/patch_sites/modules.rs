@@ -17,7 +17,7 @@ const PAGE_BYTES: u64 = 4096;
 /// The next section may be in another part of the address space: no module has a table of this size.
 const TABLE_MAX_BYTES: u64 = 256 << 10;
 
-/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section, at most. Files that can not be read
+/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section, at most. Files that cannot be read
 /// are left out.
 pub(super) fn tables(sections: &Path) -> Vec<Table> {
     let Ok(directory) = std::fs::read_dir(sections) else { return Vec::new() };

@@ -35,8 +35,8 @@ pub enum LabelProblem {
         /// How many it has.
         bytes: usize,
     },
-    /// A character that keys and values can not hold.
-    #[error("the {part} of a label can not hold {character:?}")]
+    /// A character that keys and values cannot hold.
+    #[error("the {part} of a label cannot hold {character:?}")]
     BadCharacter {
         /// Key or value.
         part: Part,
@@ -50,7 +50,7 @@ pub enum LabelProblem {
         labels: usize,
     },
     /// The same key is to be set and to be removed.
-    #[error("the same label can not be set and removed")]
+    #[error("the same label cannot be set and removed")]
     SetAndRemoved,
     /// A selector that is too long.
     #[error("a selector has at most {most} bytes, and this one has {bytes}")]

@@ -26,7 +26,7 @@ impl Labels {
     /// Takes labels that anybody may have written. Of several with the same key, the last one counts.
     ///
     /// # Errors
-    /// [`LabelError`] for the first key or value, in the order of keys, that can not be one, and when there are more than [`MAX_LABELS`].
+    /// [`LabelError`] for the first key or value, in the order of keys, that cannot be one, and when there are more than [`MAX_LABELS`].
     pub fn new(labels: impl IntoIterator<Item = (String, String)>) -> Result<Self, LabelError> {
         let labels: BTreeMap<_, _> = labels.into_iter().collect();
         if labels.len() > MAX_LABELS {
@@ -89,7 +89,7 @@ impl LabelChange {
     /// Sets some and removes others.
     ///
     /// # Errors
-    /// [`LabelError`] for a key that can not be one, or that is to be both set and removed.
+    /// [`LabelError`] for a key that cannot be one, or that is to be both set and removed.
     pub fn new(set: Labels, remove: impl IntoIterator<Item = String>) -> Result<Self, LabelError> {
         let remove: BTreeSet<_> = remove.into_iter().collect();
         for key in &remove {

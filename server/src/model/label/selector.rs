@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Everything up to what can not be in a key or a value by mistake: the next blank or character of the language.
+    /// Everything up to what cannot be in a key or a value by mistake: the next blank or character of the language.
     fn word(&mut self) -> (Range<usize>, &'a str) {
         self.skip_blanks();
         let rest = self.rest();

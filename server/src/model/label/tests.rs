@@ -29,7 +29,7 @@ fn labels_are_of_few_characters() {
     assert_eq!(refusal(pair("a b", "x")).1, "a[ ]b=x");
     assert_eq!(
         refusal(pair("a", "xé")),
-        ("the value of a label can not hold 'é'".to_owned(), "a=x[é]".to_owned())
+        ("the value of a label cannot hold 'é'".to_owned(), "a=x[é]".to_owned())
     );
     assert_eq!(
         refusal(pair("a", &"x".repeat(64))).0,
@@ -52,7 +52,7 @@ fn a_change_names_what_it_touches() {
     assert_eq!(after.to_string(), "a=9,c=3,d=");
     assert_eq!(before.changed(&LabelChange::default()).unwrap(), before);
     assert!(change(&[], &[]).unwrap().is_empty() && !change(&[], &["x"]).unwrap().is_empty());
-    assert_eq!(refusal(change(&[("a", "1")], &["a"])).0, "the same label can not be set and removed");
+    assert_eq!(refusal(change(&[("a", "1")], &["a"])).0, "the same label cannot be set and removed");
     assert_eq!(refusal(change(&[], &["a=b"])).1, "a[=]b");
     let full = Labels::new((0..32).map(|number| (format!("k{number}"), String::new()))).unwrap();
     let error = full.changed(&change(&[("one-more", "")], &[]).unwrap()).unwrap_err();
@@ -111,8 +111,8 @@ fn what_is_no_selector_says_where() {
         ("a in b", "a in []b", "`in` and `notin` are followed by values in parentheses"),
         ("a in (b", "a in (b[]", "a comma or `)` is missing here"),
         ("a in (b=c)", "a in (b[]=c)", "a comma or `)` is missing here"),
-        ("a=b*", "a=b[*]", "the value of a label can not hold '*'"),
-        ("a:b", "a[:]b", "the key of a label can not hold ':'"),
+        ("a=b*", "a=b[*]", "the value of a label cannot hold '*'"),
+        ("a:b", "a[:]b", "the key of a label cannot hold ':'"),
     ] {
         assert_eq!(refused(text), (message.to_owned(), shown.to_owned()), "`{text}`");
     }

@@ -261,7 +261,7 @@ fn failed(error: HistoryError) -> Status {
         }
         HistoryError::Ended => Status::unavailable(error.to_string()),
         HistoryError::Spool(_) | HistoryError::Task(_) => {
-            tracing::error!(%error, "the history can not be read");
+            tracing::error!(%error, "the history cannot be read");
             Status::internal(error.to_string())
         }
     }

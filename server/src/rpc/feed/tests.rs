@@ -136,7 +136,7 @@ async fn labels_of_the_past_are_those_of_then() {
     let (a, b) = (source("a", 1), source("b", 2));
     publish(&run.hub, &a, 0, 4, 1000);
     publish(&run.hub, &b, 0, 3, 1500);
-    // What was published is stored when this is told; then the labels can not be those of later.
+    // What was published is stored when this is told; then the labels cannot be those of later.
     assert_eq!(run.all(labelled("!team"), Start::Oldest(true)).await.len(), 4);
     a.origin.set_labels(Labels::new([("team".to_owned(), "net".to_owned())]).unwrap());
     run.hub.selections_changed();

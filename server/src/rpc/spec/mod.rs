@@ -41,7 +41,7 @@ pub(super) enum GivenError {
     Fields(Unwritable),
 }
 
-/// Fields that can not be written as a line.
+/// Fields that cannot be written as a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unwritable {
     /// The path of the field.

@@ -71,7 +71,7 @@ fn within_a_word(text: &str, breaks: &[char], field: &str) -> Read<()> {
     let bad = |c: char| c == ' ' || c == '#' || c.is_ascii_control() || breaks.contains(&c);
     match text.chars().find(|c| bad(*c)) {
         Some(c) => {
-            Err(unwritable(field, Code::BadCharacter, format!("{c:?} can not stand in `{}`", shown(text))))
+            Err(unwritable(field, Code::BadCharacter, format!("{c:?} cannot stand in `{}`", shown(text))))
         }
         None => Ok(()),
     }

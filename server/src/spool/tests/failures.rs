@@ -13,7 +13,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     writer.append(&events(0, 5, 100), &[]).unwrap();
     writer.flush().unwrap();
     writer.append(&events(5, 5, 100), &[]).unwrap();
-    // A file that can not be written to stands for the full disk.
+    // A file that cannot be written to stands for the full disk.
     let segment = &files(&directory.path().join("spool"), ".seg")[0];
     let readable = Arc::new(fs::File::open(segment).unwrap());
     let file = {
@@ -21,7 +21,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
         std::mem::replace(&mut state.tail.as_mut().unwrap().file, readable)
     };
     let error = writer.flush().unwrap_err().to_string();
-    assert!(error.starts_with("can not write `") && error.contains(".seg`: "), "{error}");
+    assert!(error.starts_with("cannot write `") && error.contains(".seg`: "), "{error}");
     for sequence in [10, 15] {
         assert_eq!(writer.append(&events(sequence, 5, 100), &[]), Err(AppendError::Failing(error.clone())));
     }

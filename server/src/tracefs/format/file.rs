@@ -64,7 +64,7 @@ pub enum FormatProblem {
         text: String,
     },
     /// The size is not what the declaration needs.
-    #[error("`{name}` can not have {bytes} bytes")]
+    #[error("`{name}` cannot have {bytes} bytes")]
     Size {
         /// The field.
         name: String,

@@ -19,7 +19,7 @@ pub struct TriggerError {
 }
 
 impl Instance {
-    /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is enabled or not, and can not be deleted.
+    /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is enabled or not, and cannot be deleted.
     ///
     /// # Errors
     /// [`TriggerError`] with the kernel's own words where it has any.
@@ -65,7 +65,7 @@ impl Instance {
     /// What a trigger of an event has counted. Not while triggers of that event come and go.
     ///
     /// # Errors
-    /// [`TracefsError`]; the inner error when the file can not be understood.
+    /// [`TracefsError`]; the inner error when the file cannot be understood.
     pub fn hist(
         &self,
         event: &ProbeName,

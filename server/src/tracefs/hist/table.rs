@@ -68,7 +68,7 @@ pub enum HistValue {
     Stack(Vec<String>),
 }
 
-/// Why a table can not be read.
+/// Why a table cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HistError {
     /// There is no table of that trigger, or text that looks like a second one.
@@ -88,7 +88,7 @@ pub enum HistError {
     #[error("the table has no totals")]
     Totals,
     /// A row has another form, or could mean several things.
-    #[error("a row can not be understood: `{0}`")]
+    #[error("a row cannot be understood: `{0}`")]
     Row(String),
     /// A key holds text that looks like a row.
     #[error(

@@ -78,7 +78,7 @@ pub struct DescribedMember {
     pub has_members: bool,
 }
 
-/// Why something can not be described.
+/// Why something cannot be described.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescribeError {
     /// There is no such function, or its types are not known.

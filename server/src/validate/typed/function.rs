@@ -85,7 +85,7 @@ impl Function {
 /// (kernel/bpf/btf.c:bpf_find_btf_id), of which only the one that has the symbol can be meant.
 pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Function, Unknown> {
     let unknown = |message: String, hint: &str| Unknown { message, hint: hint.to_owned() };
-    let broken = |error: BtfError| unknown(format!("the types of `{name}` can not be read: {error}"), "");
+    let broken = |error: BtfError| unknown(format!("the types of `{name}` cannot be read: {error}"), "");
     let vmlinux = facts.types.vmlinux().map_err(|error| {
         unknown(format!("types are not known: {error}"), "write NAME=$argN:TYPE, or a register")
     })?;

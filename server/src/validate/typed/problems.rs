@@ -17,9 +17,9 @@ fn listed(names: &[&str]) -> String {
     format!("{}{rest}", shown.join(", "))
 }
 
-/// BTF that can not be followed.
+/// BTF that cannot be followed.
 pub(super) fn broken(at: Span, error: &BtfError) -> Diagnostic {
-    Diagnostic::error(Code::BadBtfTid, at, format!("the kernel's BTF can not be followed here: {error}"))
+    Diagnostic::error(Code::BadBtfTid, at, format!("the kernel's BTF cannot be followed here: {error}"))
 }
 
 /// No types of the function.

@@ -97,7 +97,7 @@ const FLAGS: Known = Known {
 };
 
 const CPUS: Known = Known {
-    reason: "CPUs that the guest can not have",
+    reason: "CPUs that the guest cannot have",
     applies: |text, _, _| ["60-64", "50-300", "CPUS{64", "CPUS{8000"].iter().any(|list| text.contains(list)),
 };
 

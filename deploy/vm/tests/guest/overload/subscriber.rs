@@ -237,7 +237,7 @@ async fn read(
             .initial_stream_window_size(SMALL_WINDOW_BYTES)
             .initial_connection_window_size(SMALL_WINDOW_BYTES);
     }
-    let channel = endpoint.connect().await.context("can not connect")?;
+    let channel = endpoint.connect().await.context("cannot connect")?;
     let mut client = EventServiceClient::new(channel).max_decoding_message_size(16 << 20);
     let mut stream = client.stream_events(request).await.context("no stream")?.into_inner();
     while let Some(response) = stream.message().await? {

@@ -197,7 +197,7 @@ impl Story {
                 self.event(*after_ns, FIXED, *seed, &fields, values.to_vec());
             }
             What::Text { after_ns, seed, text } => {
-                // A text that can not be read has no NUL either.
+                // A text that cannot be read has no NUL either.
                 let stored = text.as_ref().map_or(Vec::new(), |text| [text.as_slice(), b"\0"].concat());
                 let descriptor = u32::try_from(stored.len() << 16 | TEXT_AT).unwrap();
                 let mut fields = [&descriptor.to_le_bytes()[..], &seed.to_le_bytes(), &stored].concat();
