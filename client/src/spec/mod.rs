@@ -181,7 +181,7 @@ impl<'de> Deserialize<'de> for Word {
                 };
                 number
                     .map(Self)
-                    .map_err(|_bad| serde::de::Error::custom(format!("`{text}` is no number of 64 bits")))
+                    .map_err(|_bad| serde::de::Error::custom(format!("`{text}` is not a number of 64 bits")))
             }
         }
     }

@@ -18,7 +18,7 @@ pub enum DiskError {
     #[error("the disk {0} is in use by another machine: choose another name with --disk NAME")]
     InUse(PathBuf),
     /// Not a name that can be a file's.
-    #[error("{0:?} is no name for a disk: use letters, digits, `.`, `_`, `-`")]
+    #[error("{0:?} is not a name for a disk: use letters, digits, `.`, `_`, `-`")]
     Name(String),
     /// The host could not make it.
     #[error("{what}: {source}")]

@@ -56,7 +56,7 @@ pub enum InitramfsError {
         library: String,
     },
     /// A path in the guest that is not one.
-    #[error("{0:?} is no absolute path for a file in the guest")]
+    #[error("{0:?} is not an absolute path in the guest")]
     GuestPath(String),
 }
 

@@ -150,7 +150,7 @@ fn maxactive(word: Word<'_>, kind: ProbeKind, features: &Features) -> Result<Opt
         )),
         Some(number) => {
             u16::try_from(number).ok().filter(|_| number <= MAXACTIVE_MAX).map(Some).ok_or_else(|| {
-                Diagnostic::error(Code::MaxactTooBig, word.span(), format!("{number} instances are too many"))
+                Diagnostic::error(Code::MaxactTooBig, word.span(), format!("maxactive {number} is too large"))
             })
         }
     }
@@ -192,7 +192,7 @@ fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
     };
     let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     if module.is_some_and(str::is_empty) {
-        let message = "the kernel would wait for ever for a module without a name";
+        let message = "the kernel would wait without end for a module without a name";
         return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
     }
     if module.is_some() && name.is_empty() {

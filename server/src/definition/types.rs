@@ -78,7 +78,7 @@ fn array_length(rest: Word<'_>) -> Result<u8, Diagnostic> {
         ));
     };
     u8::try_from(length).ok().filter(|_| length <= ARRAY_MAX).ok_or_else(|| {
-        let message = format!("an array of {length} elements is too long");
+        let message = format!("an array of {length} elements is too large");
         Diagnostic::error(Code::ArrayTooBig, digits.span(), message)
     })
 }

@@ -114,7 +114,7 @@ impl Binder<'_> {
                     FilterCode::UserPointer,
                     term.field_span,
                     format!(
-                        "`{}` is a pointer: what it pointed to is gone when the event is read",
+                        "`{}` is a pointer: its target may have changed when the event is read",
                         term.field
                     ),
                     "have the probe record the text, with an argument such as NAME=+0(ARGUMENT):ustring",
@@ -123,7 +123,7 @@ impl Binder<'_> {
             return Err(FilterError::new(
                 FilterCode::ExpectDigit,
                 term.operand_span,
-                format!("`{}` is a number, and this is a text", term.field),
+                format!("`{}` is a number, and it is compared with a text", term.field),
                 "leave the quotes out; to compare the text at an address, have the probe record it with :string",
             ));
         }
@@ -137,7 +137,7 @@ impl Binder<'_> {
             self.mind(FilterError::new(
                 FilterCode::LiteralPattern,
                 term.operand_span,
-                "the kernel takes a pattern that begins with a digit by the letter, and would never find it",
+                "the kernel compares a pattern that begins with a digit literally, and it would never match",
                 "put the digit into brackets: \"[1]*\"",
             ))?;
         }
@@ -155,7 +155,7 @@ impl Binder<'_> {
                 } else {
                     "compare it with a text in quotes"
                 };
-                let message = format!("`{}` is a text, and this is a number", term.field);
+                let message = format!("`{}` is a text, and it is compared with a number", term.field);
                 Err(FilterError::new(FilterCode::ExpectString, term.operand_span, message, hint))
             }
             Kind::Array { bytes } => {
@@ -180,7 +180,7 @@ impl Binder<'_> {
             self.mind(FilterError::new(
                 FilterCode::ExpectDigit,
                 term.operand_span,
-                "`.ustring` is about a text, and this is a number",
+                "`.ustring` needs a text, and this field is a number",
                 "leave `.ustring` out",
             ))?;
         }
@@ -195,13 +195,17 @@ impl Binder<'_> {
             };
             let bits = load.bytes * 8;
             let sign = if load.signed { "with" } else { "without" };
-            let message = format!("`{}` is a number of {bits} bits {sign} sign, and this is not", term.field);
+            let message = format!(
+                "`{}` is a number of {bits} bits {sign} sign, and this value does not fit",
+                term.field
+            );
             match value {
                 Number::Negative(_) if !load.signed => return Err(error(message, "it is never negative")),
                 Number::Unsigned(value) if load.signed && i64::try_from(value).is_err() => {
                     return Err(error(message, "write it as a negative number"));
                 }
-                _ => self.mind(error(message, "the kernel would cut it: compare with a number that fits"))?,
+                _ => self
+                    .mind(error(message, "the kernel would truncate it: compare with a number that fits"))?,
             }
         }
         Ok(Test::Number { load, compare, operand })
@@ -212,7 +216,7 @@ impl Binder<'_> {
             return Err(illegal_operator(term, "a list of CPUs", "write CPUS{0-3}"));
         };
         if kind == Kind::Text {
-            let message = format!("`{}` is a text, and this is a list of CPUs", term.field);
+            let message = format!("`{}` is a text, and it is compared with a list of CPUs", term.field);
             let hint = "compare it with a text in quotes";
             return Err(FilterError::new(FilterCode::IllegalFieldOp, term.operand_span, message, hint));
         }
@@ -273,7 +277,7 @@ impl Binder<'_> {
         let whose = self.names.map_or("the probe's events", |(probe, _)| probe);
         let message = format!("there is no field `{name}` in {whose}");
         if name.eq_ignore_ascii_case("stacktrace") {
-            return error(message, "the stack is no part of an event, and cannot be compared".to_owned());
+            return error(message, "the stack is not part of an event and cannot be compared".to_owned());
         }
         if let (None, Some((source, _))) =
             (self.names, (Fields { with_ours: true, ..self.fields }).find(name))

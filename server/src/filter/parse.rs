@@ -113,7 +113,7 @@ fn check_text(text: &str) -> Result<(), FilterError> {
         return Err(FilterError::new(
             FilterCode::NoFilter,
             Span::new(0, text.len()),
-            "there is no term in it",
+            "the filter is empty",
             "write FIELD OPERATOR VALUE, such as `common_pid == 1`; leave the filter out for all events",
         ));
     }
@@ -121,7 +121,7 @@ fn check_text(text: &str) -> Result<(), FilterError> {
         return Err(FilterError::new(
             FilterCode::BadCharacter,
             Span::new(at, at + 1),
-            "there is a NUL in it, where the kernel would cut it off",
+            "the filter contains a NUL, where the kernel would truncate it",
             "leave the NUL out",
         ));
     }
@@ -129,8 +129,8 @@ fn check_text(text: &str) -> Result<(), FilterError> {
         return Err(FilterError::new(
             FilterCode::TooLong,
             Span::new(0, text.len()),
-            format!("it has {} bytes, and the kernel takes fewer than {TEXT_LIMIT_BYTES}", text.len()),
-            "make it shorter: ranges, patterns and CPUS{...} stand for many terms",
+            format!("the filter has {} bytes; the kernel takes fewer than {TEXT_LIMIT_BYTES}", text.len()),
+            "make it shorter: one range, pattern or CPUS{...} replaces many terms",
         ));
     }
     Ok(())
@@ -144,7 +144,7 @@ fn not_connected(text: &str, at: usize) -> FilterError {
         "|" | "or" | "OR" => "write `||`",
         _ => "put `&&` or `||` between two terms; quote texts",
     };
-    let message = format!("`{word}` stands where `&&`, `||` or the end was expected");
+    let message = format!("expected `&&`, `||` or the end of the filter, found `{word}`");
     FilterError::new(FilterCode::ExpectConnective, Span::new(at, end), message, hint)
 }
 

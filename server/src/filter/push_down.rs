@@ -114,10 +114,10 @@ impl Pusher {
 
     /// A comparison in the kernel's words; otherwise why there are none.
     fn literal(&mut self, literal: &Literal) -> Result<Expression, &'static str> {
-        let hidden = "the probe has fields of its own with all of the kernel's names for it";
+        let hidden = "the probe's own fields hide all of the kernel's names for it";
         let mut term = literal.term.clone();
         match literal.source {
-            Source::Tgid => return Err("the kernel's filters know thread ids only"),
+            Source::Tgid => return Err("the kernel's filters compare thread ids only"),
             Source::Comm if !self.features.task_names => {
                 return Err("the kernel compares the name that the task had when the probe was hit");
             }
@@ -151,7 +151,7 @@ impl Pusher {
             Test::Within { load, start, end } if !self.features.functions => {
                 if load.signed {
                     return Err(
-                        "this kernel does not compare with functions, nor signed numbers with addresses",
+                        "this kernel does not compare with functions, or signed numbers with addresses",
                     );
                 }
                 term.suffix = None;

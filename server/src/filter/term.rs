@@ -46,9 +46,9 @@ pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError>
 fn no_field(text: &str, at: usize) -> FilterError {
     let end = end_of_word(text, at);
     let message = match text.get(at..end).unwrap_or_default() {
-        "" => "it ends where a term was expected".to_owned(),
-        ")" => "there is no term before this `)`".to_owned(),
-        word => format!("`{word}` stands where the name of a field was expected"),
+        "" => "expected a term, found the end of the filter".to_owned(),
+        ")" => "expected a term before this `)`".to_owned(),
+        word => format!("expected the name of a field, found `{word}`"),
     };
     FilterError::new(
         FilterCode::ExpectField,
@@ -69,7 +69,7 @@ fn suffix(text: &str, at: usize) -> Result<(Option<Suffix>, usize), FilterError>
         None => Err(FilterError::new(
             FilterCode::UnknownSuffix,
             Span::new(at, end),
-            format!("`{word}` is nothing that can stand behind a field"),
+            format!("`{word}` is not a property of a field"),
             "the only one is `.function`: `FIELD.function == vfs_read`",
         )),
     }
@@ -86,8 +86,8 @@ fn operator(text: &str, at: usize) -> Result<(Operator, Span), FilterError> {
     let end = end_of_word(text, at);
     let (message, hint) = match text.get(at..end).unwrap_or_default() {
         "" => ("the field is not compared with anything".to_owned(), "write FIELD OPERATOR VALUE"),
-        "=" => ("`=` is no operator".to_owned(), "write `==`"),
-        word => (format!("`{word}` is no operator"), "the operators are == != < <= > >= & and ~"),
+        "=" => ("`=` is not an operator".to_owned(), "write `==`"),
+        word => (format!("`{word}` is not an operator"), "the operators are == != < <= > >= & and ~"),
     };
     Err(FilterError::new(FilterCode::InvalidOp, Span::new(at, end), message, hint))
 }
@@ -101,7 +101,7 @@ fn operand(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
         _ => {
             let end = end_of_word(text, at);
             let message = match text.get(at..end).unwrap_or_default() {
-                "" => "there is nothing to compare the field with".to_owned(),
+                "" => "expected a value to compare the field with".to_owned(),
                 word => format!("`{word}` is neither a number nor a text in quotes"),
             };
             let hint = "numbers are like 1, -1 or 0x1f, and texts are in quotes: \"bash\"";
@@ -118,7 +118,7 @@ fn quoted(text: &str, at: usize, quote: u8) -> Result<(Operand, usize), FilterEr
             Span::new(at, text.len()),
             "the text is not closed",
             format!(
-                "put {} at its end; a text that holds one goes into the other kind of quotes",
+                "close it with {}; put a text that contains this quote into the other kind of quotes",
                 char::from(quote)
             ),
         ));
@@ -128,7 +128,7 @@ fn quoted(text: &str, at: usize, quote: u8) -> Result<(Operand, usize), FilterEr
         return Err(FilterError::new(
             FilterCode::OperandTooLong,
             Span::new(at, end),
-            format!("the text has {length} bytes, and the kernel takes fewer than {TEXT_LIMIT_BYTES}"),
+            format!("the text has {length} bytes; the kernel takes fewer than {TEXT_LIMIT_BYTES}"),
             "compare with a part of it: `FIELD ~ \"BEGIN*\"`",
         ));
     }
@@ -145,7 +145,7 @@ fn number(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
             FilterCode::OperandTooLong,
             span,
             format!(
-                "the number has {} characters, and the kernel takes fewer than {NUMBER_LIMIT_BYTES}",
+                "the number has {} characters; the kernel takes fewer than {NUMBER_LIMIT_BYTES}",
                 digits.len()
             ),
             "write it without leading zeros",
@@ -210,7 +210,7 @@ fn function(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
         return Err(FilterError::new(
             FilterCode::InvalidValue,
             Span::new(at, end_of_word(text, at)),
-            "there is no name of a function here",
+            "expected the name of a function",
             "write the name without quotes, or an address: `FIELD.function == vfs_read`",
         ));
     }

@@ -191,7 +191,7 @@ impl HistoryReader {
                 if let Some(origin) = stored::origin(&entry.payload) {
                     self.learn(origin);
                 } else {
-                    tracing::warn!(schema = entry.key, "a schema in the history makes no sense");
+                    tracing::warn!(schema = entry.key, "malformed schema in the history");
                 }
             }
             EntryKind::Loss => {
@@ -229,7 +229,7 @@ impl HistoryReader {
             items.extend(replayed.delivery.map(HistoryItem::Batch));
             items.extend(replayed.limited.map(HistoryItem::Loss));
         } else {
-            tracing::warn!(sequence = entry.sequence, "events in the history make no sense");
+            tracing::warn!(sequence = entry.sequence, "malformed events in the history");
             self.subscription.count_loss(0);
             let count = Some(entry.events.into());
             items.push(HistoryItem::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));

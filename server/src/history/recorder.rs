@@ -40,7 +40,7 @@ impl Marks {
     fn answer(&self, mark: u64, limit: impl FnOnce() -> Limit) {
         let sender = self.lock().as_mut().and_then(|waiting| waiting.remove(&mark));
         if sender.is_some_and(|sender| sender.send(limit()).is_err()) {
-            tracing::debug!(mark, "nobody waits for this mark any more");
+            tracing::debug!(mark, "the waiter for this mark has gone");
         }
     }
 

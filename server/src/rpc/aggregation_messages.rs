@@ -17,7 +17,7 @@ type Misfit = (&'static str, &'static str);
 /// What is asked for.
 pub(super) fn spec(message: Option<v1::AggregationSpec>) -> Result<AggregationSpec, Misfit> {
     match message.and_then(|message| message.aggregation) {
-        None => Err(("spec", "say what to count: a histogram or a latency")),
+        None => Err(("spec", "`spec` must be a histogram or a latency")),
         Some(SpecMessage::Histogram(message)) => {
             let v1::HistogramSpec { probe, keys, sums, filter, size } = message;
             let keys = keys.into_iter().map(key).collect::<Result<_, _>>()?;
@@ -26,7 +26,7 @@ pub(super) fn spec(message: Option<v1::AggregationSpec>) -> Result<AggregationSp
         Some(SpecMessage::Latency(message)) => {
             let keys = message.keys().map(context).collect::<Option<_>>();
             Ok(AggregationSpec::Latency(LatencySpec {
-                keys: keys.ok_or(("spec.latency.keys", "a key says what it is"))?,
+                keys: keys.ok_or(("spec.latency.keys", "a key must be a field or a context key"))?,
                 start_probe: message.start_probe,
                 end_probe: message.end_probe,
                 match_field: message.match_field,
@@ -44,12 +44,12 @@ fn key(message: v1::AggregationKey) -> Result<Key, Misfit> {
     match message.key {
         Some(KeyMessage::Context(key)) => {
             let key = v1::ContextKey::try_from(key).ok().and_then(context);
-            key.map(Key::Context).ok_or((field, "a context key says what it is"))
+            key.map(Key::Context).ok_or((field, "`context` must name a context key"))
         }
         Some(KeyMessage::Field(key)) => {
             let scale = match (key.scale(), key.bucket_size) {
                 (v1::KeyScale::Linear, size) => Scale::Linear(size),
-                (_, 1..) => return Err((field, "`bucket_size` goes with the linear scale only")),
+                (_, 1..) => return Err((field, "`bucket_size` is only valid with KEY_SCALE_LINEAR")),
                 (v1::KeyScale::Unspecified, 0) => Scale::Exact,
                 (v1::KeyScale::Log2, 0) => Scale::Log2,
                 (v1::KeyScale::Symbol, 0) => Scale::Symbol,
@@ -57,7 +57,7 @@ fn key(message: v1::AggregationKey) -> Result<Key, Misfit> {
             };
             Ok(Key::Field { field: key.field, scale })
         }
-        None => Err((field, "a key is a field or something that every event has")),
+        None => Err((field, "a key must be a field or a context key")),
     }
 }
 

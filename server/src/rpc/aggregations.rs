@@ -55,7 +55,8 @@ impl AggregationServer {
 /// A duration of the wire.
 fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let read = |duration| {
-        Duration::try_from(duration).map_err(|_negative| status::invalid(field, "a duration is not negative"))
+        Duration::try_from(duration)
+            .map_err(|_negative| status::invalid(field, "the duration must not be negative"))
     };
     given.map(read).transpose()
 }
@@ -157,7 +158,7 @@ impl AggregationService for AggregationServer {
         let request = request.into_inner();
         let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
         if interval < MIN_INTERVAL {
-            return Err(status::invalid("interval", "the time between two snapshots is 100 ms or more"));
+            return Err(status::invalid("interval", "`interval` must be 100 ms or more"));
         }
         let (aggregation, bound) = match request.source {
             Some(Source::Name(name)) => (self.find(&name).await?, None),
@@ -175,7 +176,7 @@ impl AggregationService for AggregationServer {
                 });
                 made.await.map_err(|error| Status::internal(error.to_string()))??
             }
-            None => return Err(status::invalid("source", "say which aggregation, or what to count")),
+            None => return Err(status::invalid("source", "`name` or `spec` is required")),
         };
         let first = tokio::time::Instant::now();
         // Deltas begin with the state of now; otherwise the first snapshot comes after one interval.

@@ -24,8 +24,7 @@ pub(super) fn asked(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, St
 /// The same for several.
 pub(super) fn all_asked(requests: Vec<v1::DeleteProbeRequest>) -> Result<Vec<RemoveRequest>, Status> {
     if requests.len() > MOST {
-        let message =
-            format!("at most {MOST} probes can be deleted at once, and these are {}", requests.len());
+        let message = format!("one call deletes at most {MOST} probes; {} are named", requests.len());
         return Err(status::invalid("deletions", &message));
     }
     requests.into_iter().map(asked).collect()

@@ -46,7 +46,7 @@ fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
 /// What makes a request safe to repeat: its id, and all that it asks for.
 pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
     if id.len() > MAX_REQUEST_ID {
-        return Err(status::invalid("request_id", "a request id has at most 128 bytes"));
+        return Err(status::invalid("request_id", "`request_id` must have at most 128 bytes"));
     }
     Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
 }
@@ -94,7 +94,7 @@ impl ProbeServer {
     /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
     fn named_by(&self, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, Status> {
         if !delete.location.is_empty() {
-            let message = "an event of this daemon has one location: name the event alone";
+            let message = "an event of this daemon has one location: name only the event";
             return Err(status::invalid("line", message));
         }
         let fits = |name: &ProbeName| {
@@ -320,7 +320,12 @@ impl ProbeService for ProbeServer {
             start: request.start_time.and_then(convert::time),
             end: request.end_time.and_then(convert::time),
             after: after
-                .map_err(|_number| status::invalid("page_token", "this is no page token"))?
+                .map_err(|_number| {
+                    status::invalid(
+                        "page_token",
+                        "`page_token` was not returned by this call: repeat the call without it",
+                    )
+                })?
                 .unwrap_or(0),
             limit: page_size(request.page_size, SAMPLE_PAGE),
         };

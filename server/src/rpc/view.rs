@@ -58,7 +58,9 @@ pub(super) fn of(
 
 fn known<T, E>(value: Result<T, E>, field: &str) -> Result<T, Status> {
     value.map_err(|_unknown| {
-        Status::invalid_argument(format!("`{field}` has a value that this version does not know"))
+        Status::invalid_argument(format!(
+            "`{field}` has a value that this version of the daemon does not know"
+        ))
     })
 }
 

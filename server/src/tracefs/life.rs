@@ -80,7 +80,7 @@ impl Instance {
                     "an earlier run has left two instances"
                 );
                 if let Err(error) = other.clone().remove() {
-                    tracing::warn!(%error, "cannot remove what an earlier run has left");
+                    tracing::warn!(%error, "cannot remove an instance that an earlier run left");
                 }
                 kept.clone()
             }

@@ -23,7 +23,7 @@ pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
         }
         stopped => {
             let at = stopped.map_or(0, |extent| extent.end);
-            format!("+{offset} lies behind bytes that are no instruction, at +{at} of `{function}`")
+            format!("+{offset} lies after bytes that are not an instruction, at +{at} of `{function}`")
         }
     };
     Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))

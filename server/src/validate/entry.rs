@@ -25,6 +25,6 @@ fn check(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
         return Ok(());
     }
     let message =
-        format!("a return probe sits at the entry of a function, not at +{offset} of `{}`", case.function);
+        format!("a return probe must be at the entry of a function, not at +{offset} of `{}`", case.function);
     Err(case.refuse(rule, message).with_hint("leave the offset out"))
 }

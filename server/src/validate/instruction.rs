@@ -37,7 +37,7 @@ pub(super) fn uncopyable(opcode: &KernelOpcode) -> Option<(Rule, &'static str)> 
     } else if opcode.emulated {
         Some((Rule::UnsupportedInstruction, "an instruction that the hypervisor emulates"))
     } else if masks_exceptions(opcode) {
-        Some((Rule::UnsupportedInstruction, "an instruction that holds back exceptions"))
+        Some((Rule::UnsupportedInstruction, "an instruction that defers exceptions"))
     } else if opcode.rip_relative.is_some_and(|target| !reachable_from_slots(target)) {
         let what = "an instruction with an operand too far away from where a copy could be executed";
         Some((Rule::UnsupportedInstruction, what))

@@ -42,12 +42,13 @@ pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -
     memory_symbols::check_definition(definition, facts)?;
     match &definition.place {
         Place::Address { address: 0, span } => {
-            let message = "an address of 0 is none to the kernel".to_owned();
+            let message = "the kernel does not take 0 as an address".to_owned();
             Err(Refusal::new(Rule::UnnamedPlace, message, *span))
         }
         Place::Address { .. } => Ok(()),
         Place::Symbol { symbol, offset, span, .. } => {
-            let message = format!("the kernel has no name for what is {offset} bytes behind `{symbol}`");
+            let message =
+                format!("no symbol of the kernel covers the address {offset} bytes after `{symbol}`");
             Err(Refusal::new(Rule::UnnamedPlace, message, *span).with_errno(Errno::ENOENT))
         }
     }
@@ -56,6 +57,6 @@ pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -
 /// What is wrong with a place that the kernel has no name for and accepts.
 pub(super) fn never_armed(definition: &ProbeDefinition, address: Option<u64>) -> Refusal {
     let address = address.unwrap_or_default();
-    let message = format!("{address:#x} is in no function: the kernel would accept this and never arm it");
+    let message = format!("{address:#x} is not in a function: the kernel would accept this and never arm it");
     Refusal::new(Rule::NeverArmed, message, definition.place.span())
 }

@@ -11,6 +11,6 @@ pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     if !case.is_return() || listed() != Some(case.address_of(offset)) {
         return Ok(());
     }
-    let message = format!("`{}` returns on another stack: its return cannot be probed", case.function);
+    let message = format!("`{}` returns on another stack, where its return cannot be probed", case.function);
     Err(case.refuse(Rule::ReturnBlacklisted, message).with_hint("probe its entry"))
 }

@@ -16,7 +16,7 @@ const ELSEWHERE: &str = "a function of a module that is not loaded is named `MOD
 /// What to say to somebody who asks for a symbol that does not exist.
 pub fn suggestion(name: &str, facts: &KernelFacts) -> String {
     if let Some(today) = renamed(name, facts) {
-        return format!("it is called `{today}` today");
+        return format!("its current name is `{today}`");
     }
     match facts.symbols.similar_code_names(name).first() {
         Some(candidate) => format!("did you mean `{candidate}`?"),

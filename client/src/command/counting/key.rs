@@ -75,7 +75,7 @@ fn bucket_size(text: &str) -> Result<u64, String> {
 /// A key of a latency besides the latency itself: something that every event has.
 pub(crate) fn latency_key(text: &str) -> Result<ContextKey, String> {
     match context(text) {
-        Some(ContextKey::Stack) => Err("a latency has no call stack: it is of two places".to_owned()),
+        Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two places".to_owned()),
         Some(key) => Ok(key),
         None => Err(format!("`{text}` is none of `thread`, `comm` and `cpu`")),
     }

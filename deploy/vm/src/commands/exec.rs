@@ -94,7 +94,7 @@ fn guest_file(copy: &str) -> Result<GuestFile> {
     }
     let host = Path::new(copy);
     let name = host.file_name().and_then(|name| name.to_str());
-    let name = name.with_context(|| format!("--copy {copy}: this is no file"))?;
+    let name = name.with_context(|| format!("--copy {copy}: not a file"))?;
     Ok(GuestFile { host: host.to_owned(), guest: format!("/root/{name}") })
 }
 

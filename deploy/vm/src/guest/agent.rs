@@ -121,7 +121,7 @@ fn connection(mut stream: &TcpStream, background: &Background) {
             send(stream, &Frame::Exit(status))
         }
         Frame::PowerOff => Err(Refusal::new(power::off(background)).into()),
-        _ => Err(Refusal::new("this is no request").into()),
+        _ => Err(Refusal::new("not a request").into()),
     });
     if let Err(Stop::Refused(Refusal { errno, message })) = answered {
         drop(send(stream, &Frame::Failed { errno, message }));

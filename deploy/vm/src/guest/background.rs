@@ -35,7 +35,7 @@ impl Background {
     /// Starts `process` under `name`, its output appended to `/run/log/NAME.log`.
     pub(crate) fn spawn(&self, name: &str, process: &Process) -> Result<(), Refusal> {
         if name.is_empty() || name.contains('/') {
-            return Err(Refusal::new(format!("{name:?} is no name for a process")));
+            return Err(Refusal::new(format!("{name:?} is not a name for a process")));
         }
         let mut table = self.table();
         if table.get(name).is_some_and(|entry| entry.status.is_none()) {

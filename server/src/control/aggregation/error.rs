@@ -34,7 +34,7 @@ pub enum AggregationError {
     #[error("there is an aggregation `{0}` already")]
     Exists(String),
     /// There are enough of them.
-    #[error("there are {0} aggregations, which is the most: delete one first")]
+    #[error("there are {0} aggregations, the most that a host can have: delete one first")]
     TooMany(usize),
     /// The probe cannot be deleted.
     #[error("`{probe}` is counted by the aggregation `{aggregation}`: delete that first")]

@@ -20,12 +20,12 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
         // A trigger that others refer to goes after them.
         while remove_triggers(&instance, &events) {}
         if let Err(error) = instance.remove() {
-            tracing::warn!(%error, "cannot remove what an earlier run has left");
+            tracing::warn!(%error, "cannot remove an instance that an earlier run left");
         }
     }
     for event in synthetic {
         if let Err(error) = tracefs.remove_synthetic(&event) {
-            tracing::warn!(event, %error, "cannot remove what an earlier run has left");
+            tracing::warn!(event, %error, "cannot remove an instance that an earlier run left");
         }
     }
     Ok(())

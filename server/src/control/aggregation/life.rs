@@ -274,7 +274,7 @@ impl Controller {
         let over: Vec<_> = over.map(|live| live.aggregation.name.clone()).collect();
         for name in over {
             if let Err(error) = self.delete_aggregation(&name) {
-                tracing::warn!(aggregation = name, %error, "cannot delete an aggregation whose time is over");
+                tracing::warn!(aggregation = name, %error, "cannot delete an expired aggregation");
                 if let Some(live) = self.aggregations.by_name.get_mut(&name) {
                     live.expires = None;
                 }

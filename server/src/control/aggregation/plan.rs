@@ -142,13 +142,13 @@ fn form_of(field: &FieldSchema, scale: Scale, path: &str) -> Result<(KeyForm, Me
         (Scale::Linear(0), _) => refuse(format!("{path}.bucket_size"), "a bucket has a width of 1 or more"),
         (Scale::Linear(size), kind) if is_integer(kind) => Ok((KeyForm::Buckets(size), meaning)),
         (Scale::Log2 | Scale::Linear(_), _) => {
-            refuse(format!("{path}.scale"), format!("`{name}` is no integer, and only integers have buckets"))
+            refuse(format!("{path}.scale"), format!("`{name}` is not an integer: only integers have buckets"))
         }
         (Scale::Symbol, _) if address => Ok((KeyForm::Symbol, Meaning::Printed)),
         (Scale::SymbolOffset, _) if address => Ok((KeyForm::SymbolOffset, Meaning::Printed)),
         (Scale::Symbol | Scale::SymbolOffset, _) => refuse(
             format!("{path}.scale"),
-            format!("`{name}` is no address: symbols have 64 bits and no sign"),
+            format!("`{name}` is not an address: addresses are unsigned and have 64 bits"),
         ),
     }
 }
@@ -209,10 +209,10 @@ impl Plan {
             };
             let same = |other: &HistKey| other.field == hist.field && other.form == hist.form;
             if keys.iter().any(same) {
-                return refuse(path, "this key is there already");
+                return refuse(path, "this key occurs twice");
             }
             if hist.form == KeyForm::Text && keys.iter().any(|other: &HistKey| other.form == KeyForm::Text) {
-                return refuse(path, "the kernel has room for one string in a key");
+                return refuse(path, "the kernel has room for one string among the keys");
             }
             keys.push(hist);
             meanings.push(meaning);
@@ -223,7 +223,7 @@ impl Plan {
             let path = format!("{root}.sums[{index}]");
             let field = field_of(schema, probe, name, &path)?;
             if !is_integer(field.kind) {
-                return refuse(path, format!("`{name}` is no integer, and only integers can be added up"));
+                return refuse(path, format!("`{name}` is not an integer: only integers can be added up"));
             }
             signed_sums.push(is_signed(field.kind));
             sums.push(column(name, Some(field)));
@@ -271,13 +271,13 @@ impl Plan {
         if start.0 == end.0 {
             return refuse(
                 format!("{root}.end_probe"),
-                "a latency is the time between two probes, and this is one",
+                "the start and the end of a latency must be different probes",
             );
         }
         if spec.keys.len() + 1 > MAX_KEYS {
             return refuse(
                 format!("{root}.keys"),
-                format!("at most {} keys besides the latency", MAX_KEYS - 1),
+                format!("a latency has at most {} further keys", MAX_KEYS - 1),
             );
         }
         let matched = match_key(spec, [start, end])?;
@@ -288,11 +288,11 @@ impl Plan {
         for (index, context) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
             if *context == ContextKey::Stack {
-                return refuse(path, "a latency has no call stack: it is of two places");
+                return refuse(path, "a latency has no call stack: it lies between two places");
             }
             let (hist, meaning, name) = context_key(*context);
             if keys.contains(&hist) {
-                return refuse(path, "this key is there already");
+                return refuse(path, "this key occurs twice");
             }
             keys.push(hist);
             meanings.push(meaning);
@@ -355,7 +355,7 @@ fn match_key(
         field_of(end.1, end.0, &spec.match_field, path)?,
     ];
     if !is_integer(first.kind) || first.kind != second.kind {
-        let message = format!("`{}` has to be an integer of the same type in both probes", spec.match_field);
+        let message = format!("`{}` must be an integer of the same type in both probes", spec.match_field);
         return refuse(path, message);
     }
     Ok(HistKey { field: spec.match_field.clone(), form: KeyForm::Number })

@@ -6,19 +6,19 @@ use super::TypeId;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
     /// Shorter than a header.
-    #[error("no BTF: {bytes} bytes are less than its header")]
+    #[error("not BTF: {bytes} bytes are shorter than the header")]
     NoHeader {
         /// How many there are.
         bytes: usize,
     },
     /// The first two bytes are others.
-    #[error("no BTF: it begins with {found:#06x} and not with 0xeb9f")]
+    #[error("not BTF: the magic is {found:#06x}, not 0xeb9f")]
     BadMagic {
         /// They, as a number.
         found: u16,
     },
     /// A version that is not known.
-    #[error("BTF of version {found}, and only version 1 is known")]
+    #[error("BTF version {found} is not supported, only version 1")]
     BadVersion {
         /// The version.
         found: u8,
@@ -34,7 +34,7 @@ pub enum BtfError {
         bytes: u32,
     },
     /// The string section does not begin and end with a NUL.
-    #[error("the string section at offset {offset} is not closed with NUL")]
+    #[error("the string section at offset {offset} does not end with NUL")]
     UnclosedStrings {
         /// Where it is.
         offset: usize,
@@ -48,7 +48,7 @@ pub enum BtfError {
         offset: usize,
     },
     /// A kind that is not known. What follows it cannot be read: its length is not known either.
-    #[error("type {id} at offset {offset} is of kind {kind}, which is not known")]
+    #[error("type {id} at offset {offset} has the unknown kind {kind}")]
     UnknownKind {
         /// The type.
         id: TypeId,

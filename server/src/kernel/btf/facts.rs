@@ -21,7 +21,7 @@ pub enum TypesError {
         source: io::Error,
     },
     /// The file is not understood.
-    #[error("cannot understand `{path}`: {source}", path = path.display())]
+    #[error("cannot parse `{path}`: {source}", path = path.display())]
     Content {
         /// The file.
         path: PathBuf,

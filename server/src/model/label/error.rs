@@ -28,7 +28,7 @@ pub enum LabelProblem {
     #[error("a label needs a key")]
     EmptyKey,
     /// More than 63 bytes.
-    #[error("the {part} of a label has at most 63 characters, and this one has {bytes}")]
+    #[error("the {part} of a label has {bytes} characters; at most 63 are allowed")]
     TooLong {
         /// Key or value.
         part: Part,
@@ -44,7 +44,7 @@ pub enum LabelProblem {
         character: char,
     },
     /// More labels than a probe can have.
-    #[error("a probe has at most {MAX_LABELS} labels, and these would be {labels}")]
+    #[error("the probe would have {labels} labels; at most {MAX_LABELS} are allowed")]
     TooMany {
         /// How many there would be.
         labels: usize,
@@ -53,7 +53,7 @@ pub enum LabelProblem {
     #[error("the same label cannot be set and removed")]
     SetAndRemoved,
     /// A selector that is too long.
-    #[error("a selector has at most {most} bytes, and this one has {bytes}")]
+    #[error("the selector has {bytes} bytes; at most {most} are allowed")]
     LongSelector {
         /// How many it may have.
         most: usize,
@@ -61,7 +61,7 @@ pub enum LabelProblem {
         bytes: usize,
     },
     /// Nothing where a selector needs a key.
-    #[error("a key is missing here")]
+    #[error("expected a key")]
     NoKey,
     /// Nothing that can follow a key.
     #[error("a key is followed by `=`, `!=`, `in`, `notin`, a comma or the end")]
@@ -70,10 +70,10 @@ pub enum LabelProblem {
     #[error("`in` and `notin` are followed by values in parentheses")]
     NoSet,
     /// A set that does not end.
-    #[error("a comma or `)` is missing here")]
+    #[error("expected a comma or `)`")]
     OpenSet,
     /// Something behind a requirement that is whole.
-    #[error("a comma is missing here")]
+    #[error("expected a comma")]
     NoComma,
 }
 

@@ -130,7 +130,7 @@ impl Feed {
         let missed = sequence.checked_sub(cursor.sequence);
         if is_same && missed.is_none() {
             return Err(Status::invalid_argument(format!(
-                "`start.cursor` is of a time to come: the log is at {sequence}, the cursor at {}",
+                "`start.cursor` is ahead of the log: the log is at {sequence}, the cursor at {}",
                 cursor.sequence
             )));
         }
@@ -232,7 +232,7 @@ fn place_of(start: Start) -> Result<HistoryStart, Status> {
         Start::Oldest(false) => return Err(Status::invalid_argument("`start.oldest` can only be true")),
         Start::LastEvents(events) => HistoryStart::Last(events),
         Start::Since(time) => {
-            let bad = || Status::invalid_argument("`start.since` is no time between 1970 and 2554");
+            let bad = || Status::invalid_argument("`start.since` must be a time between 1970 and 2554");
             let seconds = u64::try_from(time.seconds).map_err(|_negative| bad())?;
             let nanos = u64::try_from(time.nanos).map_err(|_negative| bad())?;
             let ns = seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos));

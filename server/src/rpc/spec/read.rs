@@ -40,11 +40,11 @@ pub(super) fn read(spec: &v1::ProbeSpec) -> Read<ProbeDefinition> {
     };
     let maxactive = spec.maxactive.map(|number| match u16::try_from(number) {
         Ok(0) => {
-            Err(unwritable(&format!("{ROOT}.maxactive"), Code::BadMaxact, "0 is no number of instances"))
+            Err(unwritable(&format!("{ROOT}.maxactive"), Code::BadMaxact, "maxactive must be 1 or more"))
         }
         Ok(number) => Ok(number),
         Err(_) => {
-            let message = format!("{number} instances are too many");
+            let message = format!("maxactive {number} is too large");
             Err(unwritable(&format!("{ROOT}.maxactive"), Code::MaxactTooBig, message))
         }
     });
@@ -71,7 +71,7 @@ fn within_a_word(text: &str, breaks: &[char], field: &str) -> Read<()> {
     let bad = |c: char| c == ' ' || c == '#' || c.is_ascii_control() || breaks.contains(&c);
     match text.chars().find(|c| bad(*c)) {
         Some(c) => {
-            Err(unwritable(field, Code::BadCharacter, format!("{c:?} cannot stand in `{}`", shown(text))))
+            Err(unwritable(field, Code::BadCharacter, format!("{c:?} is not allowed in `{}`", shown(text))))
         }
         None => Ok(()),
     }
@@ -149,7 +149,7 @@ fn fetch(spec: Option<&v1::Fetch>, path: &str, depth: usize) -> Read<Fetch> {
                 return Err(unwritable(
                     &format!("{path}.variable"),
                     Code::BadVar,
-                    format!("there is no variable number {variable}"),
+                    format!("{variable} is not a known variable"),
                 ));
             }
         },
@@ -227,14 +227,14 @@ fn fetch_type(spec: &v1::FetchType, path: &str) -> Read<Type> {
     let base = match &spec.r#type {
         None => return Err(missing(path, "the type")),
         Some(v1::fetch_type::Type::Name(number)) => named_type(*number).ok_or_else(|| {
-            unwritable(&format!("{path}.name"), Code::BadType, format!("there is no type number {number}"))
+            unwritable(&format!("{path}.name"), Code::BadType, format!("{number} is not a known type"))
         })?,
         Some(v1::fetch_type::Type::BitField(field)) => bit_field(field, &format!("{path}.bit_field"))?,
     };
     let count = spec.array_length.map(|length| match u8::try_from(length) {
-        Ok(0) => Err((Code::BadArrayNum, "an array has at least one element".to_owned())),
+        Ok(0) => Err((Code::BadArrayNum, "an array must have at least one element".to_owned())),
         Ok(length) => Ok(length),
-        Err(_) => Err((Code::ArrayTooBig, format!("an array of {length} elements is too long"))),
+        Err(_) => Err((Code::ArrayTooBig, format!("an array of {length} elements is too large"))),
     });
     let count = count
         .transpose()
@@ -270,12 +270,13 @@ fn named_type(number: i32) -> Option<BaseType> {
 
 fn bit_field(spec: &v1::FetchBitField, path: &str) -> Read<BaseType> {
     let container = Width::from_bits(spec.container_bits.into()).ok_or_else(|| {
-        let message = format!("there is no integer of {} bits", spec.container_bits);
+        let message = format!("an integer cannot have {} bits", spec.container_bits);
         unwritable(&format!("{path}.container_bits"), Code::BadType, message)
     })?;
     let bits = |number: u32, field: &str| {
         u8::try_from(number).map_err(|_large| {
-            let message = format!("{number} bits do not fit into an integer of {}", container.bits());
+            let message =
+                format!("a bit-field of {number} bits does not fit an integer of {}", container.bits());
             unwritable(&format!("{path}.{field}"), Code::BadBitfield, message)
         })
     };

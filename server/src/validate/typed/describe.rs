@@ -222,7 +222,7 @@ fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
         Diagnostic { span: Span::new(at(problem.span.start), at(problem.span.end)), ..problem }
     };
     let no_path = || {
-        let message = "this is no path: write PARAMETER, PARAMETER->MEMBER or $retval->MEMBER";
+        let message = "not a path: write PARAMETER, PARAMETER->MEMBER or $retval->MEMBER";
         Diagnostic::error(Code::NoBtfarg, Span::new(0, text.len()), message)
     };
     // What the parser would leave out.

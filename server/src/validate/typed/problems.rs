@@ -62,7 +62,7 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str) -> Diagnos
 pub(super) fn no_numbered(at: Span, function: &Function, number: u32) -> Diagnostic {
     let count = function.parameters.len();
     let message = format!("`{}` has {count} parameters, and no `$arg{number}`", function.name);
-    let hint = format!("write `NAME=$arg{number}` for what would be there");
+    let hint = format!("write `NAME=$arg{number}` to read the register or slot of that number");
     Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
 }
 
@@ -119,9 +119,9 @@ pub(super) fn no_result(at: Span, function: &Function) -> Diagnostic {
 pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
     let pointer = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_)));
-    let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is no text"));
+    let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is not a text"));
     if pointer {
-        problem.with_hint(format!("if it points to text all the same, write `+0({written}):string`"))
+        problem.with_hint(format!("if it points to a text, write `+0({written}):string`"))
     } else {
         problem
     }
@@ -134,7 +134,7 @@ pub(super) fn no_memory(at: Span) -> Diagnostic {
 
 /// `:string` on a number, which the kernel follows by mistake.
 pub(super) fn followed_number(at: Span, written: &str) -> Diagnostic {
-    let message = format!("`{written}` is no pointer, and the kernel follows it as if it was one");
+    let message = format!("`{written}` is not a pointer; the kernel dereferences it as if it was one");
     Diagnostic::warning(Code::PartOfValue, at, message)
 }
 
@@ -150,7 +150,7 @@ pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
     Diagnostic::warning(
         Code::PartOfValue,
         at,
-        format!("`{text}` is larger than what is recorded, which is {read}"),
+        format!("`{text}` is larger than the {read} that are recorded"),
     )
 }
 
@@ -163,5 +163,5 @@ pub(super) fn whole_bytes(at: Span, name: &str) -> Diagnostic {
 
 /// `$arg*` where there is nothing to expand.
 pub(super) fn nothing_to_expand(at: Span, why: &str) -> Diagnostic {
-    Diagnostic::error(Code::NosupAllArgs, at, format!("`$arg*` stands for no parameter: {why}"))
+    Diagnostic::error(Code::NosupAllArgs, at, format!("`$arg*` expands to no parameter: {why}"))
 }
