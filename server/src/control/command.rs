@@ -87,6 +87,40 @@ pub(super) enum Command {
     Stop(Option<oneshot::Sender<()>>),
 }
 
+impl Command {
+    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Create(_, reply) | Self::Update(_, reply) => reply.is_closed(),
+            Self::Remove(_, reply) => reply.is_closed(),
+            Self::RemoveAll(_, reply) => reply.is_closed(),
+            Self::Aggregation(command) => command.is_abandoned(),
+            Self::HitProfiles(reply) => reply.is_closed(),
+            Self::Ledger(reply) => reply.is_closed(),
+            Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
+            Self::Attached(reply) => reply.is_closed(),
+            // The daemon has to stop all the same.
+            Self::Stop(_) => false,
+        }
+    }
+
+    /// What it asks for, for the log.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Create(..) => "create",
+            Self::Update(..) => "update",
+            Self::Remove(..) | Self::RemoveAll(..) => "remove",
+            Self::Aggregation(_) => "aggregation",
+            Self::HitProfiles(_) => "hit profiles",
+            Self::Ledger(_) => "ledger",
+            Self::Attach(..) => "attach",
+            Self::Detach(..) => "detach",
+            Self::Attached(_) => "attached",
+            Self::Stop(_) => "stop",
+        }
+    }
+}
+
 /// Commands that may wait for the control thread. More wait in their callers.
 pub(super) const QUEUE: usize = 64;
 
@@ -189,3 +223,20 @@ impl ControlHandle {
 
 /// Hit counts by probe name, as the kernel lists them.
 pub(super) type KernelHits = std::collections::HashMap<ProbeName, Hits>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Controller;
+
+    #[tokio::test]
+    async fn a_command_knows_that_its_caller_has_gone() {
+        let (control, mut queue) = Controller::channel();
+        let asking = tokio::spawn(async move { control.create(CreateRequest::default()).await });
+        let command = queue.next_for_test().await;
+        assert_eq!((command.kind(), command.is_abandoned()), ("create", false));
+        asking.abort();
+        assert!(asking.await.unwrap_err().is_cancelled());
+        assert!(command.is_abandoned());
+    }
+}

@@ -195,6 +195,11 @@ impl Controller {
         queue: &mut CommandQueue,
         waiting: &mut VecDeque<Command>,
     ) -> ControlFlow<Option<oneshot::Sender<()>>> {
+        // Whoever got no answer believes that nothing was done.
+        if command.is_abandoned() {
+            tracing::info!(request = command.kind(), "dropped a request: its caller left before it began");
+            return ControlFlow::Continue(());
+        }
         match command {
             Command::Create(request, reply) => answer(reply, self.create(request).await),
             Command::Update(request, reply) => answer(reply, self.update(request).await),
@@ -203,6 +208,7 @@ impl Controller {
                 let (mut requests, mut replies) = (vec![request], vec![reply]);
                 while let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok()) {
                     match next {
+                        abandoned if abandoned.is_abandoned() => {}
                         // The same request again is to find the outcome of the first.
                         Command::Remove(request, reply)
                             if requests.iter().all(|other: &RemoveRequest| other.name != request.name) =>
@@ -313,6 +319,13 @@ impl Controller {
 /// Commands on their way to the control thread.
 #[derive(Debug)]
 pub struct CommandQueue(mpsc::Receiver<Command>);
+
+#[cfg(test)]
+impl CommandQueue {
+    pub(super) async fn next_for_test(&mut self) -> Command {
+        self.0.recv().await.unwrap()
+    }
+}
 
 /// Why the control thread could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! `kprobed.v1.Diagnostics`.
 
 mod aggregation;
+mod echo;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use prost::Message as _;
 use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::pb;
+
+pub(crate) use echo::fit_status;
 
 use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
@@ -88,8 +91,8 @@ impl Parts {
         if let Some(diagnostics) = &self.diagnostics {
             details.push(any("kprobed.v1.Diagnostics", diagnostics));
         }
-        let whole = pb::Status { code: self.code as i32, message: message.to_owned(), details };
-        Status::with_details(self.code, message, whole.encode_to_vec().into())
+        let whole = echo::fit(pb::Status { code: self.code as i32, message: message.to_owned(), details });
+        Status::with_details(self.code, whole.message.clone(), whole.encode_to_vec().into())
     }
 }
 

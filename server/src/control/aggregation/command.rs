@@ -28,6 +28,18 @@ pub(in crate::control) enum AggregationCommand {
     List(Reply<Vec<Arc<Aggregation>>>),
 }
 
+impl AggregationCommand {
+    /// Whether the caller has gone.
+    pub(in crate::control) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Create(_, reply) => reply.is_closed(),
+            Self::Delete(_, reply) => reply.is_closed(),
+            Self::Read(_, reply) => reply.is_closed(),
+            Self::List(reply) => reply.is_closed(),
+        }
+    }
+}
+
 impl ControlHandle {
     /// Begins to count.
     ///
