@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
 use kprobed_client::Target;
 
 use crate::command::{
     add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
     hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
 };
+use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -162,39 +162,6 @@ impl Command {
     }
 }
 
-/// Reads a duration such as `500ms`, `10s` or `1h 30m`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    // A bare number of days has no fixed length in general; here it is 24 hours.
-    let span: jiff::Span = text
-        .parse()
-        .map_err(|_not_a_span| format!("`{text}` is no duration: write `500ms`, `10s` or `1h 30m`"))?;
-    span.to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-        .ok()
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .ok_or_else(|| format!("`{text}` has no fixed length: use days and less, and no minus"))
-}
-
-/// Reads a time in RFC 3339, or how long ago it was.
-pub(crate) fn point_in_time(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse() {
-        return Ok(time);
-    }
-    let ago = duration(text).map_err(|_neither| {
-        format!("`{text}` is neither a time such as `2026-01-31T12:00:00Z` nor how long ago, such as `10m`")
-    })?;
-    Timestamp::now().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
-}
-
-/// Reads a number of bytes such as `65536`, `64KiB`, `16MiB` or `1GiB`.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
-        .into_iter()
-        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
-        .unwrap_or((text, 0));
-    let number = digits.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    number.ok_or_else(|| format!("`{text}` is no number of bytes: write `65536`, `64KiB`, `16MiB` or `1GiB`"))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -206,30 +173,49 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// What `kprobectl` is called with in a line for a shell.
+    fn called_with(line: &str) -> Vec<String> {
+        let mut commands = vec![Vec::new()];
+        let mut word: Option<String> = None;
+        let mut quote = None;
+        for character in line.chars().chain([' ']) {
+            match (quote, character) {
+                (Some(open), _) if character == open => quote = None,
+                (Some(_), _) => word.get_or_insert_default().push(character),
+                (None, '\'' | '"') => {
+                    quote = Some(character);
+                    word.get_or_insert_default();
+                }
+                (None, ' ' | '|' | '>' | ';' | '&') => {
+                    commands.last_mut().unwrap().extend(word.take());
+                    if character != ' ' {
+                        commands.push(Vec::new());
+                    }
+                }
+                (None, _) => word.get_or_insert_default().push(character),
+            }
+        }
+        commands.into_iter().find(|words| words.first().is_some_and(|word| word == "kprobectl")).unwrap()
+    }
+
     #[test]
-    fn every_command_has_examples() {
-        for command in Cli::command().get_subcommands() {
+    fn every_command_has_examples_that_it_accepts() {
+        let mut parsed = 0;
+        let whole = Cli::command();
+        for command in std::iter::once(&whole).chain(whole.get_subcommands()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let example = format!("kprobectl {}", command.get_name());
-            assert!(help.contains("Examples:") && help.contains(&example), "`{example}` has none");
+            let (_, examples) = help.split_once("Examples:\n").unwrap_or_default();
+            let mut own = 0;
+            for line in examples.lines() {
+                let words = called_with(line);
+                own += usize::from(words.get(1).is_some_and(|word| word == command.get_name()));
+                parsed += 1;
+                if let Err(error) = Cli::try_parse_from(&words) {
+                    panic!("{line}\n{words:?}\n{error}");
+                }
+            }
+            assert!(own > 0 || command.get_name() == "kprobectl", "`{}` has no example", command.get_name());
         }
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
-        assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
-        assert!(duration("-1s").is_err());
-        assert!(duration("1y").is_err());
-        assert!(duration("ten").is_err());
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!((bytes("17"), bytes("64KiB"), bytes("2 GiB")), (Ok(17), Ok(65_536), Ok(2 << 30)));
-        for text in ["", "-1", "64k", "MiB", "99999999999GiB"] {
-            assert!(bytes(text).is_err(), "{text}");
-        }
+        assert!(parsed > 80, "{parsed} examples");
     }
 }

@@ -7,6 +7,7 @@
 mod cli;
 mod command;
 mod output;
+mod quantity;
 mod spec;
 
 use std::process::ExitCode;

@@ -10,8 +10,9 @@ use super::connection::connect;
 use super::counting::{Counting, Readings, Shown};
 use super::stop::{Stop, StopReason};
 use super::{Exit, Failure};
-use crate::cli::{Global, duration};
+use crate::cli::Global;
 use crate::output::{CountPrinter, LatencyUnit, Output};
+use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 `kprobectl hist`, `latency` and `stacks` make them: for as long as they run, or with --keep until they are deleted or their \

@@ -8,8 +8,9 @@ use kprobed_client::api::{AggregationSpec, ContextKey, LatencySpec};
 
 use super::counting::{Life, Shown, count, latency_key};
 use super::{Exit, Failure};
-use crate::cli::{Global, duration};
+use crate::cli::Global;
 use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
+use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 The kernel measures from an event of START to the next event of END in the same thread, or with the same value of the \

@@ -6,8 +6,9 @@ use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
-use crate::cli::{Global, point_in_time};
+use crate::cli::Global;
 use crate::output::{Output, to_proto_time};
+use crate::quantity::point_in_time;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -242,18 +242,22 @@ fn help_says_what_there_is() {
           --no-header
               Leave out the line of headings
 
-    Follows until Ctrl-C, unless -n or --duration say otherwise. --since, --last and --oldest look at
-    what the daemon has kept, and end there unless -f follows on. When the connection is lost it is made
-    again, and what happened meanwhile comes from what the daemon has kept, or is reported as lost.
+    Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest
+    read the history and end with it, unless -f follows on. If the connection is lost, the command
+    connects again and reads the events in between from the history; those that the history does not
+    have are reported as lost.
+
+    `observing N probes` on stderr says that the daemon has subscribed the command: every event recorded
+    from then on is shown or reported as lost. A script waits for this line before it causes events. It
+    is not printed with -q, nor when only the history is read.
 
     --filter is an expression of the kernel's filter language over the fields of the probe and comm,
     pid, tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, &&
     || ! and parentheses. The daemon evaluates it, for this command alone. --pid, --comm and --cpu are
-    short for parts of it. To keep events from being recorded at all, use a kernel filter (`kprobectl
-    filter`).
+    short for parts of it. A kernel filter (`kprobectl filter`) keeps events from being recorded at all.
 
-    With --cursor the place where the command ended is kept in a file, and the next run goes on there. A
-    batch of events that -n cut is shown again.
+    --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
+    of events that -n cut is shown again.
 
     Examples:
       kprobectl observe

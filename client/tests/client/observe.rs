@@ -20,6 +20,7 @@ fn observe_text() {
     12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
     -- stderr
+    observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -29,6 +30,7 @@ fn observe_text() {
     -- stdout
     0.001000 [001] ..... cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
     -- stderr
+    observing 2 probes
     lost: 12 events of CPU 1 before 2026-01-31T12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -196,6 +198,7 @@ fn observe_for_programs() {
     {"type":"event","time":"2026-01-31T12:00:00.002000000Z","timestamp_ns":2000000,"probe":"kprobes/open","cpu":1,"tid":132,"tgid":null,"comm":"ls","context":{"irqs_off":true,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":1,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":3,"filename":{"hex":"2f746d702fff"}},"faults":[]}
     {"type":"event","time":"2026-01-31T12:00:00.003000000Z","timestamp_ns":3000000,"probe":"kprobes/open","cpu":1,"tid":131,"tgid":130,"comm":"cat","context":null,"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":null},"faults":["filename"]}
     -- stderr
+    observing 2 probes and 2 attached events
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
@@ -245,6 +248,7 @@ fn observe_says_what_the_kernel_could_do() {
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
     -- stderr
     note: the kernel can do this filter: see `kprobectl filter kprobes/open --dry-run 'dfd == -100'`
+    observing 2 probes and 2 attached events
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -293,6 +297,7 @@ fn observe_says_how_a_stream_ended() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert_snapshot!(ended(Ending::Ended), @"
+    observing 2 probes and 2 attached events
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full

@@ -20,8 +20,9 @@ pub(super) use self::key::{KeyArgument, latency_key};
 use super::connection::connect;
 use super::stop::{Stop, StopReason};
 use super::{Exit, Failure};
-use crate::cli::{Format, Global, duration};
+use crate::cli::{Format, Global};
 use crate::output::{CountOrder, CountPrinter, CountView, LatencyUnit, Output};
+use crate::quantity::duration;
 
 /// Time between two readings that nobody asked for: each costs the daemon a look at the kernel's tables.
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);

@@ -21,26 +21,29 @@ use self::place::Place;
 use super::connection::connect;
 use super::stop::{Stop, StopReason};
 use super::{Exit, Failure, glob};
-use crate::cli::{Global, duration};
+use crate::cli::Global;
 use crate::output::{EventPrinter, Output};
+use crate::quantity::duration;
 
 /// Events that may wait here for others, in the order of time.
 const ORDERED_EVENTS: usize = 1_000_000;
 
 const AFTER_HELP: &str = "\
-Follows until Ctrl-C, unless -n or --duration say otherwise. --since, --last and --oldest look at \
-what the daemon has kept, and end there unless -f follows on. When the connection is lost it is \
-made again, and what happened meanwhile comes from what the daemon has kept, or is reported as \
-lost.
+Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest read the history \
+and end with it, unless -f follows on. If the connection is lost, the command connects again and \
+reads the events in between from the history; those that the history does not have are reported as lost.
 
---filter is an expression of the kernel's filter language over the fields of the probe and comm, \
-pid, tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
-&& || ! and parentheses. The daemon evaluates it, for this command alone. --pid, --comm and --cpu \
-are short for parts of it. To keep events from being recorded at all, use a kernel filter \
-(`kprobectl filter`).
+`observing N probes` on stderr says that the daemon has subscribed the command: every event recorded from then on is \
+shown or reported as lost. A script waits for this line before it causes events. It is not printed with -q, nor when only the \
+history is read.
 
-With --cursor the place where the command ended is kept in a file, and the next run goes on \
-there. A batch of events that -n cut is shown again.
+--filter is an expression of the kernel's filter language over the fields of the probe and comm, pid, tgid, cpu, \
+probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, && || ! and parentheses. The daemon \
+evaluates it, for this command alone. --pid, --comm and --cpu are short for parts of it. A kernel filter \
+(`kprobectl filter`) keeps events from being recorded at all.
+
+--cursor saves the place where the command ended in a file, and the next run goes on there. A batch of events that -n \
+cut is shown again.
 
 Examples:
   kprobectl observe
@@ -95,10 +98,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         client = connect(global) => client?,
         _ = stop.wait() => return Err(Failure::Interrupted),
     };
+    let mut observing = None;
     if !arguments.quiet {
         let selected = Selected::by(&client, &request).await?;
         if !arguments.start.ends() {
             selected.note_silence(&request, output);
+            observing = Some(selected.description());
         }
         selected.note_push_down(&client, &request, output).await?;
     }
@@ -107,8 +112,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     } else {
         Source::Resuming(Box::new(ResumingStream::open(&client, request).await?))
     };
-    let style = arguments.form.style(global, arguments.quiet);
-    let mut printer = EventPrinter::new(output, &style);
+    let style = arguments.form.style(global, observing, arguments.quiet);
+    let mut printer = EventPrinter::new(output, style);
     let ordered = (arguments.delivery.order == Order::Time).then(|| TimeOrdered::new(ORDERED_EVENTS));
     let follow = Follow { source, limit: arguments.count, stop, ordered, place, cut_sequence: None };
     let limited = arguments.count.is_some() || arguments.duration.is_some() || arguments.start.ends();

@@ -11,8 +11,8 @@ use crate::output::Output;
 pub(super) struct Selected {
     /// Names of probes, and their kernel filters.
     probes: Vec<(String, String)>,
-    /// Whether there are events of the host among it.
-    attached: bool,
+    /// How many attached events there are among it.
+    attached: usize,
     /// Whether anything of it records.
     records: bool,
 }
@@ -22,7 +22,7 @@ impl Selected {
         let selection = request.selection();
         let all = [String::new()];
         let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
-        let mut selected = Self { probes: Vec::new(), attached: false, records: false };
+        let mut selected = Self { probes: Vec::new(), attached: 0, records: false };
         for glob in globs {
             let request = ListProbesRequest {
                 name_glob: glob.clone(),
@@ -39,16 +39,27 @@ impl Selected {
             let fits =
                 |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), event.name.as_bytes());
             if globs.iter().any(fits) {
-                selected.attached = true;
+                selected.attached += 1;
                 selected.records |= event.state() == AttachedEventState::Recording;
             }
         }
         Ok(selected)
     }
 
-    /// Says so when nothing will come: waiting in silence for events of a probe that is off helps nobody.
+    /// What is observed: `2 probes`, `1 probe and 3 attached events`.
+    pub(super) fn description(&self) -> String {
+        let counted =
+            |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let probes = counted(self.probes.len(), "probe");
+        match self.attached {
+            0 => probes,
+            attached => format!("{probes} and {}", counted(attached, "attached event")),
+        }
+    }
+
+    /// Notes that no event will come, because nothing is selected or nothing that is selected records.
     pub(super) fn note_silence(&self, request: &StreamRequest, output: &mut Output) {
-        if self.probes.is_empty() && !self.attached {
+        if self.is_empty() {
             let selection = request.selection();
             let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
             let what = if all { "there is no probe" } else { "no probe matches" };
@@ -56,6 +67,10 @@ impl Selected {
         } else if !self.records {
             output.note("none of the selected probes is recording; `kprobectl enable` switches them on");
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.probes.is_empty() && self.attached == 0
     }
 
     /// Says so when the kernel could do the filter just as well, for one probe or more: then nothing else need be recorded.
@@ -69,7 +84,7 @@ impl Selected {
         output: &mut Output,
     ) -> Result<(), Failure> {
         let filter = &request.selection().filter;
-        if filter.is_empty() || (self.probes.is_empty() && !self.attached) {
+        if filter.is_empty() || self.is_empty() {
             return Ok(());
         }
         let checked = client.check_filter(request.selection().clone()).await?;
@@ -98,6 +113,18 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_observed_in_words() {
+        let described = |probes: usize, attached: usize| {
+            let probe = |n: usize| (format!("kprobes/p{n}"), String::new());
+            Selected { probes: (0..probes).map(probe).collect(), attached, records: true }.description()
+        };
+        assert_eq!(described(0, 0), "0 probes");
+        assert_eq!(described(1, 0), "1 probe");
+        assert_eq!(described(2, 1), "2 probes and 1 attached event");
+        assert_eq!(described(0, 3), "0 probes and 3 attached events");
+    }
 
     #[test]
     fn words_for_a_shell() {

@@ -11,9 +11,10 @@ use kprobed_client::format::TextParts;
 
 use super::filter;
 use super::place::Place;
-use crate::cli::{Format, Global, bytes, point_in_time};
+use crate::cli::{Format, Global};
 use crate::command::Failure;
 use crate::output::{EventStyle, TimeForm};
+use crate::quantity::{bytes, point_in_time};
 
 /// Which events.
 #[derive(Debug, Args)]
@@ -231,7 +232,7 @@ impl Delivery {
 }
 
 impl Form {
-    pub(super) fn style(&self, global: &Global, quiet: bool) -> EventStyle {
+    pub(super) fn style(&self, global: &Global, observing: Option<String>, quiet: bool) -> EventStyle {
         let has = |names: &[&str]| {
             self.fields.is_empty() || self.fields.iter().any(|field| names.contains(&field.as_str()))
         };
@@ -245,6 +246,7 @@ impl Form {
                 location: has(&["location"]),
             },
             header: !self.no_header,
+            observing,
             quiet,
         }
     }

@@ -31,6 +31,7 @@ pub(crate) struct EventPrinter<'o> {
     json: JsonLines,
     buffer: Vec<u8>,
     header: bool,
+    observing: Option<String>,
     is_terminal: bool,
     quiet: bool,
     pub(crate) summary: Summary,
@@ -44,12 +45,14 @@ pub(crate) struct EventStyle {
     pub(crate) parts: TextParts,
     /// With a line of headings.
     pub(crate) header: bool,
+    /// What is observed, in words. Absent if the stream does not follow new events, or nothing is to be said.
+    pub(crate) observing: Option<String>,
     /// Without notes and summary.
     pub(crate) quiet: bool,
 }
 
 impl<'o> EventPrinter<'o> {
-    pub(crate) fn new(output: &'o mut Output, style: &EventStyle) -> Self {
+    pub(crate) fn new(output: &'o mut Output, style: EventStyle) -> Self {
         let people = People::new(style.wide);
         let brackets = output.style.brackets(Tone::Strong);
         let text = TextLines::new(people.time(style.time), style.parts, brackets);
@@ -60,6 +63,7 @@ impl<'o> EventPrinter<'o> {
             json: JsonLines::new(),
             buffer: Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 2)),
             header: style.header,
+            observing: style.observing,
             is_terminal: io::stdout().is_terminal(),
             quiet: style.quiet,
             summary: Summary::default(),
@@ -71,14 +75,18 @@ impl<'o> EventPrinter<'o> {
         self.is_terminal
     }
 
-    /// The first stream has begun: prints the headings, once.
+    /// The daemon has subscribed this command: prints the headings, and on stderr what is observed, each once. Every event that is recorded
+    /// after that line is delivered or reported as lost, so that scripts wait for it instead of sleeping.
     pub(crate) fn start(&mut self) -> io::Result<()> {
-        match self.output.format {
-            Format::Table | Format::Wide | Format::Folded if std::mem::take(&mut self.header) => {
-                self.output.line(&self.text.header())
-            }
-            _ => Ok(()),
+        if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded)
+            && std::mem::take(&mut self.header)
+        {
+            self.output.line(&self.text.header())?;
         }
+        if let Some(what) = self.observing.take() {
+            self.output.message(&format!("observing {what}\n"));
+        }
+        Ok(())
     }
 
     /// Prints an event.

@@ -1,0 +1,165 @@
+//! Durations, points in time and sizes, as the command line takes them.
+//!
+//! Owns their notation. A time of day and a duration never look alike: a colon makes it a time of day.
+
+use std::time::Duration;
+
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+/// Reads a duration such as `500ms`, `10s` or `1h 30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    // The library takes `07:00:00` for seven hours.
+    if text.contains(':') {
+        return Err(format!(
+            "`{text}` is a time of day, not a duration: write a number with a unit, such as `7h` or `1h 30m`"
+        ));
+    }
+    // A bare number of days has no fixed length in general; here it is 24 hours.
+    let span: jiff::Span = text
+        .parse()
+        .map_err(|_not_a_span| format!("`{text}` is not a duration: write `500ms`, `10s` or `1h 30m`"))?;
+    if span.is_negative() {
+        return Err(format!("`{text}` is negative: write a duration without a minus"));
+    }
+    span.to_duration(jiff::SpanRelativeTo::days_are_24_hours())
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .ok_or_else(|| format!("`{text}` has no fixed length: write it in days or shorter units"))
+}
+
+/// Reads a point in time: how long ago it was (`10m`), a time of day (`07:00`, the last such moment), or a date and time. A time without a
+/// zone is in the local one.
+pub(crate) fn point_in_time(text: &str) -> Result<Timestamp, String> {
+    moment(text, &Zoned::now())
+}
+
+/// The same, for this time and zone.
+pub(crate) fn moment(text: &str, now: &Zoned) -> Result<Timestamp, String> {
+    let text = text.trim();
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let zone = now.time_zone();
+    // Before a time of day, which the library finds in a date and time too.
+    if let Ok(time) = text.parse::<DateTime>() {
+        return instant(time, zone).ok_or_else(|| format!("`{text}` is out of range"));
+    }
+    // `10-30` is a time with an offset for the library, and most likely a mistake: without a colon nothing is a time of day.
+    if text.contains(':')
+        && let Ok(time) = text.parse::<Time>()
+    {
+        let today = now.date();
+        let last = today
+            .yesterday()
+            .into_iter()
+            .chain([today])
+            .filter_map(|date| instant(date.to_datetime(time), zone))
+            .filter(|instant| *instant <= now.timestamp())
+            .max();
+        return last.ok_or_else(|| format!("`{text}` is before all time"));
+    }
+    let ago = duration(text).map_err(|_neither| {
+        format!(
+            "`{text}` is not a point in time: write how long ago (`10m`), a time of day (`07:00`), or a date and time \
+             (`2026-01-31T12:00`, in UTC with a `Z` behind it)"
+        )
+    })?;
+    now.timestamp().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
+}
+
+/// When clocks in a zone show this. Of an hour that they show twice it is the first one, so that what begins there misses nothing.
+fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    zone.to_ambiguous_timestamp(time).compatible().ok()
+}
+
+/// Reads a number of bytes such as `65536`, `64KiB`, `16MiB` or `1GiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
+        .unwrap_or((text, 0));
+    let number = digits.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    number.ok_or_else(|| {
+        format!("`{text}` is not a number of bytes: write `65536`, `64KiB`, `16MiB` or `1GiB`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Central Europe, without a data base of zones.
+    fn zone() -> TimeZone {
+        TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
+    }
+
+    fn at(now: &str, text: &str) -> Result<String, String> {
+        let now = now.parse::<Timestamp>().unwrap().to_zoned(zone());
+        moment(text, &now).map(|time| time.to_string())
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_mins(90)));
+        assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
+        for text in ["-1s", "1s ago", "1y", "ten", "", "07:00:00", "7:00", "1d 07:00:00"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!((bytes("17"), bytes("64KiB"), bytes("2 GiB")), (Ok(17), Ok(65_536), Ok(2 << 30)));
+        for text in ["", "-1", "64k", "MiB", "99999999999GiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_the_last_such_moment() {
+        let noon = "2026-01-31T12:00:00+01:00";
+        for (text, expected) in [
+            ("07:00:00", "2026-01-31T06:00:00Z"),
+            ("07:00", "2026-01-31T06:00:00Z"),
+            ("12:00:00", "2026-01-31T11:00:00Z"),
+            ("12:00:00.000001", "2026-01-30T11:00:00.000001Z"),
+            ("23:59:59.999999", "2026-01-30T22:59:59.999999Z"),
+        ] {
+            assert_eq!(at(noon, text).as_deref(), Ok(expected), "{text}");
+        }
+        // Clocks go back at 03:00: half past two is twice, and the first one is taken.
+        assert_eq!(at("2026-10-25T12:00:00+01:00", "02:30").as_deref(), Ok("2026-10-25T00:30:00Z"));
+        // In between, 02:45 was there once.
+        assert_eq!(at("2026-10-25T02:30:00+01:00", "02:45").as_deref(), Ok("2026-10-25T00:45:00Z"));
+    }
+
+    #[test]
+    fn dates_durations_and_zones() {
+        let noon = "2026-01-31T12:00:00+01:00";
+        for (text, expected) in [
+            ("2026-01-30T07:00:00", "2026-01-30T06:00:00Z"),
+            ("2026-01-30 07:00:00.123456", "2026-01-30T06:00:00.123456Z"),
+            ("2026-07-01T07:00", "2026-07-01T05:00:00Z"),
+            ("2026-01-30T07:00:00Z", "2026-01-30T07:00:00Z"),
+            ("2026-01-30T07:00:00.000000001Z", "2026-01-30T07:00:00.000000001Z"),
+            ("2026-01-30T07:00:00-05:00", "2026-01-30T12:00:00Z"),
+            ("2026-01-30", "2026-01-29T23:00:00Z"),
+            ("7h", "2026-01-31T04:00:00Z"),
+            ("10m", "2026-01-31T10:50:00Z"),
+        ] {
+            assert_eq!(at(noon, text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_says_what_to_write() {
+        let noon = "2026-01-31T12:00:00+01:00";
+        for text in ["", "yesterday", "25:00", "07:60", "1y", "-7h", "12", "1.5", "2026-02-30", "10-30"] {
+            let error = at(noon, text).unwrap_err();
+            assert!(error.contains(&format!("`{text}`")) && error.contains("`10m`"), "{error}");
+        }
+    }
+}
