@@ -188,7 +188,9 @@ impl App {
         let tracefs = mounted.tracefs.clone();
         let sysfs = PathBuf::from("/sys");
         let own_types = KernelTypes::new(&sysfs).available();
-        let features = Features::from_readme(&tracefs.readme()?).with_types(own_types);
+        let features = Features::from_readme(&tracefs.readme()?)
+            .with_types(own_types)
+            .with_version(&host.kernel_release, &host.kernel_version);
         let instance_options = InstanceOptions {
             name: config.tracing.instance.clone(),
             buffer_kib: config.tracing.buffer_kib,

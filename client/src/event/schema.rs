@@ -24,7 +24,7 @@ pub struct Field {
     pub kind: FieldKind,
     /// Number of values in an array. 0: not an array.
     pub array_length: u32,
-    /// Whether a failed read from memory is told apart from a value.
+    /// Whether a failed read from memory is told apart from a value. If not, values are unproven.
     pub fault_detected: bool,
 }
 
@@ -186,6 +186,11 @@ impl Schema {
     /// The fields, in the order of the definition.
     pub fn fields(&self) -> &[Field] {
         &self.fields
+    }
+
+    /// Names of fields of which nothing tells whether their memory could be read.
+    pub fn unproven(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter(|field| !field.fault_detected).map(|field| field.name.as_str())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events as objects for programs, one a line.
 //!
-//! Owns the names in them, which are a promise. A value that could not be read is `null`, and its field is listed in `faults`; bytes that
-//! are not UTF-8 are `{"hex": "…"}`.
+//! Owns the names in them, which are a promise. A value that could not be read is `null`, and its field is listed in `faults`; fields of
+//! which nothing tells whether their memory could be read are listed in `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`.
 
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
@@ -64,6 +64,13 @@ impl JsonLines {
                 }
                 push_string(buffer, name);
             }
+        }
+        buffer.extend_from_slice(br#"],"unproven":["#);
+        for (index, name) in row.schema().unproven().enumerate() {
+            if index > 0 {
+                buffer.push(b',');
+            }
+            push_string(buffer, name);
         }
         buffer.extend_from_slice(b"]}\n");
     }

@@ -9,6 +9,9 @@ use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
 use super::value::{push_address, push_escaped, push_value};
 use crate::event::Row;
 
+/// What follows a value of which nothing tells whether its memory could be read.
+const UNPROVEN: &[u8] = b"(?)";
+
 /// How time is shown.
 pub enum TimeForm {
     /// Time of day: makes a text of seconds since 1970. It is asked once a second.
@@ -107,11 +110,14 @@ impl TextLines {
             push_address(buffer, location);
             buffer.push(b')');
         }
-        for (name, value) in row.fields() {
+        for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
             buffer.push(b' ');
             buffer.extend_from_slice(name.as_bytes());
             buffer.push(b'=');
             push_value(buffer, &value);
+            if !field.fault_detected {
+                buffer.extend_from_slice(UNPROVEN);
+            }
         }
         buffer.push(b'\n');
     }

@@ -244,7 +244,7 @@ impl Output {
         if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
             let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
             for field in &fields {
-                let faults = if field.fault_detected { "detected" } else { "not detected" };
+                let faults = if field.fault_detected { "detected" } else { "unproven" };
                 table.row(vec![Cell::text(&field.name), Cell::text(&field.r#type), Cell::text(faults)]);
             }
             self.line("")?;

@@ -2,7 +2,7 @@
 //!
 //! Everything happens in the daemon's own instance. The definition of the event, and what other instances do with it, are not touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use super::ControlError;
 use super::attached::{AttachedEvent, AttachedState, Attachment};
 use super::command::AttachRequest;
 use super::controller::{Controller, ControllerParts};
-use super::source::event_source;
+use super::source::{event_source, plan_options};
 use crate::decode::PlanOptions;
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{EventSource, SourceTable};
@@ -156,7 +156,8 @@ fn record(
     name: &ProbeName,
     filter: &str,
 ) -> Result<Arc<EventSource>, ControlError> {
-    let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &PlanOptions::default())?;
+    let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
+    let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
     // An earlier run of the daemon may have left it on.
     parts.instance.set_enabled(name, false)?;
     parts.instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
@@ -171,6 +172,18 @@ fn record(
         return Err(error.into());
     }
     Ok(source)
+}
+
+/// Which fields of somebody else's probe are not read from memory, as its definition in the kernel says. Absent for other events.
+fn options_of_foreign_probe(
+    parts: &ControllerParts,
+    name: &ProbeName,
+) -> Result<Option<PlanOptions>, ControlError> {
+    let listed = parts.mounted.tracefs.list_kprobes()?;
+    let listed = listed.into_iter().find(|listed| listed.name.as_ref() == Some(name));
+    let definition = listed.and_then(|listed| parts.checker.parse_probe(&listed.line).ok());
+    // It has the kernel's own way with names of symbols.
+    Ok(definition.map(|definition| PlanOptions { named: HashSet::new(), ..plan_options(&definition) }))
 }
 
 /// Switches an event off in our instance, and waits until nothing writes it any more. One that has gone is off.

@@ -124,8 +124,9 @@ impl Checker {
             // What the names stand for is not known, and can be said by name.
             Err(_) => (written, Vec::new()),
         };
-        let definition = definition.with_explicit_names();
+        let mut definition = definition.with_explicit_names();
         let mut explanation = explain(&definition, dialect, &self.features);
+        definition.warnings.extend(guard::warnings(&definition, &self.features));
         for note in notes {
             explanation.note_origin(note.index, &note.path, &note.declaration);
         }
@@ -184,7 +185,8 @@ impl Checker {
             report.refusal = report.refusal.take().filter(is_first);
         }
         let definition = resolved.unwrap_or(written);
-        let definition = definition.with_explicit_names();
+        let mut definition = definition.with_explicit_names();
+        definition.warnings.extend(guard::warnings(&definition, &self.features));
         Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, unread: Vec::new(), facts })
     }
 
@@ -253,7 +255,7 @@ impl Checker {
     pub(super) fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
         let group = definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text).to_owned();
         let canonical = definition.render(&group, &event);
-        let text = guard::guarded_line(definition, &canonical, &self.features);
+        let text = guard::guarded_line(definition, (&group, &event), &canonical, &self.features);
         KernelLine { text, canonical, group, event }
     }
 
@@ -312,7 +314,7 @@ mod tests {
         let nowhere = || "/nonexistent".into();
         let paths =
             KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
-        Checker::new(Features::from_readme("char, string, ustring"), Arc::new(FactsCache::new(paths)))
+        Checker::new(Features::from_readme("char, string, symstr, ustring"), Arc::new(FactsCache::new(paths)))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ControlError;
 use crate::decode::{Plan, PlanOptions};
-use crate::definition::{FetchKind, MemoryAddress, ProbeDefinition};
+use crate::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::EventSource;
 use crate::tracefs::Tracefs;
@@ -29,25 +29,28 @@ pub(super) fn event_source(
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
 
-/// What the format of a probe does not say: which fields cannot fault, since they are registers, the stack pointer, immediates, and kernel variables.
+/// What the format of a probe does not say: which fields cannot fault, since they are not read from memory, and which addresses the daemon
+/// names because the kernel cannot do it safely.
 pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
-    let infallible = |kind: &FetchKind| {
-        matches!(
-            kind,
-            FetchKind::Register(_)
-                | FetchKind::StackNth(_)
-                | FetchKind::Stack
-                | FetchKind::Argument(_)
-                | FetchKind::Retval
-                | FetchKind::Immediate(_)
-                | FetchKind::Memory(MemoryAddress::Symbol { .. })
-        ) || matches!(kind, FetchKind::Btf { members, .. } if members.is_empty())
+    let names = |wanted: &dyn Fn(&Argument) -> bool| {
+        definition.args.iter().filter(|argument| wanted(argument)).filter_map(field_name).collect()
     };
-    let infallible = definition
-        .args
-        .iter()
-        .filter(|argument| infallible(&argument.fetch.kind))
-        .filter_map(|argument| Some(argument.name.as_ref()?.text.clone()))
-        .collect();
-    PlanOptions { infallible }
+    let has_parameters = definition.args.iter().any(|arg| matches!(arg.fetch.kind, FetchKind::AllArguments));
+    PlanOptions {
+        infallible: names(&|argument| !guard::reads_memory(argument)),
+        named: names(&|argument| argument.base_type() == BaseType::SymbolString),
+        besides_parameters: has_parameters.then(|| names(&|_| true)),
+    }
+}
+
+/// The field of an argument, if the definition says what it is called.
+fn field_name(argument: &Argument) -> Option<String> {
+    match (&argument.name, &argument.fetch.kind) {
+        (Some(name), _) => Some(name.text.clone()),
+        // A name that is too long to be written: the kernel gives it by itself.
+        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
+            Some(name.clone())
+        }
+        _ => None,
+    }
 }

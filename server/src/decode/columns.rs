@@ -2,12 +2,18 @@
 //!
 //! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have one offset more
 //! than values, and a fault bitmap is either empty or long enough for all values. How records become rows is in `row`.
+//!
+//! A column of symbol names holds addresses first: [`Columns::name_addresses`] makes texts of them, with names that
+//! somebody else knows.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
 
 use super::row::DecodeError;
 use super::schema::{FieldKind, Schema};
+
+/// Size of a kernel address.
+pub(super) const ADDRESS_BYTES: usize = 8;
 
 /// Events of one plan, in the order in which they were appended.
 #[derive(Clone, Debug)]
@@ -32,9 +38,10 @@ pub struct Columns {
 /// The values of one field. The values of a row's array stand next to each other.
 #[derive(Clone, Debug)]
 pub struct Column {
+    /// How the values lie here: a symbol name is a string.
     kind: FieldKind,
     values_per_row: usize,
-    /// Little-endian values, packed. Empty for strings.
+    /// Little-endian values, packed. Empty for strings, except for addresses that have no names yet.
     pub values: Vec<u8>,
     /// Little-endian 32-bit offsets into `bytes`, one more than there are strings. Empty for scalars.
     pub offsets: Vec<u8>,
@@ -156,7 +163,7 @@ impl Columns {
             column.faults = part.faults;
             if column.kind == FieldKind::String {
                 column.offsets = part.offsets;
-                if !column.offsets_are_sound(values) {
+                if !column.offsets_are_sound(values) || !column.values.is_empty() {
                     return None;
                 }
             } else if column.values.len() != values.checked_mul(column.kind.value_bytes())? {
@@ -195,6 +202,13 @@ impl Columns {
         std::mem::replace(self, empty)
     }
 
+    /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an address.
+    pub fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
+        for column in &mut self.fields {
+            column.name_addresses(&mut append_name);
+        }
+    }
+
     /// Bytes of all values, roughly what a message with them takes.
     pub fn bytes(&self) -> usize {
         let fields = self.fields.iter().map(|column| {
@@ -214,6 +228,7 @@ impl Columns {
 
 impl Column {
     fn new(kind: FieldKind, values_per_row: usize) -> Self {
+        let kind = if kind == FieldKind::SymbolName { FieldKind::String } else { kind };
         let offsets = if kind == FieldKind::String { vec![0; 4] } else { Vec::new() };
         Self { kind, values_per_row, values: Vec::new(), offsets, bytes: Vec::new(), faults: Vec::new() }
     }
@@ -234,7 +249,7 @@ impl Column {
             }
             FieldKind::Char => Value::Char(*self.values.get(index)?),
             FieldKind::Symbol => Value::Symbol(self.number(index)?),
-            FieldKind::String => Value::Bytes(self.text(index)?),
+            FieldKind::String | FieldKind::SymbolName => Value::Bytes(self.text(index)?),
         };
         Some(if self.is_fault(index) { Value::Fault } else { value })
     }
@@ -275,8 +290,40 @@ impl Column {
     fn len(&self) -> usize {
         match self.values.len().checked_div(self.kind.value_bytes()) {
             Some(values) => values,
-            None => (self.offsets.len() / 4).saturating_sub(1),
+            None => self.texts().saturating_add(self.values.len() / ADDRESS_BYTES),
         }
+    }
+
+    /// How many texts there are.
+    fn texts(&self) -> usize {
+        (self.offsets.len() / 4).saturating_sub(1)
+    }
+
+    /// Appends an address that has no name yet. For symbol names only.
+    #[inline]
+    pub(super) fn push_address(&mut self, address: &[u8; ADDRESS_BYTES]) {
+        self.values.extend_from_slice(address);
+    }
+
+    /// Makes texts of the addresses that have no names yet.
+    fn name_addresses(&mut self, append_name: &mut impl FnMut(u64, &mut Vec<u8>)) {
+        if self.kind != FieldKind::String || self.values.is_empty() {
+            return;
+        }
+        let mut addresses = std::mem::take(&mut self.values);
+        for address in addresses.as_chunks::<ADDRESS_BYTES>().0 {
+            let start = self.bytes.len();
+            if !self.is_fault(self.texts()) {
+                append_name(u64::from_le_bytes(*address), &mut self.bytes);
+            }
+            let end = u32::try_from(self.bytes.len()).unwrap_or_else(|_full| {
+                self.bytes.truncate(start);
+                u32::try_from(start).unwrap_or(u32::MAX)
+            });
+            self.offsets.extend_from_slice(&end.to_le_bytes());
+        }
+        addresses.clear();
+        self.values = addresses;
     }
 
     /// Appends values that are already as they should be. For scalars only.
@@ -288,7 +335,8 @@ impl Column {
     /// Appends one row of a scalar field that could not be read.
     pub(super) fn push_faulted_row(&mut self) {
         let first = self.len();
-        let bytes = self.values_per_row.saturating_mul(self.kind.value_bytes());
+        let width = if self.kind == FieldKind::String { ADDRESS_BYTES } else { self.kind.value_bytes() };
+        let bytes = self.values_per_row.saturating_mul(width);
         self.values.resize(self.values.len().saturating_add(bytes), 0);
         for index in first..first.saturating_add(self.values_per_row) {
             self.mark_fault(index);
@@ -336,6 +384,7 @@ impl Column {
     fn truncate(&mut self, rows: usize) {
         let values = rows.saturating_mul(self.values_per_row);
         if self.kind == FieldKind::String {
+            self.values.truncate(values.saturating_sub(self.texts()).saturating_mul(ADDRESS_BYTES));
             self.offsets.truncate(values.saturating_add(1).saturating_mul(4));
             self.bytes.truncate(self.offset(values).unwrap_or(0));
         } else {

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::columns::Columns;
+use super::columns::{ADDRESS_BYTES, Columns};
 use super::companion::{self, Role};
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
@@ -22,6 +22,18 @@ const RECORD_BYTES_MAX: usize = 1 << 16;
 pub struct PlanOptions {
     /// Fields that are not read from memory (registers, constants), so that they cannot fault.
     pub infallible: HashSet<String>,
+    /// Addresses that become the names of their symbols.
+    pub named: HashSet<String>,
+    /// All arguments of the definition by name, if it also has `$arg*`: every other field is a parameter, and cannot
+    /// fault.
+    pub besides_parameters: Option<HashSet<String>>,
+}
+
+impl PlanOptions {
+    fn is_infallible(&self, name: &str) -> bool {
+        let is_parameter = self.besides_parameters.as_ref().is_some_and(|others| !others.contains(name));
+        is_parameter || self.infallible.contains(name)
+    }
 }
 
 /// How the records of one event are decoded.
@@ -62,6 +74,8 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// Numbers, as they are.
     Copy { bytes: usize },
+    /// An address, of which the name of its symbol is wanted.
+    Address,
     /// Text in the fixed part.
     Characters { bytes: usize },
     /// String of a dynamic event.
@@ -145,7 +159,7 @@ impl Plan {
             match companion::role(&field.name) {
                 Role::User => {
                     fields.push(schema_of(field, of_probe, options)?);
-                    let action = action_of(field, of_probe, next_at);
+                    let action = action_of(field, of_probe, next_at, options);
                     steps.push(Step { at: field.offset, action, guards: Vec::new() });
                 }
                 Role::Unknown => return Err(PlanError::UnknownCompanion { name: name() }),
@@ -161,7 +175,9 @@ impl Plan {
         }
         for (target, guard, field) in guards {
             match (fields.get_mut(target), steps.get_mut(target)) {
-                (Some(schema), Some(step)) if schema.kind != FieldKind::String => {
+                (Some(schema), Some(step))
+                    if matches!(step.action, Action::Copy { .. } | Action::Address) =>
+                {
                     schema.fault_detected = true;
                     step.guards.push(guard);
                 }
@@ -242,6 +258,7 @@ fn next_descriptors(fields: &[Field]) -> Vec<Option<usize>> {
 fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<FieldSchema, PlanError> {
     let name = field.name.clone();
     let (kind, count) = match field.shape {
+        _ if is_named(field, options) => (FieldKind::SymbolName, None),
         Shape::Array { count: 0, .. } => return Err(PlanError::OpenArray { name }),
         Shape::Array { .. } if field.is_text() => (FieldKind::String, None),
         Shape::Array { element_size, count } => (number(field, element_size)?, Some(count)),
@@ -250,7 +267,7 @@ fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<Fie
         Shape::DataLoc | Shape::RelLoc => (FieldKind::String, None),
     };
     let base = match (kind, field.presentation) {
-        (FieldKind::Char | FieldKind::Symbol | FieldKind::String, _) => None,
+        (FieldKind::Char | FieldKind::Symbol | FieldKind::String | FieldKind::SymbolName, _) => None,
         (_, Presentation::Hex) => Some(Base::Hex),
         _ => Some(Base::Decimal),
     };
@@ -259,7 +276,7 @@ fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<Fie
         Some(Ok(count)) => Some(count),
         Some(Err(_)) => return Err(PlanError::Outside { name }),
     };
-    let fault_detected = kind == FieldKind::String || !of_probe || options.infallible.contains(&name);
+    let fault_detected = kind == FieldKind::String || !of_probe || options.is_infallible(&name);
     Ok(FieldSchema { name, kind, base, array_len, fault_detected })
 }
 
@@ -279,9 +296,15 @@ fn number(field: &Field, size: usize) -> Result<FieldKind, PlanError> {
     })
 }
 
-fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>) -> Action {
+/// Whether the field is an address of which the name is wanted.
+fn is_named(field: &Field, options: &PlanOptions) -> bool {
+    field.shape == Shape::Scalar { size: ADDRESS_BYTES } && options.named.contains(&field.name)
+}
+
+fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &PlanOptions) -> Action {
     let is_text = field.is_text();
     match field.shape {
+        _ if is_named(field, options) => Action::Address,
         Shape::Array { .. } if is_text => Action::Characters { bytes: field.size },
         Shape::Scalar { .. } | Shape::Array { .. } => Action::Copy { bytes: field.size },
         Shape::DataLoc if of_probe => Action::Argument { next_at },

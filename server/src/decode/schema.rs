@@ -20,8 +20,8 @@ pub struct FieldSchema {
     pub base: Option<Base>,
     /// How many values a row has. Absent: one, and the field is not an array.
     pub array_len: Option<u32>,
-    /// Whether a value that could not be read is told apart, or cannot occur. False: the value may be what somebody
-    /// else left in the ring buffer, without any sign of it.
+    /// Whether a value that could not be read is told apart, or cannot occur. False: the value is unproven. It may be
+    /// what was in the ring buffer before, without any sign of it.
     pub fault_detected: bool,
 }
 
@@ -44,6 +44,9 @@ pub enum FieldKind {
     Symbol,
     /// Bytes of any number, not necessarily UTF-8.
     String,
+    /// Kernel address of 8 bytes in the record, and the name of its symbol everywhere else: a text that the daemon
+    /// makes, because the kernel cannot do it safely (`symstr`).
+    SymbolName,
 }
 
 /// How an integer is meant to be shown.
@@ -56,13 +59,18 @@ pub enum Base {
 }
 
 impl FieldKind {
-    /// Size of a value in a column in bytes; 0 for strings.
+    /// Whether its values are texts in a column.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::String | Self::SymbolName)
+    }
+
+    /// Size of a value in a column in bytes; 0 for texts.
     pub const fn value_bytes(self) -> usize {
         match self {
             Self::Unsigned { bytes } | Self::Signed { bytes } => bytes as usize,
             Self::Char => 1,
             Self::Symbol => 8,
-            Self::String => 0,
+            Self::String | Self::SymbolName => 0,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
 use super::code::Code;
+use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site, bad_argument_number};
@@ -178,7 +179,7 @@ impl ArgumentParser<'_> {
             (Err(problem), None) => Err(problem),
             (Err(problem), Some(_)) if problem.code != Code::BadString => Err(problem),
             (_, Some(late)) => Err(late),
-            (Ok(()), None) => Ok(argument),
+            (Ok(()), None) => dangerous::refused(&argument, self.features()).map_or(Ok(argument), Err),
         }
     }
 

@@ -237,7 +237,7 @@ pub enum BaseType {
     String,
     /// `ustring`: a string in user memory.
     UserString,
-    /// `symstr`: the symbol of an address, resolved when the probe hits.
+    /// `symstr`: the name of the symbol of an address. The kernel gets `symbol` for it: see [`dangerous`](super::dangerous).
     SymbolString,
     /// `%pd`: the name of a `struct dentry`.
     DentryName,
@@ -307,10 +307,7 @@ impl Place {
 impl BaseType {
     /// Whether the record holds a `__data_loc` with text elsewhere in the record.
     pub const fn is_text(self) -> bool {
-        matches!(
-            self,
-            Self::String | Self::UserString | Self::SymbolString | Self::DentryName | Self::FileName
-        )
+        matches!(self, Self::String | Self::UserString | Self::DentryName | Self::FileName)
     }
 
     /// Whether it is text that lies in memory as it is: `string` and `ustring`.
@@ -318,14 +315,14 @@ impl BaseType {
         matches!(self, Self::String | Self::UserString)
     }
 
-    /// Bytes in the fixed part of the record.
+    /// Bytes in the fixed part of the record. For `symstr` those of the address that is recorded.
     pub const fn bytes(self) -> u8 {
         match self {
             Self::Unsigned(width) | Self::Signed(width) | Self::Hex(width) => width.bytes(),
             Self::BitField { container, .. } => container.bytes(),
             Self::Char => 1,
-            Self::Symbol => 8,
-            Self::String | Self::UserString | Self::SymbolString | Self::DentryName | Self::FileName => 4,
+            Self::Symbol | Self::SymbolString => 8,
+            Self::String | Self::UserString | Self::DentryName | Self::FileName => 4,
         }
     }
 }

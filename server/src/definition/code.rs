@@ -319,6 +319,18 @@ codes! {
     /// Ours: an offset that the kernel would cut to 32 bits.
     OffsetTruncated "OFFSET_TRUNCATED" ""
         "an offset is between -2147483648 and 2147483647";
+    /// Ours: an array of strings on a kernel that writes before the record if one of them cannot be read.
+    DangerousArray "DANGEROUS_ARRAY" ""
+        "read each string with an argument of its own: NAME=+0(+OFFSET(EXPRESSION)):string";
+    /// Ours: memory that older kernels must not touch.
+    DangerousMemory "DANGEROUS_MEMORY" ""
+        "read another address: no kernel shows this page to probes";
+    /// Ours (a warning): a number from memory of which nothing tells whether it was read.
+    Unproven "UNPROVEN_VALUE" ""
+        "";
+    /// Ours (a warning): a part that harms the kernel, and that it gets in another form.
+    Rewritten "REWRITTEN" ""
+        "";
     /// Ours (a warning): a word of the first version of the language.
     OldDialect "OLD_DIALECT" ""
         "";

@@ -40,6 +40,10 @@ pub struct Features {
     pub expression_max_bytes: usize,
     /// Deepest nesting of dereferences, if the kernel counts them apart from the slots of the fetch program.
     pub nesting_max: Option<usize>,
+    /// A string that cannot be reached keeps the length that its descriptor was preset with, so that [`guard`](super::guard) can tell.
+    pub fault_marks: bool,
+    /// The kernel has the fix for arrays of strings of which one cannot be read: see [`dangerous`](super::dangerous).
+    pub string_array_fix: bool,
     /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop records that
     /// do not fit a sub-buffer without counting them, so it holds for all of them here.
     pub fixed_record_max_bytes: usize,
@@ -70,8 +74,18 @@ impl Features {
             typecasts,
             expression_max_bytes: if typecasts { 255 } else { 63 },
             nesting_max: typecasts.then_some(8),
+            // The fixes of July 2023, which came with 6.5, and to the stable series long before `symstr` came there.
+            fault_marks: has("f[:[<group>") || has("symstr"),
+            string_array_fix: has("f[:[<group>") || has("symstr"),
             fixed_record_max_bytes: 3072,
         }
+    }
+
+    /// The same for a kernel of this `uname` release and version, such as `6.1.0-25-amd64` and
+    /// `#1 SMP Debian 6.1.106-3`: for fixes that nothing in the `README` shows.
+    #[must_use]
+    pub fn with_version(self, release: &str, version: &str) -> Self {
+        Self { string_array_fix: self.string_array_fix || has_string_array_fix(release, version), ..self }
     }
 
     /// The same where the types of the kernel can be read, or not.
@@ -89,4 +103,31 @@ impl Features {
     pub(super) fn names_members(&self) -> bool {
         self.btf_members || self.own_types
     }
+}
+
+/// Whether the kernel is one of those that have "tracing/probes: Fix not to count error code to total length": 6.5, and the stable
+/// kernels of July 2023. Distributions that hide the number of the stable kernel are taken for one without.
+fn has_string_array_fix(release: &str, version: &str) -> bool {
+    let first = |text: &str| text.split('-').next().and_then(numbers);
+    let Some((major, minor, patch)) = first(release) else { return false };
+    // Debian writes the number of the stable kernel only here.
+    let packaged =
+        version.split_whitespace().filter_map(first).filter(|found| (found.0, found.1) == (major, minor));
+    let patch = packaged.map(|found| found.2).chain([patch]).max().unwrap_or_default();
+    let needed = match (major, minor) {
+        (5, 10) => 188,
+        (5, 15) => 121,
+        (6, 1) => 40,
+        (6, 4) => 5,
+        newer if newer >= (6, 5) => 0,
+        _ => return false,
+    };
+    patch >= needed
+}
+
+/// `6.1.106` or `6.5`.
+fn numbers(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.split(['.', '+', '~']).map(str::parse::<u32>);
+    let (major, minor) = (parts.next()?.ok()?, parts.next()?.ok()?);
+    Some((major, minor, parts.next().and_then(Result::ok).unwrap_or_default()))
 }

@@ -22,11 +22,18 @@
 //! unmapped page is reported as a fault although it was read. Arrays of more than 8 bytes have a second
 //! companion, `__kpd_g3_e`, at their last 8 bytes.
 //!
+//! Where no companion fits, and on kernels before the fixes of July 2023, which set the length 0 in both cases, a number is *unproven*: it
+//! can be what was in the ring buffer before. [`unproven`] says which and why, [`warnings`] says so to the writer, and the schema of the
+//! events marks the field for everybody who reads it.
+//!
 //! Companions stand after all arguments of the user, so that positions in kernel messages stay those of the
 //! user's. This module makes definitions; reading the records is for the decoder.
 
 use super::argument::ARGS_MAX;
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, Type};
+use super::code::Code;
+use super::dangerous;
+use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
@@ -47,10 +54,49 @@ const WORD_BYTES: usize = 8;
 /// A definition with companions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarded {
-    /// The arguments of the user, then the companions.
+    /// The arguments of the user in the form that the kernel gets, then the companions.
     pub definition: ProbeDefinition,
-    /// Indexes of arguments that read memory and could not get all their companions.
-    pub unguarded: Vec<usize>,
+    /// Numbers from memory that could not get all their companions.
+    pub unproven: Vec<Unproven>,
+}
+
+/// A number from memory of which nothing tells whether it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unproven {
+    /// The index of the argument.
+    pub index: usize,
+    /// Why it has no companion.
+    pub reason: Reason,
+}
+
+/// Why a number has no companion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The kernel leaves the same trace in a companion whether the number could be read or not.
+    Kernel,
+    /// The companion would be longer than an expression may be, by so many bytes.
+    Long(usize),
+    /// The companion would have more dereferences than the kernel takes.
+    Deep,
+    /// The end of an array behind a path of members has no spelling.
+    Members,
+    /// All companions together do not fit: too many arguments, too large a record, too long a line.
+    Many,
+}
+
+impl Reason {
+    /// What to write instead.
+    fn hint(self) -> String {
+        match self {
+            Self::Kernel => "kernels from 6.5, and stable kernels since July 2023, leave a trace of a failed read".to_owned(),
+            Self::Long(bytes) => {
+                format!("shorten the expression by {bytes} bytes: the daemon then adds an argument that shows failed reads")
+            }
+            Self::Deep => "use fewer dereferences: the daemon then adds an argument that shows failed reads".to_owned(),
+            Self::Members => "read the array by its offset: NAME=+OFFSET(POINTER):TYPE[N]".to_owned(),
+            Self::Many => "use fewer arguments, or two probes: the daemon adds an argument or two for each that reads memory".to_owned(),
+        }
+    }
 }
 
 /// The name of the companion of the argument at `index`.
@@ -67,28 +113,57 @@ pub fn end_companion_name(index: usize) -> String {
 /// number of arguments, size of the record, length of the line. `$arg*` counts as one argument: expand it
 /// before.
 pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
-    let (companions, unguarded) = companions(definition, features);
-    let mut definition = definition.clone();
+    let (companions, unproven) = companions(definition, features);
+    let mut definition = dangerous::defused(definition.clone());
     definition.args.extend(companions);
-    Guarded { definition, unguarded }
+    Guarded { definition, unproven }
 }
 
-/// The line for the kernel: `canonical`, which a definition was rendered to, and its companions.
-pub fn guarded_line(definition: &ProbeDefinition, canonical: &str, features: &Features) -> String {
-    let mut line = canonical.to_owned();
+/// The line for the kernel: `canonical`, which a definition was rendered to under the names of a group and an event, without what harms
+/// the kernel, and with its companions.
+pub fn guarded_line(
+    definition: &ProbeDefinition,
+    (group, event): (&str, &str),
+    canonical: &str,
+    features: &Features,
+) -> String {
+    let mut line = if dangerous::needs_rewriting(definition) {
+        dangerous::defused(definition.clone()).render(group, event)
+    } else {
+        canonical.to_owned()
+    };
     push_arguments(&mut line, &companions(definition, features).0);
     line
 }
 
-/// The companions, and the indexes of arguments that could not get all of theirs.
-fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argument>, Vec<usize>) {
+/// Numbers from memory of which nothing tells whether they were read.
+pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unproven> {
+    companions(definition, features).1
+}
+
+/// What the writer should know of a definition that the kernel gets with companions, or in another form.
+pub fn warnings(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
+    let unproven = unproven(definition, features).into_iter();
+    let unproven =
+        unproven.filter_map(|Unproven { index, reason }| Some((definition.args.get(index)?, reason)));
+    let unproven = unproven.map(|(argument, reason)| {
+        let message = format!(
+            "nothing shows whether `{argument}` could be read: its values are unproven, and shown with `(?)`"
+        );
+        Diagnostic::warning(Code::Unproven, argument.fetch.span, message).with_hint(reason.hint())
+    });
+    unproven.chain(dangerous::notes(definition)).collect()
+}
+
+/// The companions, and the arguments that could not get all of theirs.
+fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argument>, Vec<Unproven>) {
     let text = |argument: &Argument| argument.base_type().is_text();
     if !definition.args.iter().any(|argument| reads_memory(argument) || text(argument)) {
         return Default::default();
     }
     let mut budget = Budget::of(definition, features);
     let mut companions = Vec::new();
-    let mut unguarded = Vec::new();
+    let mut unproven = Vec::new();
     let mut text = definition.args.iter().any(text);
     // The one at the end is the most important: without it no text argument can be judged.
     let end = end_argument(definition.span);
@@ -96,42 +171,50 @@ fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argumen
 
     for (index, argument) in definition.args.iter().enumerate().filter(|(_, argument)| reads_memory(argument))
     {
-        let made = wanted(argument, index)
-            .filter(|_| features.ustring && end_fits)
-            .filter(|made| made.iter().all(|made| possible(made, definition, features)))
-            .filter(|made| budget.take(made));
+        let made = wanted(argument, index, definition, features)
+            .and_then(|made| if end_fits && budget.take(&made) { Ok(made) } else { Err(Reason::Many) });
         match made {
-            Some(made) => companions.extend(made),
-            None => unguarded.push(index),
+            Ok(made) => companions.extend(made),
+            Err(reason) => unproven.push(Unproven { index, reason }),
         }
     }
     text |= !companions.is_empty();
     if text && end_fits {
         companions.push(end);
     }
-    (companions, unguarded)
+    (companions, unproven)
 }
 
-/// Whether the value is a number from memory that may not be there. A symbol of the kernel always is.
-fn reads_memory(argument: &Argument) -> bool {
+/// Whether the value is a number from memory that may not be there: even that of a symbol, which can be in a part of the kernel that was
+/// given back, or an offset into the memory of each CPU.
+pub fn reads_memory(argument: &Argument) -> bool {
     let memory = match &argument.fetch.kind {
-        FetchKind::Deref { .. } | FetchKind::Memory(MemoryAddress::Address(_)) => true,
+        FetchKind::Deref { .. } | FetchKind::Memory(_) => true,
         FetchKind::Btf { members, .. } => !members.is_empty(),
         _ => false,
     };
     memory && !argument.base_type().is_text()
 }
 
-/// All companions that the argument needs, or `None` if they cannot be written.
-fn wanted(argument: &Argument, index: usize) -> Option<Vec<Argument>> {
+/// All companions that the argument needs, or why the kernel would not take one of them.
+fn wanted(
+    argument: &Argument,
+    index: usize,
+    definition: &ProbeDefinition,
+    features: &Features,
+) -> Result<Vec<Argument>, Reason> {
+    if !features.ustring || !features.fault_marks {
+        return Err(Reason::Kernel);
+    }
     let span = Span::point(argument.span.end);
     let mut made = vec![companion(companion_name(index), argument.fetch.clone(), span)];
     let bytes = argument.fixed_bytes();
     if bytes > WORD_BYTES {
-        let end = shifted(&argument.fetch, bytes - WORD_BYTES)?;
+        let end = shifted(&argument.fetch, bytes - WORD_BYTES).ok_or(Reason::Members)?;
         made.push(companion(end_companion_name(index), end, span));
     }
-    Some(made)
+    made.iter().try_for_each(|made| possible(made, definition, features))?;
+    Ok(made)
 }
 
 /// The same fetch, `bytes` further on. A member path has no spelling for that.
@@ -144,6 +227,12 @@ fn shifted(fetch: &Fetch, bytes: usize) -> Option<Fetch> {
         },
         FetchKind::Memory(MemoryAddress::Address(address)) => {
             FetchKind::Memory(MemoryAddress::Address(address.checked_add(u64::try_from(bytes).ok()?)?))
+        }
+        FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => {
+            FetchKind::Memory(MemoryAddress::Symbol {
+                symbol: symbol.clone(),
+                offset: offset.checked_add(i64::try_from(bytes).ok()?)?,
+            })
         }
         _ => return None,
     };
@@ -171,7 +260,7 @@ fn end_argument(span: Span) -> Argument {
 }
 
 /// Whether the kernel takes the companion by itself: length, slots and nesting.
-fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Features) -> bool {
+fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Features) -> Result<(), Reason> {
     let mut nested = 0;
     let mut fetch = &companion.fetch;
     while let FetchKind::Deref { inner, .. } = &fetch.kind {
@@ -179,9 +268,13 @@ fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Featu
         fetch = inner;
     }
     let name_bytes = companion.name.as_ref().map_or(0, |name| name.text.len() + 1);
-    companion.to_string().len() - name_bytes <= features.expression_max_bytes
-        && features.nesting_max.is_none_or(|max| nested < max)
-        && program::check(companion, definition.kind, features).is_ok()
+    let bytes = companion.to_string().len() - name_bytes;
+    if bytes > features.expression_max_bytes {
+        return Err(Reason::Long(bytes - features.expression_max_bytes));
+    }
+    let fits = features.nesting_max.is_none_or(|max| nested < max)
+        && program::check(companion, definition.kind, features).is_ok();
+    if fits { Ok(()) } else { Err(Reason::Deep) }
 }
 
 /// What is left of the limits that hold for all arguments together.

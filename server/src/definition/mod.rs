@@ -21,6 +21,7 @@
 //! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
 //! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
 //! | `@`, `@sym+junk` | refused when registered: `BAD_PROBE_ADDR`, `FAIL_REG_PROBE` at the place | `BAD_MEM_ADDR` there |
+//! | `:string[N]` on a kernel without the fix; the vsyscall page | writes elsewhere; stops | `DANGEROUS_ARRAY`, `DANGEROUS_MEMORY`: see [`dangerous`] |
 //! | an argument called `__kpd_...` | accepts | `USED_ARG_NAME`: see [`guard`] |
 //! | a NUL, or a character with the byte 0xa0 | cuts the line or the word | `BAD_CHARACTER` |
 //!
@@ -33,6 +34,7 @@ mod argument;
 mod ast;
 mod code;
 mod cutter;
+pub mod dangerous;
 mod diagnostic;
 mod dialect;
 pub mod explain;

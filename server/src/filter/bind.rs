@@ -87,7 +87,7 @@ impl Binder<'_> {
         let (test, holds) = match &term.operand {
             _ if term.suffix == Some(Suffix::Function) => self.function(term, source, kind)?,
             Operand::Text(text) => {
-                let (pattern, holds) = self.text(term, kind, text)?;
+                let (pattern, holds) = self.text(term, source, kind, text)?;
                 if let (Some((probe, host)), Source::Probe | Source::Host) = (self.names, source) {
                     let name = if source == Source::Probe { probe } else { host };
                     return Ok(Node::Constant((pattern.matches(name.as_bytes()) == holds) != negated));
@@ -107,8 +107,27 @@ impl Binder<'_> {
         if self.names.is_some() { Err(error) } else { Ok(()) }
     }
 
-    fn text(&self, term: &Term, kind: Kind, text: &str) -> Result<(Pattern, bool), FilterError> {
+    fn text(
+        &self,
+        term: &Term,
+        source: Source,
+        kind: Kind,
+        text: &str,
+    ) -> Result<(Pattern, bool), FilterError> {
         if kind != Kind::Text {
+            if let Source::Own { is_symbol_name: true, .. } = source {
+                let field = &term.field;
+                return Err(FilterError::new(
+                    FilterCode::ExpectDigit,
+                    term.operand_span,
+                    format!(
+                        "the kernel records `{field}` as an address, and the daemon finds its name later"
+                    ),
+                    format!(
+                        "use {field}.function == FUNCTION (kernels from 6.4), or filter with `kprobectl observe --filter`"
+                    ),
+                ));
+            }
             if term.suffix == Some(Suffix::UserString) {
                 return Err(FilterError::new(
                     FilterCode::UserPointer,

@@ -8,10 +8,12 @@ use crate::decode::{FieldKind, Schema};
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A field of the probe, by its place in the schema, with as many values as its array has.
+    /// A field of the probe, by its place in the schema, with as many values as its array has. The name of a symbol is
+    /// made by the daemon: the kernel records an address.
     Own {
         index: usize,
         elements: u32,
+        is_symbol_name: bool,
     },
     Ip,
     ReturnIp,
@@ -83,7 +85,12 @@ impl<'a> Fields<'a> {
         if let Some(index) = self.own(name) {
             let field = self.schema.fields.get(index)?;
             let elements = field.array_len.unwrap_or(1);
-            return Some((Source::Own { index, elements }, kind_of(field.kind, elements)));
+            let is_symbol_name = field.kind == FieldKind::SymbolName;
+            let kind = match field.kind {
+                FieldKind::SymbolName if self.with_ours => Kind::Text,
+                kind => kind_of(kind, elements),
+            };
+            return Some((Source::Own { index, elements, is_symbol_name }, kind));
         }
         self.others().find(|(known, ..)| *known == name).map(|(_, source, kind)| (*source, *kind))
     }
@@ -118,6 +125,7 @@ impl<'a> Fields<'a> {
 fn kind_of(kind: FieldKind, elements: u32) -> Kind {
     let (bytes, signed) = match kind {
         FieldKind::String => return Kind::Text,
+        FieldKind::SymbolName => return ADDRESS,
         FieldKind::Signed { bytes } => (u32::from(bytes), true),
         FieldKind::Unsigned { .. } | FieldKind::Char | FieldKind::Symbol => {
             (u32::try_from(kind.value_bytes()).unwrap_or_default(), false)

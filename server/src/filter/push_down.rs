@@ -127,6 +127,9 @@ impl Pusher {
             }
             Source::Cpu => self.names.cpu.ok_or(hidden)?.clone_into(&mut term.field),
             Source::Tid => "common_pid".clone_into(&mut term.field),
+            Source::Own { is_symbol_name: true, .. } => {
+                return Err("the kernel records the address, and the daemon finds the name of its symbol");
+            }
             _ => {}
         }
         match &literal.test {

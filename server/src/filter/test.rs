@@ -85,8 +85,8 @@ impl Load {
     #[inline]
     fn value(self, event: &impl FilterEvent) -> Option<u64> {
         match self.source {
-            Source::Own { index, elements: 1 } => event.number(index, 0),
-            Source::Own { index, elements } => self.whole_array(event, index, elements),
+            Source::Own { index, elements: 1, .. } => event.number(index, 0),
+            Source::Own { index, elements, .. } => self.whole_array(event, index, elements),
             Source::Ip => event.ip(),
             Source::ReturnIp => event.return_ip(),
             Source::Tid => Some(extended(event.tid())),

@@ -3,6 +3,7 @@
 //! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,6 +129,15 @@ impl AddressNames {
         if !same || self.names.len() > MAX_NAMES {
             self.names.clear();
             self.facts = facts;
+        }
+    }
+
+    /// Appends the name of an address as the kernel's `sprint_symbol` writes it (kernel/kallsyms.c): the address itself if
+    /// it has none.
+    pub fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
+        match self.name(address) {
+            Some(name) => text.extend_from_slice(name.as_bytes()),
+            None => write!(text, "{address:#x}").unwrap_or_default(),
         }
     }
 

@@ -280,6 +280,9 @@ impl Turn<'_> {
         }
         self.addresses.refresh();
         collector.drop_empty();
+        for group in &mut collector.groups {
+            group.columns.name_addresses(|address, text| self.addresses.append_name(address, text));
+        }
         let groups = &collector.groups;
         let mut tids = Distinct::new();
         for tid in groups.iter().flat_map(|group| &group.columns.tids) {

@@ -97,7 +97,7 @@ fn check(check: &HostCheck) -> v1::HostCheck {
 fn features(features: &Features) -> Vec<v1::KernelFeature> {
     [
         ("ustring", features.ustring, "strings in user memory"),
-        ("symstr", features.symstr, "symbol names, resolved when the probe hits"),
+        ("symstr", features.symstr, "symbol names, which the daemon finds when it reads an event"),
         ("char", features.char_type, "the type `char`"),
         ("percent_pd", features.percent_pd, "names of dentries and files (`%pd`, `%pD`)"),
         ("anonymous_group", features.anonymous_group, "a group without an event name (`GRP/`)"),

@@ -99,6 +99,8 @@ fn event(
         };
         Some(v1::NamedValue { name: field.name.clone(), value: Some(value) })
     });
+    let shown = projected.fields.iter().filter_map(|index| origin.schema.fields.get(*index));
+    let unproven = shown.filter(|field| !field.fault_detected).map(|field| field.name.clone());
     let comm = task.filter(|_| projected.comm).map(|task| String::from_utf8_lossy(&task.comm).into_owned());
     v1::EventRow {
         probe: origin.name.to_string(),
@@ -112,6 +114,7 @@ fn event(
         return_location: if projected.location { symbol(&columns.return_ips) } else { String::new() },
         fields: fields.collect(),
         tgid: task.filter(|_| projected.tid).map_or(0, |task| task.tgid),
+        unproven: unproven.collect(),
     }
 }
 

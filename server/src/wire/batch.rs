@@ -241,7 +241,7 @@ fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row
             out.bytes(field::COLUMN_FAULTS, &column.faults);
         }
         Rows::Some(rows) => {
-            if kind == FieldKind::String {
+            if kind.is_text() {
                 encode_texts(out, column, per_row, rows);
             } else {
                 let bytes = per_row.saturating_mul(kind.value_bytes());

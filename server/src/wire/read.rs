@@ -47,7 +47,7 @@ pub fn read_group(group: v1::EventGroup, schema: &Arc<Schema>) -> Result<Columns
 /// Whether a column has nothing that belongs to columns of another kind.
 fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
     match kind {
-        FieldKind::String => column.values.is_empty(),
+        FieldKind::String | FieldKind::SymbolName => column.values.is_empty(),
         _ => column.offsets.is_empty() && column.data.is_empty(),
     }
 }

@@ -42,7 +42,7 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         FieldKind::Signed { bytes } => (v1::FieldType::Signed, bytes.into()),
         FieldKind::Char => (v1::FieldType::Char, 1),
         FieldKind::Symbol => (v1::FieldType::Symbol, 8),
-        FieldKind::String => (v1::FieldType::String, 0),
+        FieldKind::String | FieldKind::SymbolName => (v1::FieldType::String, 0),
     };
     let base = match field.base {
         Some(Base::Hex) => v1::FieldBase::Hex,

@@ -17,7 +17,7 @@ pub(super) struct EventView<'a>(pub(super) &'a Row<'a>);
 impl Serialize for EventView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let row = self.0;
-        let mut event = serializer.serialize_struct("event", 13)?;
+        let mut event = serializer.serialize_struct("event", 14)?;
         event.serialize_field("type", "event")?;
         event.serialize_field("time", &rfc3339_ns(row.wall_ns()))?;
         event.serialize_field("timestamp_ns", &row.timestamp_ns())?;
@@ -31,6 +31,7 @@ impl Serialize for EventView<'_> {
         event.serialize_field("return_location", &row.return_location().map(AddressView))?;
         event.serialize_field("fields", &FieldsView(row))?;
         event.serialize_field("faults", &FaultsView(row))?;
+        event.serialize_field("unproven", &UnprovenView(row))?;
         event.end()
     }
 }
@@ -64,6 +65,14 @@ impl Serialize for FaultsView<'_> {
             names.serialize_element(name)?;
         }
         names.end()
+    }
+}
+
+struct UnprovenView<'a>(&'a Row<'a>);
+
+impl Serialize for UnprovenView<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.schema().unproven())
     }
 }
 

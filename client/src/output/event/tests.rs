@@ -166,7 +166,8 @@ fn objects_for_programs() {
       },
       "faults": [
         "fd"
-      ]
+      ],
+      "unproven": []
     }
     "#);
     let second: serde_json::Value = serde_json::to_value(EventView(&rows[1])).unwrap();
@@ -201,6 +202,7 @@ fn objects_for_programs() {
       - 2
       - 3
     faults: []
+    unproven: []
     ");
 }
 

@@ -12,6 +12,7 @@ mod attached;
 mod boot;
 mod busy_deletion;
 mod daemon;
+mod dangerous;
 mod definitions;
 mod deletion;
 mod dialects;
@@ -56,6 +57,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("prototypes", prototypes::TESTS),
     ("values", values::TESTS),
     ("types", types::TESTS),
+    ("dangerous", dangerous::TESTS),
     ("refusals", refusals::TESTS),
     ("definitions", definitions::TESTS),
     ("filters", filters::TESTS),

@@ -131,10 +131,11 @@ fn context_key(key: ContextKey) -> (HistKey, Meaning, &'static str) {
 fn form_of(field: &FieldSchema, scale: Scale, path: &str) -> Result<(KeyForm, Meaning), AggregationError> {
     let meaning = if is_signed(field.kind) { Meaning::Signed } else { Meaning::Unsigned };
     let name = &field.name;
-    let address = matches!(field.kind, FieldKind::Symbol | FieldKind::Unsigned { bytes: 8 });
+    let address =
+        matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });
     match (scale, field.kind) {
         (Scale::Exact, FieldKind::String) => Ok((KeyForm::Text, Meaning::Printed)),
-        (Scale::Exact | Scale::SymbolOffset, FieldKind::Symbol) => {
+        (Scale::Exact | Scale::SymbolOffset, FieldKind::Symbol | FieldKind::SymbolName) => {
             Ok((KeyForm::SymbolOffset, Meaning::Printed))
         }
         (Scale::Exact, _) => Ok((KeyForm::Number, meaning)),

@@ -23,7 +23,7 @@ fn the_schema_says_what_the_user_asked_for() {
         ],
     ];
     let print = r#"(%lx) a=0x%Lx b=%d c='%c' f=%pS s=\"%s\" t={\"%s\",\"%s\"} g={%u,%u,%u}"#;
-    let options = PlanOptions { infallible: ["f".to_owned()].into() };
+    let options = PlanOptions { infallible: ["f".to_owned()].into(), ..Default::default() };
     let plan = Plan::compile(&format(&fields.concat(), print), &options).unwrap();
     let field = |name: &str, kind, base, array_len, fault_detected| FieldSchema {
         name: name.to_owned(),

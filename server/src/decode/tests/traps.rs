@@ -240,3 +240,58 @@ fn a_bad_record_leaves_nothing_behind() {
     let mut foreign = guarded().columns();
     assert_eq!(plan.decode(&good, 3, &mut foreign), Err(DecodeError::ForeignColumns));
 }
+
+/// A number that a guard watches, of which the name of its symbol is wanted.
+#[test]
+fn addresses_become_names() {
+    let fields = [
+        PROBE,
+        &[
+            ("u64 who", 16, 8),
+            ("u32 n", 24, 4),
+            ("__data_loc char[] __kpd_g0", 28, 4),
+            ("__data_loc char[] __kpd_end", 32, 4),
+        ],
+    ];
+    let options = PlanOptions { named: ["who".to_owned()].into(), ..Default::default() };
+    let format = format(&fields.concat(), r#"(%lx) who=%pS n=%u"#);
+    let plan = Plan::compile(&format, &options).unwrap();
+    let who = &plan.schema().fields[0];
+    assert_eq!((who.kind, who.base, who.fault_detected), (FieldKind::SymbolName, None, true));
+    assert!(!plan.is_fixed());
+    let record = |address: u64, guard: [u8; 4]| {
+        let end = descriptor(36, 2);
+        [HEAD, &address.to_le_bytes(), &7_u32.to_le_bytes(), &guard, &end, b"k\0"].concat()
+    };
+    let (good, faulty) = (descriptor(36, 0), descriptor(36, 2));
+    let mut columns = plan.columns();
+    plan.decode(&record(0xffff_ffff_8100_0010, good), 1, &mut columns).unwrap();
+    plan.decode(&record(0xdead, faulty), 2, &mut columns).unwrap();
+    let name = |address: u64, text: &mut Vec<u8>| text.extend_from_slice(format!("<{address:x}>").as_bytes());
+    columns.name_addresses(name);
+    // What comes later is named later; what has a name keeps it.
+    plan.decode(&record(0x5, good), 3, &mut columns).unwrap();
+    let mut cut = record(0x6, good);
+    cut[0] = 0;
+    plan.decode(&cut, 4, &mut columns).unwrap_err();
+    columns.drop_unfinished_row();
+    columns.name_addresses(name);
+    columns.name_addresses(|_, _| panic!("all have names"));
+    let values: Vec<_> = (0..3).map(|row| columns.fields[0].value(row, 0).unwrap()).collect();
+    assert_eq!(values, [Value::Bytes(b"<ffffffff81000010>"), Value::Fault, Value::Bytes(b"<5>")]);
+    assert_eq!(columns.len(), 3);
+    columns.clear();
+    plan.decode(&record(0x9, good), 5, &mut columns).unwrap();
+    columns.name_addresses(name);
+    assert_eq!(columns.fields[0].value(0, 0), Some(Value::Bytes(b"<9>")));
+    assert_eq!(columns.fields[1].value(0, 0), Some(Value::Unsigned(7)));
+}
+
+#[test]
+fn parameters_that_only_the_kernel_names_cannot_fault() {
+    let fields = [PROBE, &[("u64 file", 16, 8), ("u64 a", 24, 8)]].concat();
+    let options = PlanOptions { besides_parameters: Some(["a".to_owned()].into()), ..Default::default() };
+    let plan = Plan::compile(&format(&fields, "(%lx) file=%Lx a=%Lx"), &options).unwrap();
+    let detected: Vec<_> = plan.schema().fields.iter().map(|field| field.fault_detected).collect();
+    assert_eq!(detected, [true, false]);
+}

@@ -11,7 +11,7 @@ use std::fmt;
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, MemoryAddress, ProbeDefinition, ProbeKind};
 use super::dialect::Dialect;
 use super::features::Features;
-use super::guard::guarded;
+use super::guard;
 use super::old_form::old_form;
 
 /// A definition in words.
@@ -153,11 +153,8 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
         definition.args.iter().any(|argument| argument.base_type().is_text()),
         "an event with more than about 4000 bytes of text is lost without being counted by the kernel",
     );
-    let unguarded = guarded(definition, features).unguarded;
-    found.extend(unguarded.into_iter().filter_map(|index| definition.args.get(index)).map(|argument| {
-        format!("`{argument}` reads memory that is there: a fault cannot be told from a value")
-    }));
-    found.extend(definition.warnings.iter().map(|warning| match &warning.hint {
+    let added = guard::warnings(definition, features);
+    found.extend(added.iter().chain(&definition.warnings).map(|warning| match &warning.hint {
         Some(hint) => format!("{}: {hint}", warning.message),
         None => warning.message.clone(),
     }));

@@ -173,7 +173,19 @@ fn every_expression_and_type() {
 #[test]
 fn faults_that_can_not_be_told_from_values() {
     let without = Features { ustring: false, ..v6_12() };
-    let unguarded = "`x=+8($arg1):u64` reads memory that is there: a fault cannot be told from a value";
-    assert!(text("p f x=+8($arg1):u64", &without).contains(unguarded));
-    assert!(!text("p f x=+8($arg1):u64", &v6_12()).contains("fault"));
+    let unproven = "nothing shows whether `x=+8($arg1):u64` could be read: its values are unproven, and shown with `(?)`";
+    assert!(text("p f x=+8($arg1):u64", &without).contains(unproven));
+    assert!(!text("p f x=+8($arg1):u64", &v6_12()).contains("unproven"));
+}
+
+#[test]
+fn what_would_harm_the_kernel_is_explained() {
+    let told = text("p f who=%ax:symstr", &v6_12());
+    assert!(told.contains("  who=%ax:symstr\n"), "{told}");
+    assert!(
+        told.contains("the kernel gets `:symbol` for `who=%ax:symstr`, and the daemon finds the name"),
+        "{told}"
+    );
+    assert!(told.contains("writes a zero byte 511 bytes behind the start of the text"), "{told}");
+    assert!(told.contains("  who: symstr\n"), "{told}");
 }

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::guards::check_guards;
 use super::strategies::{arguments, definitions};
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::explain::explain;
@@ -110,7 +111,7 @@ fn check_text(text: &str) {
                 let parsed = probe(&named.render("g", "e"), &features);
                 assert_eq!(parsed.render("g", "e"), named.render("g", "e"));
                 let guarded = guarded(&named, &features);
-                assert!(guarded.definition.args.starts_with(&named.args));
+                check_guards(&named, &guarded, &features);
                 // What the daemon adds is what the kernel would take from anybody, under another name.
                 let line = guarded.definition.render("g", "e").replace("__kpd_", "kpd_");
                 assert_eq!(probe(&line, &features).args.len(), guarded.definition.args.len());

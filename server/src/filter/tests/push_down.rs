@@ -99,3 +99,26 @@ fn hidden_names_are_not_used() {
     "comm".clone_into(&mut schema.fields[2].name);
     assert!(bound("COMM == 1", &schema).kernel_text(ALL).text.is_some(), "the probe's own");
 }
+
+/// The kernel records the address of such a field, and the daemon its name.
+#[test]
+fn names_of_symbols_are_compared_by_the_daemon() {
+    let mut schema = schema();
+    let field = schema.fields.iter_mut().find(|field| field.name == "text").unwrap();
+    field.kind = FieldKind::SymbolName;
+    let filter = |text: &str| Filter::parse(text).unwrap();
+    let bound = filter("text ~ 'vfs_*' && pid == 200").bind(&schema, &BINDING).unwrap();
+    let event = |name: &str| Event { text: Some(name.to_owned()), tid: 200, ..Default::default() };
+    assert!(bound.matches(&event("vfs_read+0x0/0x10")) && !bound.matches(&event("fput+0x0/0x10")));
+    let pushed = bound.kernel_text(ALL);
+    assert_eq!((pushed.text.as_deref(), pushed.exact), (Some("common_pid == 200"), false));
+    assert!(pushed.left_out[0].reason.contains("the kernel records the address"));
+
+    let check = |text: &str| filter(text).check_for_kernel(&schema, Some(&TwoFunctions));
+    let refused = check("text == 'vfs_read+0x0/0x10'").unwrap_err();
+    assert_eq!(refused.code, FilterCode::ExpectDigit);
+    assert!(refused.message.contains("the kernel records `text` as an address"), "{refused}");
+    assert!(refused.hint.contains("text.function == FUNCTION"), "{}", refused.hint);
+    assert_eq!(check("text.function == one"), Ok(()));
+    assert_eq!(check("text > 0xffffffff81000000"), Ok(()));
+}

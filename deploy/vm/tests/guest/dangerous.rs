@@ -1,0 +1,230 @@
+//! Definitions that the kernel takes and that harm it, or whose values nothing proves.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{Probe, Verdict};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("symbol_strings_under_load_harm_nobody", symbol_strings_under_load_harm_nobody),
+    ("filters_on_symbol_strings_are_the_daemons", filters_on_symbol_strings_are_the_daemons),
+    ("what_would_harm_the_kernel_is_never_written", what_would_harm_the_kernel_is_never_written),
+    ("values_that_nothing_proves_are_marked", values_that_nothing_proves_are_marked),
+    ("variables_of_the_kernel_can_fault", variables_of_the_kernel_can_fault),
+];
+
+/// What the workload opens.
+const PATH: &str = "/tmp/dangerous";
+
+/// How the kernel itself names what `shown` of `m/names` holds, in an instance of our own.
+fn named_by_the_kernel(guest: &DaemonGuest) -> Result<Vec<String>> {
+    let twin = format!("{TRACEFS}/instances/twin");
+    let text = guest.shell(&format!(
+        "mkdir {twin} && echo 1 > {twin}/events/m/names/enable && workload open {PATH} 0 0 2 > /dev/null; \
+         echo 0 > {twin}/events/m/names/enable; cat {twin}/trace; rmdir {twin}"
+    ))?;
+    let events = text.lines().filter(|line| line.contains(PATH));
+    let names: Vec<_> =
+        events.filter_map(|line| Some(line.split_once(" shown=")?.1.split(' ').next()?.to_owned())).collect();
+    ensure!(names.len() == 2, "{text}");
+    Ok(names)
+}
+
+fn symbol_strings_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let definition = "p:m/e fput c=%si:symstr x=$comm";
+    let check = guest.wait_for(guest.client.check_probe(definition))??;
+    ensure!(check.verdict() == Verdict::Accepted && check.canonical.contains(":symstr"), "{check:?}");
+    let told = check.diagnostics.iter().find(|found| found.code == "REWRITTEN").context("no warning")?;
+    ensure!(told.message.contains("the kernel gets `:symbol`"), "{told:?}");
+    let probe = guest.add(definition)?;
+    ensure!(!probe.kernel_definition.contains("symstr"), "{probe:?}");
+    guest.add(
+        "p:m/names do_sys_openat2 path=+0(%si):string ip=%ip:symstr caller=+0(%sp):symstr \
+         shown=+0(%sp):symbol number=\\5:u32 gone=+0(+0(\\16)):symstr user=%si:symstr raw=%si:x64",
+    )?;
+    let listed = guest.tracefs("kprobe_events")?;
+    ensure!(listed.contains("c=%si:symbol") && !listed.contains("symstr"), "{listed}");
+
+    // The kernel's own way stops it within seconds of this: records fill several pages of the buffer.
+    guest.workload(&["open", PATH, "65", "384", "3000"])?;
+    let recording = guest.record(|| guest.workload(&["open", PATH, "0", "0", "200"]).map(drop))?;
+    let names = named_by_the_kernel(&guest)?;
+    let path = format!("{PATH:?}");
+    let events: Vec<_> =
+        recording.of("m/names", "workload").filter(|event| event.field("path") == path).collect();
+    ensure!(events.len() == 200, "{} events", events.len());
+    for event in events {
+        ensure!(event.field("ip").starts_with("\"do_sys_openat2+0x"), "{event:?}");
+        ensure!(
+            names.iter().any(|name| event.field("caller") == format!("{name:?}")),
+            "{event:?}: {names:?}"
+        );
+        ensure!(event.field("caller").trim_matches('"') == event.field("shown"), "{event:?}");
+        ensure!(event.field("gone") == "(fault)" && event.field("number") == "5", "{event:?}");
+        // An address without a symbol is a number, as in the kernel.
+        ensure!(event.field("user") == format!("\"{}\"", event.field("raw")), "{event:?}");
+    }
+    let puts = recording.of("m/e", "workload").collect::<Vec<_>>();
+    ensure!(
+        puts.len() >= 200 && puts.iter().all(|event| event.field("x") == "\"workload\""),
+        "{}",
+        puts.len()
+    );
+    let schema =
+        guest.probes()?.into_iter().find(|probe| probe.name == "m/names").and_then(|probe| probe.schema);
+    let fields = schema.context("no schema")?.fields;
+    ensure!(fields.iter().all(|field| field.fault_detected), "{fields:?}");
+    let log = guest.shell("dmesg | grep -iE 'BUG|Oops|panic|corrupt|general protection' || true")?;
+    ensure!(log.is_empty(), "{log}");
+    Ok(())
+}
+
+fn filters_on_symbol_strings_are_the_daemons(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:m/where do_sys_openat2 path=+0(%si):string at=%ip:symstr")?;
+    let set = guest.wait_for(guest.client.set_filter("m/where", "at ~ \"do_sys*\""))?;
+    let Err(kprobed_client::Error::Rpc(error)) = set else { anyhow::bail!("{set:?}") };
+    let text = format!("{error:?}");
+    ensure!(text.contains("the kernel records `at` as an address") && text.contains(".function"), "{text}");
+    // Each of the two patterns selects what it says, in the daemon.
+    let run = |filter: &str| {
+        let observe = format!(
+            "kprobectl observe m/where -n 1 --duration 20s --filter '{filter}' -o json & \
+             for i in $(seq 100); do workload open {PATH} 65 384 1 > /dev/null; kill -0 $! 2> /dev/null || break; done; wait $!"
+        );
+        guest.shell(&observe)
+    };
+    let found = run("at ~ \"do_sys_openat2+0x*\" && comm == \"workload\"")?;
+    ensure!(found.contains("\"at\":\"do_sys_openat2+0x"), "{found}");
+    Ok(())
+}
+
+fn what_would_harm_the_kernel_is_never_written(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell(&format!("echo > {TRACEFS}/error_log"))?;
+    let many = format!("p:m/e vfs_read{}", " %di".repeat(129));
+    let refused = [
+        "p:m/e vfs_read $arg100000",
+        "p:m/e vfs_read $arg2147483649",
+        "p:m/e vfs_read $arg4294967296:u8",
+        "p:m/e vfs_read $arg0",
+        "r:m/e vfs_read $arg2147483649",
+        "p:m/e vfs_read a=@0xffffffffff600000",
+        "p:m/e vfs_read a=+0(\\0xffffffffff600000):string",
+        "p:m/enable vfs_read",
+        &many,
+    ];
+    for definition in refused {
+        let check = guest.wait_for(guest.client.check_probe(definition))??;
+        ensure!(check.verdict() == Verdict::Refused, "{definition}: {check:?}");
+        let refusal = guest.refusal(definition)?;
+        let found = refusal.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
+        ensure!(found.is_some_and(|found| !found.hint.is_empty()), "{definition}: {refusal:?}");
+    }
+    let log = guest.tracefs("error_log")?;
+    ensure!(!log.contains("trace_kprobe"), "the kernel heard of it: {log}");
+    ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.tracefs("kprobe_events")?);
+    Ok(())
+}
+
+/// The names of fields that are marked, and the one line that `observe` prints of an event.
+fn marked(guest: &DaemonGuest, probe: &Probe) -> Result<(Vec<String>, String, serde_json::Value)> {
+    let fields = probe.schema.as_ref().context("no schema")?.fields.iter();
+    let marked = fields.filter(|field| !field.fault_detected).map(|field| field.name.clone()).collect();
+    let observe = |form: &str| {
+        guest.shell(&format!(
+            "kprobectl observe {} -n 1 --duration 20s --comm workload {form} & \
+             for i in $(seq 100); do workload open {PATH} 65 384 1 > /dev/null; kill -0 $! 2> /dev/null || break; done; wait $!",
+            probe.name
+        ))
+    };
+    let text = observe("")?;
+    let object = observe("-o json")?;
+    let object = object.lines().find(|line| line.contains("\"type\":\"event\"")).context("no event")?;
+    Ok((marked, text, serde_json::from_str(object)?))
+}
+
+fn values_that_nothing_proves_are_marked(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.workload(&["open", PATH, "65", "384", "1"])?;
+
+    // Too long for a guard: one that faults, beside one that can be read, and one that has a guard.
+    let symbols = guest.shell("cat /proc/kallsyms")?;
+    let long = symbols.lines().filter_map(|line| line.split_once(" D ").or_else(|| line.split_once(" d ")));
+    let long = long
+        .map(|(_, name)| name)
+        .find(|name| (44..=54).contains(&name.len()) && !name.contains(['.', '\t']));
+    let long = long.context("no variable has a name of that length")?;
+    let faulty = "+1111(+1111(+1111(+1111(+1111(+1111(\\16))))))";
+    let probe =
+        guest.add(&format!("p:m/long do_sys_openat2 a={faulty}:x64 b=@{long}:u8 c=+0(%si):u8 d=%si"))?;
+    let warned: Vec<_> = probe.warnings.iter().filter(|warning| warning.code == "UNPROVEN_VALUE").collect();
+    ensure!(warned.len() == 2 && warned[0].hint.contains("shorten the expression by 5 bytes"), "{warned:?}");
+    let (fields, text, object) = marked(&guest, &probe)?;
+    ensure!(fields == ["a", "b"], "{fields:?}");
+    ensure!(
+        object["unproven"] == serde_json::json!(["a", "b"]) && object["faults"] == serde_json::json!([]),
+        "{object}"
+    );
+    let shown = |field: &str| {
+        text.split_whitespace().find(|word| word.starts_with(&format!("{field}="))).unwrap_or("")
+    };
+    ensure!(shown("a").ends_with("(?)") && shown("b").ends_with("(?)"), "{text}");
+    ensure!(shown("c") == "c=47" && !shown("d").contains('?'), "{text}");
+    guest.delete("m/long")?;
+
+    // Too many for guards.
+    for (fetch, shown) in [("+0(%si):u8", "=47(?)"), ("+0(\\16):u8", "(?)")] {
+        let mut many = "p:m/many do_sys_openat2".to_owned();
+        for index in 0..127 {
+            write!(many, " a{index}={fetch}")?;
+        }
+        let probe = guest.add(&many)?;
+        let (fields, text, object) = marked(&guest, &probe)?;
+        ensure!(fields.len() == 127, "{}", fields.len());
+        ensure!(probe.warnings.iter().filter(|warning| warning.code == "UNPROVEN_VALUE").count() == 127);
+        ensure!(text.matches(shown).count() == 127, "{text}");
+        ensure!(object["unproven"].as_array().is_some_and(|names| names.len() == 127), "{object}");
+        guest.delete("m/many")?;
+    }
+
+    // All that has a guard is proven, at the same depth on every kernel.
+    let probe = guest.add(
+        "p:m/deep do_sys_openat2 good=+0(+0(%sp)):u8 bad=+0(+0(+0(+0(+0(+0(\\16)))))):x64 e=+0(%si):u8",
+    )?;
+    let (fields, _, object) = marked(&guest, &probe)?;
+    ensure!(fields.is_empty() && object["faults"] == serde_json::json!(["bad"]), "{fields:?} {object}");
+    ensure!(object["fields"]["e"] == 47 && object["fields"]["good"].is_u64(), "{object}");
+    Ok(())
+}
+
+/// The address of a variable of each CPU is an offset, and no kernel address; and no variable reaches 2 GiB behind its start.
+fn variables_of_the_kernel_can_fault(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(
+        "p:m/vars do_sys_openat2 path=+0(%si):string good=@linux_banner:u8 text=@linux_banner+0:char far=@linux_banner+0x70000000:u64 \
+         all=@linux_banner:u8[16] half=@linux_banner+0x70000000:u64[4]",
+    )
+    .or_else(|_no_char| {
+        guest.add(
+            "p:m/vars do_sys_openat2 path=+0(%si):string good=@linux_banner:u8 far=@linux_banner+0x70000000:u64 \
+             all=@linux_banner:u8[16] half=@linux_banner+0x70000000:u64[4]",
+        )
+    })?;
+    let path = format!("{PATH:?}");
+    let recording = guest.record(|| guest.workload(&["open", PATH, "65", "384", "3"]).map(drop))?;
+    let events: Vec<_> =
+        recording.of("m/vars", "workload").filter(|event| event.field("path") == path).collect();
+    ensure!(events.len() == 3, "{recording:?}");
+    for event in events {
+        ensure!(event.field("good") != "(fault)" && !event.field("all").contains("fault"), "{event:?}");
+        ensure!(event.field("far") == "(fault)", "{event:?}");
+        ensure!(event.field("half") == "{(fault),(fault),(fault),(fault)}", "{event:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Definitions that the kernel takes and that harm the host.
+//!
+//! Owns the table of them, and what becomes of each: the kernel gets another line that records the same, or the definition is refused
+//! with a code of ours. No line that the daemon writes has any of these in it. Places are not judged here: see `validate`.
+
+use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeDefinition, Type};
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::features::Features;
+
+/// What becomes of a definition with a danger in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// The kernel gets another line, which records the same.
+    Rewritten,
+    /// The definition is refused with this code.
+    Refused(Code),
+}
+
+/// One thing that a kernel takes and that harms the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Danger {
+    /// What it looks like.
+    pub pattern: &'static str,
+    /// What the kernel does with it.
+    pub harm: &'static str,
+    /// Where in the kernel.
+    pub function: &'static str,
+    /// Which kernels.
+    pub kernels: &'static str,
+    /// What becomes of it here.
+    pub treatment: Treatment,
+}
+
+/// `:symstr`.
+const SYMBOL_STRING: Danger = Danger {
+    pattern: "ARGUMENT:symstr",
+    harm: "writes a zero byte 511 bytes behind the start of the text, which is behind the record: into another event, or into the next page",
+    function: "kernel/trace/trace_probe_tmpl.h:fetch_store_symstring, kernel/kallsyms.c:kallsyms_lookup_buildid",
+    kernels: "all that have the type: 6.2 and later, 6.1.192, 5.15.223",
+    treatment: Treatment::Rewritten,
+};
+
+/// `+0(%si):string[4]`.
+const STRING_ARRAY: Danger = Danger {
+    pattern: "ARGUMENT:string[N], ARGUMENT:ustring[N]",
+    harm: "moves 14 bytes back for each string that cannot be read, and writes the next one there: over other fields, then over other events",
+    function: "kernel/trace/trace_probe_tmpl.h:process_fetch_insn_bottom, update_data_loc",
+    kernels: "before 6.5, 6.4.5, 6.1.40, 5.15.121 and 5.10.188; and those that do not show that they are newer",
+    treatment: Treatment::Refused(Code::DangerousArray),
+};
+
+/// `@0xffffffffff600000`.
+const VSYSCALL: Danger = Danger {
+    pattern: "a fixed address in the vsyscall page, such as @0xffffffffff600000",
+    harm: "faults in a way that the kernel takes for a system call of a program, and stops with an oops",
+    function: "arch/x86/mm/maccess.c:copy_from_kernel_nofault_allowed",
+    kernels: "before 6.8, 6.6.22, 6.1.82 and 5.15.152",
+    treatment: Treatment::Refused(Code::DangerousMemory),
+};
+
+/// All of them.
+pub const TABLE: &[Danger] = &[
+    SYMBOL_STRING,
+    STRING_ARRAY,
+    VSYSCALL,
+    Danger {
+        pattern: "$argN without a name, with N above 2147483648",
+        harm: "cuts N to 32 bits, and reads before its table of parameters",
+        function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
+        kernels: "6.5 and later",
+        treatment: Treatment::Refused(Code::NoBtfarg),
+    },
+    Danger {
+        pattern: "$arg0 without a name",
+        harm: "reads before its table of parameters",
+        function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
+        kernels: "6.5 and later",
+        treatment: Treatment::Refused(Code::BadArgNum),
+    },
+    Danger {
+        pattern: "more than 128 arguments",
+        harm: "counts arguments that it does not set up, and follows their empty pointers",
+        function: "kernel/trace/trace_probe.c:trace_probe_init",
+        kernels: "6.9 to 6.11.5",
+        treatment: Treatment::Refused(Code::TooManyArgs),
+    },
+    Danger {
+        pattern: "an event or a group called like a control file, such as `enable`",
+        harm: "hides the file: nobody can switch the group any more, and removing the event takes both away",
+        function: "kernel/trace/trace_events.c:event_create_dir",
+        kernels: "all",
+        treatment: Treatment::Refused(Code::ReservedEventName),
+    },
+];
+
+/// The page of system calls that the kernel keeps for old programs (arch/x86/include/uapi/asm/vsyscall.h), and what a read may begin before
+/// it and still reach into it.
+const VSYSCALL_PAGE: std::ops::Range<u64> = 0xffff_ffff_ff60_0000 - 512..0xffff_ffff_ff60_1000;
+
+/// The problem of an argument that must not reach the kernel in any form.
+pub(super) fn refused(argument: &Argument, features: &Features) -> Option<Diagnostic> {
+    let danger = if is_string_array(argument) && !features.string_array_fix {
+        &STRING_ARRAY
+    } else if reads_vsyscall(&argument.fetch) {
+        &VSYSCALL
+    } else {
+        return None;
+    };
+    let Treatment::Refused(code) = danger.treatment else { return None };
+    let span = match (code, argument.ty) {
+        (Code::DangerousArray, Some(ty)) => ty.span,
+        _ => argument.fetch.span,
+    };
+    Some(Diagnostic::error(code, span, format!("kprobed refuses this, because this kernel {}", danger.harm)))
+}
+
+fn is_string_array(argument: &Argument) -> bool {
+    argument.ty.is_some_and(|ty| ty.count.is_some() && ty.base.is_pointed_text())
+}
+
+/// Whether any level of the expression reads kernel memory at a fixed address of that page.
+fn reads_vsyscall(fetch: &Fetch) -> bool {
+    let (address, inner) = match &fetch.kind {
+        FetchKind::Memory(MemoryAddress::Address(address)) => (Some(*address), None),
+        FetchKind::Deref { user, offset, inner } => {
+            let base = match inner.kind {
+                FetchKind::Immediate(value) if !user => Some(value as u64),
+                _ => None,
+            };
+            (base.map(|base| base.wrapping_add_signed((*offset).into())), Some(&**inner))
+        }
+        _ => (None, None),
+    };
+    address.is_some_and(|address| VSYSCALL_PAGE.contains(&address)) || inner.is_some_and(reads_vsyscall)
+}
+
+/// The definition as the kernel can have it without harm. Records the same bytes or the address in place of its name.
+pub(super) fn defused(mut definition: ProbeDefinition) -> ProbeDefinition {
+    for ty in definition.args.iter_mut().filter_map(|argument| argument.ty.as_mut()) {
+        *ty = safe(*ty);
+    }
+    definition
+}
+
+/// Whether [`defused`] would change anything.
+pub(super) fn needs_rewriting(definition: &ProbeDefinition) -> bool {
+    definition.args.iter().any(|argument| argument.ty.is_some_and(|ty| safe(ty) != ty))
+}
+
+fn safe(ty: Type) -> Type {
+    match ty.base {
+        BaseType::SymbolString => Type { base: BaseType::Symbol, ..ty },
+        _ => ty,
+    }
+}
+
+/// What the writer should know about arguments that the kernel gets in another form.
+pub(super) fn notes(definition: &ProbeDefinition) -> impl Iterator<Item = Diagnostic> {
+    let rewritten = definition.args.iter().filter_map(|argument| Some((argument, argument.ty?)));
+    rewritten.filter(|(_, ty)| safe(*ty) != *ty).map(|(argument, ty)| {
+        let message = format!(
+            "the kernel gets `:{}` for `{argument}`, and the daemon finds the name: the kernel's own `symstr` {}",
+            safe(ty),
+            SYMBOL_STRING.harm
+        );
+        let hint = "filter in the kernel with FIELD.function == FUNCTION (kernels from 6.4)";
+        Diagnostic::warning(Code::Rewritten, ty.span, message).with_hint(hint)
+    })
+}
