@@ -33,7 +33,7 @@ CREATE TABLE hit_sample (
     boot_id     TEXT    NOT NULL,
     time_ns     INTEGER NOT NULL,
     hits        INTEGER NOT NULL CHECK (hits >= 0),
-    misses      INTEGER NOT NULL CHECK (misses >= 0)
+    nmissed      INTEGER NOT NULL CHECK (nmissed >= 0)
 ) STRICT;
 
 CREATE INDEX hit_sample_by_name ON hit_sample (event_group, event, id);

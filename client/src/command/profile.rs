@@ -1,4 +1,4 @@
-//! `kprobectl profile`: hits and misses, now and in the past.
+//! `kprobectl profile`: hits and skipped runs, now and in the past.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -11,6 +11,9 @@ use crate::output::{Output, to_proto_time};
 use crate::quantity::point_in_time;
 
 const AFTER_HELP: &str = "\
+HITS is how often the probe's handler ran, NMISSED how often the kernel skipped it: another kprobe was
+handled on the same CPU, or more calls than MAXACTIVE were under way (kprobe_profile).
+
 Examples:
   kprobectl profile
   kprobectl profile 'kprobes/*' -o json

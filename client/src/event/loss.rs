@@ -2,6 +2,8 @@
 //!
 //! Owns the causes as the library names them.
 
+use std::time::Duration;
+
 use super::row::wall_ns;
 use crate::api;
 
@@ -20,6 +22,56 @@ pub struct Loss {
     pub before_wall_ns: Option<u64>,
     /// How many gaps this stands for; at least 1.
     pub gaps: u64,
+    /// What the pause was, if the cause is [`LossCause::Paused`].
+    pub pause: Option<RecordingPause>,
+}
+
+/// A pause in which the daemon recorded nothing. Of several gaps: their sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordingPause {
+    /// What for.
+    pub reason: PauseReason,
+    /// How long it lasted.
+    pub duration: Duration,
+    /// Hits of all probes in it, with those that filters would have held back. `None`: the kernel did not count them.
+    pub hits: Option<u64>,
+}
+
+/// What the daemon paused recording for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PauseReason {
+    /// To find one moment at which the ledgers of probes begin that are hit all the time, when the daemon started.
+    Baseline,
+    /// To delete a probe.
+    Deletion,
+    /// To enlarge the ring buffers.
+    Resize,
+    /// A reason that this version of the library does not know.
+    Other,
+}
+
+impl PauseReason {
+    /// Name for programs, such as `baseline`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Deletion => "deletion",
+            Self::Resize => "resize",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<api::PauseReason> for PauseReason {
+    fn from(reason: api::PauseReason) -> Self {
+        match reason {
+            api::PauseReason::Baseline => Self::Baseline,
+            api::PauseReason::Deletion => Self::Deletion,
+            api::PauseReason::Resize => Self::Resize,
+            api::PauseReason::Unspecified => Self::Other,
+        }
+    }
 }
 
 /// Why events are missing.
@@ -38,10 +90,14 @@ pub enum LossCause {
     Expired,
     /// The history could not be written at that time.
     NotStored,
-    /// Somebody emptied the daemon's ring buffers.
-    Wiped,
-    /// The kernel's ring buffer refused events.
-    Refused,
+    /// The daemon paused recording.
+    Paused,
+    /// Somebody else emptied the daemon's ring buffers.
+    Reset,
+    /// The kernel gave events up because too many writers were nested in its ring buffer.
+    CommitOverrun,
+    /// The kernel refused events because its ring buffer was full and overwriting was switched off.
+    DroppedEvents,
     /// A cause that this version of the library does not know.
     Other,
 }
@@ -56,8 +112,10 @@ impl LossCause {
             Self::RateLimit => "rate_limit",
             Self::Expired => "expired",
             Self::NotStored => "not_stored",
-            Self::Wiped => "wiped",
-            Self::Refused => "refused",
+            Self::Paused => "paused",
+            Self::Reset => "reset",
+            Self::CommitOverrun => "commit_overrun",
+            Self::DroppedEvents => "dropped_events",
             Self::Other => "other",
         }
     }
@@ -72,8 +130,10 @@ impl From<api::LossCause> for LossCause {
             api::LossCause::RateLimit => Self::RateLimit,
             api::LossCause::Expired => Self::Expired,
             api::LossCause::NotStored => Self::NotStored,
-            api::LossCause::Wiped => Self::Wiped,
-            api::LossCause::Refused => Self::Refused,
+            api::LossCause::Paused => Self::Paused,
+            api::LossCause::Reset => Self::Reset,
+            api::LossCause::CommitOverrun => Self::CommitOverrun,
+            api::LossCause::DroppedEvents => Self::DroppedEvents,
             api::LossCause::Unspecified => Self::Other,
         }
     }
@@ -89,6 +149,11 @@ impl Loss {
             before_ns,
             before_wall_ns: before_ns.map(|before_ns| wall_ns(before_ns, wall_offset_ns)),
             gaps: loss.gaps.max(1),
+            pause: loss.pause.as_ref().map(|pause| RecordingPause {
+                reason: pause.reason().into(),
+                duration: Duration::from_nanos(pause.duration_ns),
+                hits: pause.hits,
+            }),
         }
     }
 }

@@ -34,7 +34,7 @@ pub use context::Context;
 pub use cursor::{Cursor, CursorError};
 pub use escape::Escaped;
 pub use group::Group;
-pub use loss::{Loss, LossCause};
+pub use loss::{Loss, LossCause, PauseReason, RecordingPause};
 pub use malformed::{ColumnFault, MalformedError};
 pub use ordered::TimeOrdered;
 pub use packed::{Number, Numbers, PackedNumbers};

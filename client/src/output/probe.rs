@@ -291,7 +291,7 @@ impl Output {
             return Ok(());
         }
         deleted.iter().try_for_each(|DeletedProbe { name, profile }| match profile {
-            Some(profile) => self.line(&format!("{name} hits={} misses={}", profile.hits, profile.misses)),
+            Some(profile) => self.line(&format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed)),
             None => self.line(name),
         })
     }

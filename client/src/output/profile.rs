@@ -17,7 +17,7 @@ pub(super) struct ProfileView<'a> {
     boot_id: &'a str,
     time: Option<String>,
     hits: u64,
-    misses: u64,
+    nmissed: u64,
 }
 
 impl<'a> ProfileView<'a> {
@@ -28,7 +28,7 @@ impl<'a> ProfileView<'a> {
             boot_id: &profile.boot_id,
             time: rfc3339(profile.time.as_ref()),
             hits: profile.hits,
-            misses: profile.misses,
+            nmissed: profile.nmissed,
         }
     }
 }
@@ -39,12 +39,12 @@ impl Output {
         if self.structured(&profiles.iter().map(ProfileView::new).collect::<Vec<_>>())? {
             return Ok(());
         }
-        let mut table = Table::new(&["PROBE", "HITS", "MISSES"]);
+        let mut table = Table::new(&["PROBE", "HITS", "NMISSED"]);
         for profile in profiles {
             table.row(vec![
                 Cell::text(&profile.probe),
                 Cell::number(profile.hits),
-                Cell::number(profile.misses),
+                Cell::number(profile.nmissed),
             ]);
         }
         self.table(&table)
@@ -56,7 +56,7 @@ impl Output {
             return Ok(());
         }
         let wide = self.is_wide();
-        let mut headings = vec!["TIME", "PROBE", "UID", "HITS", "MISSES"];
+        let mut headings = vec!["TIME", "PROBE", "UID", "HITS", "NMISSED"];
         if wide {
             headings.push("BOOT");
         }
@@ -67,7 +67,7 @@ impl Output {
                 Cell::text(&sample.probe),
                 Cell::number(sample.probe_uid.unsigned_abs()),
                 Cell::number(sample.hits),
-                Cell::number(sample.misses),
+                Cell::number(sample.nmissed),
             ];
             if wide {
                 cells.push(Cell::text(&sample.boot_id));

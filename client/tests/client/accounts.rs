@@ -73,7 +73,7 @@ fn profile_and_ledger() {
           "probe": "kprobes/open",
           "probe_uid": 1,
           "hits": 10,
-          "misses": 1,
+          "nmissed": 1,
           "read": 6,
           "read_span": {
             "first_ns": 1000000,
@@ -91,7 +91,7 @@ fn profile_and_ledger() {
           "probe": "sched/sched_switch",
           "probe_uid": 0,
           "hits": null,
-          "misses": 0,
+          "nmissed": 0,
           "read": 3,
           "read_span": {
             "first_ns": 0,

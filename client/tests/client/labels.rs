@@ -142,7 +142,7 @@ fn probes_are_found_by_labels() {
     assert_snapshot!(fake.run(&["delete", "-l", "team=storage", "--dry-run"]), @"
     exit: 0
     -- stdout
-    kprobes/open hits=7 misses=1
+    kprobes/open hits=7 nmissed=1
     -- stderr
     note: nothing was changed
     ");

@@ -469,7 +469,7 @@ fn delete() {
     assert_snapshot!(fake.run(&["delete", "open", "gone"]), @"
     exit: 1
     -- stdout
-    kprobes/open hits=7 misses=1
+    kprobes/open hits=7 nmissed=1
     -- stderr
     error: there is no probe `gone`
     ");
@@ -477,7 +477,7 @@ fn delete() {
     assert_snapshot!(fake.run(&["delete", "open", "a +3", "kprobes/waiting"]), @"
     exit: 1
     -- stdout
-    kprobes/open hits=7 misses=1
+    kprobes/open hits=7 nmissed=1
     kprobes/waiting
     -- stderr
     error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
@@ -497,7 +497,7 @@ fn delete() {
           "boot_id": "b0",
           "time": "2026-01-31T12:00:00Z",
           "hits": 7,
-          "misses": 1
+          "nmissed": 1
         }
       },
       {

@@ -8,18 +8,16 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
 use super::grow::Growth;
-use super::ledger::LedgerBase;
 use super::{Checker, ControlError, Registry};
 use super::{Probe, ProbeState};
-use crate::kernel::{FactsCache, HostIdentity, trace_clock_ns};
+use crate::kernel::{FactsCache, HostIdentity};
 use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
-use crate::pipeline::{
-    BufferDemand, EventSource, Hub, Loss, LossCause, ReaderContext, Readers, ReadersError, SourceTable,
-};
+use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::Store;
 use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
 
@@ -90,7 +88,7 @@ pub(super) struct Live {
     pub(super) source: Arc<EventSource>,
     /// Whether the event was enabled in our instance at any time: its removal then empties the buffers.
     pub(super) ever_enabled: bool,
-    pub(super) base: LedgerBase,
+    pub(super) account: Account,
 }
 
 impl Controller {
@@ -131,18 +129,6 @@ impl Controller {
         controller.finish_removals(&unfinished).await?;
         controller.begin_ledger()?;
         Ok(controller)
-    }
-
-    /// Tells everybody that nothing was recorded for a moment. How much there would have been is not known: filters would have held back some,
-    /// and how often attached events happen is counted nowhere.
-    pub(super) fn tell_pause(&self) {
-        self.parts.hub.publish_loss(Loss {
-            cause: LossCause::Wiped,
-            cpu: None,
-            count: None,
-            before_ns: trace_clock_ns(),
-            gaps: 1,
-        });
     }
 
     /// A handle to send commands with, and the queue that [`Controller::run`] takes them from.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::account::{Account, Sample};
 use super::checker::{CheckOutcome, KernelLine};
 use super::command::CreateRequest;
 use super::controller::{Controller, Live};
-use super::ledger::LedgerBase;
 use super::source::{event_source, plan_options};
 use super::{ControlError, doctor};
 use super::{Probe, ProbeState};
@@ -100,9 +100,10 @@ impl Controller {
                 return Err(error);
             }
         };
-        let base = LedgerBase::new(self.buffers_lost());
+        let baseline = Sample { losses: self.losses(), ..Sample::default() };
+        let account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
         probe.schema = Some(Arc::clone(&source.origin.schema));
-        self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, base });
+        self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, account });
         probe.state = settled_state(probe.enabled, report);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::ControlError;
 use super::controller::{Controller, in_kernel};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::{ReadersError, Wanted};
+use crate::pipeline::{PauseReason, ReadersError, Wanted};
 use crate::tracefs::{Instance, InstanceOptions, TracefsError, grace_period};
 
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
@@ -48,6 +48,14 @@ pub(super) enum Settling<'a> {
 }
 
 impl Settling<'_> {
+    /// What a pause would be for: an event that records takes part when nothing is deleted.
+    const fn reason(&self) -> PauseReason {
+        match self {
+            Self::Unused(_) => PauseReason::Deletion,
+            Self::Recording(_) => PauseReason::Resize,
+        }
+    }
+
     fn wait(&self, instance: &Instance) -> Result<(), TracefsError> {
         match self {
             Self::Unused(name) => instance.clear_filter_and_settle(name),
@@ -173,7 +181,7 @@ impl Controller {
     ) -> Result<(), HandOverError> {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
         if way == Way::Paused {
-            let pause = self.pause_recording(true);
+            let pause = self.pause_recording(settling.reason(), true);
             // What is just being recorded is, before it is read. A thorough wait would only lose more.
             grace_period();
             let now_ns = trace_clock_ns();
@@ -194,7 +202,7 @@ impl Controller {
             return Err(HandOverError::Overload);
         }
         let has_ended = way == Way::Stopped;
-        let pause = has_ended.then(|| self.pause_recording(true));
+        let pause = has_ended.then(|| self.pause_recording(settling.reason(), true));
         let settled = settling.wait(next);
         let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
         let wanted = Wanted { window, both, has_ended };

@@ -1,66 +1,34 @@
-//! The ledger: where the events of every probe went.
+//! The ledger: where the hits of every probe went.
+//!
+//! Owns when its terms are read, so that they belong together, and what the accounts of probes are told. The sums are in `account`.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use super::ControlError;
+use super::account::{Account, Losses, Sample, Terms};
 use super::command::KernelHits;
 use super::controller::{Controller, in_kernel};
+use super::{ControlError, Probe};
 use crate::model::{Hits, ProbeName, ProbeUid};
-use crate::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
+use crate::pipeline::{BufferCounts, PauseReason, ProbeCounts, SubscriberCounts};
 
-/// How often a moment is looked for in which nothing is hit while the buffers are read, before it is made.
+/// How often the baseline waits for a moment in which nothing is recorded while the buffers are read, before it makes one.
 const QUIET_TRIALS: u32 = 16;
 
-/// Where the counting of a probe began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LedgerBase {
-    hits: Hits,
-    counts: ProbeCounts,
-    buffers_lost: u64,
-    shared: bool,
-    /// Hits while recording was paused.
-    paused: u64,
-}
+/// How long the ledger is read again if something was recorded while it was read.
+const SETTLING_TIME: Duration = Duration::from_millis(20);
 
-impl LedgerBase {
-    /// For a probe that was just defined.
-    pub(super) fn new(buffers_lost: u64) -> Self {
-        Self { buffers_lost, ..Self::default() }
-    }
-
-    /// So many hits were not recorded, since recording was paused.
-    pub(super) const fn note_pause(&mut self, hits: u64) {
-        self.paused += hits;
-    }
-}
-
-/// Terms that belong together.
-struct Moment {
-    hits: KernelHits,
-    counts: HashMap<ProbeUid, ProbeCounts>,
-    buffers_lost: u64,
-}
-
-/// Where the events of one probe or attached event went, since it was defined or since this daemon was started.
+/// Where the hits of one probe, or the events of one attached event, went since the baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeLedger {
     /// Incarnation.
     pub uid: ProbeUid,
     /// Name.
     pub name: ProbeName,
-    /// Hits and misses, by the kernel's count. Absent for an attached event, which the kernel does not count.
-    pub hits: Option<Hits>,
-    /// Events decoded, and events that could not be.
-    pub counts: ProbeCounts,
-    /// Hits of which no event was read. Derived; 0 without hits.
-    pub not_read: u64,
-    /// The part of those that was lost in the buffers, or never got there in a pause. Absent when other probes recorded at the same time and something was lost: the
-    /// buffers do not know whose events they lose.
-    pub lost: Option<u64>,
-    /// Hits while recording was paused, because another probe had to be deleted in place. A part of `lost` where that is known.
-    pub paused: u64,
-    /// Whether other probes recorded at the same time.
-    pub shared: bool,
+    /// Whether the kernel counts its hits. It does not count an attached event's: then only what was read is known.
+    pub has_hits: bool,
+    /// Where they went.
+    pub terms: Terms,
 }
 
 /// All terms, read after everything in the buffers was.
@@ -74,72 +42,111 @@ pub struct Ledger {
     pub subscribers: Vec<SubscriberCounts>,
     /// Size of each buffer.
     pub buffer_bytes: u64,
-    /// No probe was hit while the terms were read.
+    /// Whether all terms belong to one moment: nothing was recorded or lost while they were read.
     pub settled: bool,
 }
 
+/// What was read of the buffers up to some moment.
+struct Read {
+    counts: HashMap<ProbeUid, ProbeCounts>,
+    buffers: Vec<BufferCounts>,
+}
+
+impl Read {
+    fn losses(&self) -> Losses {
+        Losses::of(&self.buffers)
+    }
+
+    /// Whether nothing came to the buffers since an earlier moment.
+    fn is_as(&self, earlier: &Self) -> bool {
+        let came = |read: &Self| -> Vec<_> {
+            read.buffers.iter().map(|buffer| (buffer.cpu, buffer.all(), buffer.resets)).collect()
+        };
+        came(self) == came(earlier)
+    }
+
+    fn sample(&self, uid: ProbeUid, hits: Hits) -> Sample {
+        Sample { hits, counts: self.counts.get(&uid).copied().unwrap_or_default(), losses: self.losses() }
+    }
+}
+
 impl Controller {
+    /// Reads everything that was recorded until now.
+    fn read_all(&self) -> Read {
+        self.readers.drain();
+        Read {
+            counts: self.live.iter().map(|(uid, live)| (*uid, live.source.counts())).collect(),
+            buffers: self.readers.counts(),
+        }
+    }
+
     /// What all buffers together have lost so far.
-    pub(super) fn buffers_lost(&self) -> u64 {
-        self.readers.counts().iter().map(|buffer| buffer.overrun + buffer.refused + buffer.wiped).sum()
+    pub(super) fn losses(&self) -> Losses {
+        Losses::of(&self.readers.counts())
     }
 
     /// From here on everything is counted: what was recorded for an earlier run of the daemon has been read.
     pub(super) fn begin_ledger(&mut self) -> Result<(), ControlError> {
-        let mut held = Vec::new();
-        let Moment { hits, counts, buffers_lost } = self.moment_when_all_is_read(&mut held)?;
+        let mut held = Held::default();
+        let (hits, read) = self.moment_when_all_is_read(&mut held)?;
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
-                let counts = counts.get(&probe.uid).copied().unwrap_or_default();
-                live.base = LedgerBase { hits, counts, buffers_lost, shared: false, paused: 0 };
+                let baseline = read.sample(probe.uid, hits);
+                live.account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
             }
         }
         // A daemon that was killed may have left it off.
         self.parts.instance.set_recording(true)?;
-        for name in &held {
+        for name in &held.probes {
             self.parts.instance.set_enabled(name, true)?;
         }
-        if !held.is_empty() {
-            tracing::warn!(
-                probes = held.len(),
-                "busy probes were off for a moment, so that counting could begin"
+        if let Some(since) = held.since {
+            tracing::info!(
+                probes = held.probes.len(),
+                "took the baseline of probes that are hit all the time"
             );
-            self.tell_pause();
+            // The kernel does not count the hits of a probe that is off.
+            self.tell_pause(PauseReason::Baseline, since, None);
         }
         self.note_sharing();
         Ok(())
     }
 
-    /// A moment at which everything that was recorded is read. It comes by itself when nothing is hit while the buffers are read to their end.
-    /// For probes that are hit all the time it has to be made: they are switched off, and then count no hits either, and put into `held`.
-    fn moment_when_all_is_read(&self, held: &mut Vec<ProbeName>) -> Result<Moment, ControlError> {
+    /// The kernel's counts and what was read, at a moment at which everything that was recorded is read. It comes by itself if nothing is
+    /// recorded while the buffers are read to their end: what was read before and after the kernel's counts is the same then. For probes that
+    /// record all the time it has to be made: they are switched off, so that the kernel does not count their hits either, and put into `held`.
+    fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), ControlError> {
         let mut trials = 0_u32;
+        let mut hits_before = self.kernel_hits()?;
+        let mut before = self.read_all();
         loop {
-            let before = self.kernel_hits()?;
-            self.readers.drain();
-            // Before the hits are looked at again: what is read after this was hit after it, and is not in these.
-            let counts = self.live.iter().map(|(uid, live)| (*uid, live.source.counts())).collect();
-            let buffers_lost = self.buffers_lost();
             let hits = self.kernel_hits()?;
-            let is_hot = |name: &ProbeName| {
-                before.get(name).map(|before| before.hits) != hits.get(name).map(|hits| hits.hits)
+            let read = self.read_all();
+            let has_lost = read.losses() != before.losses();
+            let is_hot = |probe: &Probe| {
+                let count = |hits: &KernelHits| hits.get(&probe.name).map(|hits| hits.hits);
+                // The buffers do not tell whose events they lose.
+                let may_have_lost = has_lost && count(&hits) != count(&hits_before);
+                read.counts.get(&probe.uid) != before.counts.get(&probe.uid) || may_have_lost
             };
             let probes = self.parts.registry.all();
             let ours = probes.iter().filter(|probe| self.live.contains_key(&probe.uid));
-            // One that is off here and still counts is switched on by somebody else too.
-            let hot = ours.filter(|probe| is_hot(&probe.name) && !held.contains(&probe.name));
+            // One that was off and was still read had events from before.
+            let hot = ours.filter(|probe| is_hot(probe) && !held.probes.contains(&probe.name));
             let hot: Vec<_> = hot.map(|probe| probe.name.clone()).collect();
             if hot.is_empty() {
-                return Ok(Moment { hits, counts, buffers_lost });
+                return Ok((hits, read));
             }
             trials += 1;
             if trials > QUIET_TRIALS {
+                held.since.get_or_insert_with(Instant::now);
                 for name in &hot {
                     self.parts.instance.set_enabled(name, false)?;
                 }
-                held.extend(hot);
+                held.probes.extend(hot);
             }
+            (hits_before, before) = (hits, read);
         }
     }
 
@@ -156,73 +163,94 @@ impl Controller {
         if enabled.len() + self.recording_attached() > 1 {
             for uid in enabled {
                 if let Some(live) = self.live.get_mut(&uid) {
-                    live.base.shared = true;
+                    live.account.note_sharing();
                 }
             }
         }
     }
 
-    pub(super) fn ledger(&self) -> Result<Ledger, ControlError> {
-        let before = self.kernel_hits()?;
-        self.readers.drain();
-        let buffers = self.readers.counts();
-        let buffers_lost = self.buffers_lost();
+    fn hits_of(&self, name: &ProbeName) -> Option<u64> {
+        match self.kernel_hits() {
+            Ok(hits) => hits.get(name).map(|hits| hits.hits),
+            Err(error) => {
+                tracing::warn!(probe = %name, %error, "cannot read the hits of a probe that is switched");
+                None
+            }
+        }
+    }
+
+    /// A probe is about to be switched as `enabled` says. What it was hit while it was disabled ends here.
+    pub(super) fn note_enabling(&mut self, probe: &Probe, enabled: bool) {
+        if enabled
+            && !probe.enabled
+            && let Some(hits) = self.hits_of(&probe.name)
+            && let Some(live) = self.live.get_mut(&probe.uid)
+        {
+            live.account.note_enabled(hits);
+        }
+    }
+
+    /// A probe was switched and filtered like that.
+    pub(super) fn note_switched(&mut self, probe: &Probe, enabled: bool, filter: &str) {
+        let hits = if enabled { None } else { self.hits_of(&probe.name) };
+        let Some(live) = self.live.get_mut(&probe.uid) else { return };
+        if !filter.is_empty() {
+            live.account.note_filter();
+        }
+        if let Some(hits) = hits {
+            live.account.note_disabled(hits);
+        }
+    }
+
+    pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
+        if !self.parts.instance.is_recording()? {
+            // Every pause of the daemon ends within the command that needs it.
+            self.live.values_mut().for_each(|live| live.account.note_silence());
+        }
+        let begun = Instant::now();
+        let mut before = self.read_all();
+        let (hits, read, settled) = loop {
+            let hits = self.kernel_hits()?;
+            let read = self.read_all();
+            let settled = read.is_as(&before);
+            if settled || begun.elapsed() >= SETTLING_TIME {
+                break (hits, read, settled);
+            }
+            before = read;
+        };
         let subscribers = self.parts.hub.counts();
-        let mut probes: Vec<_> = self
-            .parts
-            .registry
-            .all()
-            .into_iter()
-            .filter_map(|probe| {
-                let live = self.live.get(&probe.uid)?;
-                let now = before.get(&probe.name)?;
-                let counts = live.source.counts();
-                let base = &live.base;
-                let hits = Hits {
-                    hits: now.hits.saturating_sub(base.hits.hits),
-                    misses: now.misses.saturating_sub(base.hits.misses),
-                };
-                let counts = ProbeCounts {
-                    read: counts.read.saturating_sub(base.counts.read),
-                    read_span: counts.read_span,
-                    undecodable: counts.undecodable.saturating_sub(base.counts.undecodable),
-                };
-                Some(ProbeLedger {
-                    uid: probe.uid,
-                    name: probe.name.clone(),
-                    hits: Some(hits),
-                    counts,
-                    not_read: hits.hits.saturating_sub(counts.read + counts.undecodable),
-                    lost: Some(buffers_lost.saturating_sub(base.buffers_lost))
-                        .filter(|lost| !base.shared || *lost == 0)
-                        .map(|lost| lost + base.paused),
-                    paused: base.paused,
-                    shared: base.shared,
-                })
-            })
-            .collect();
-        // Behind all other terms: what was hit before this and is not in them would show.
-        let after = self.kernel_hits()?;
-        let settled = probes.iter().all(|probe| before.get(&probe.name) == after.get(&probe.name));
-        probes.extend(self.attached_ledger(buffers_lost));
+        let probes = self.parts.registry.all();
+        let ledger_of = |probe: &Probe| {
+            let live = self.live.get(&probe.uid)?;
+            let sample = read.sample(probe.uid, *hits.get(&probe.name)?);
+            let (uid, name) = (probe.uid, probe.name.clone());
+            Some(ProbeLedger { uid, name, has_hits: true, terms: live.account.terms(&sample) })
+        };
+        let mut probes: Vec<_> = probes.iter().filter_map(|probe| ledger_of(probe)).collect();
+        probes.extend(self.attached_ledger(read.losses()));
         probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
-        Ok(Ledger { probes, buffers, subscribers, buffer_bytes, settled })
+        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled })
     }
 
     /// What is known of attached events: only what was read.
-    fn attached_ledger(&self, buffers_lost: u64) -> impl Iterator<Item = ProbeLedger> {
+    fn attached_ledger(&self, losses: Losses) -> impl Iterator<Item = ProbeLedger> {
         self.attached_events().into_iter().filter_map(move |event| {
-            Some(ProbeLedger {
-                uid: event.uid,
-                name: event.name,
-                hits: None,
+            let terms = Terms {
                 counts: event.source?.counts(),
-                not_read: 0,
-                lost: (buffers_lost == 0).then_some(0),
-                paused: 0,
+                lost: (losses == Losses::default()).then_some(0),
                 shared: true,
-            })
+                ..Terms::default()
+            };
+            Some(ProbeLedger { uid: event.uid, name: event.name, has_hits: false, terms })
         })
     }
+}
+
+/// Probes that are switched off until the ledger has begun.
+#[derive(Debug, Default)]
+struct Held {
+    probes: Vec<ProbeName>,
+    /// Since when.
+    since: Option<Instant>,
 }

@@ -3,6 +3,7 @@
 //! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
 //! database does not know of, it never removes from the kernel.
 
+mod account;
 mod aggregation;
 mod attach;
 mod attached;
@@ -24,6 +25,7 @@ mod sample;
 mod source;
 mod update;
 
+pub use account::Terms;
 pub use aggregation::{
     Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,

@@ -1,30 +1,37 @@
-//! Moments in which our instance records nothing, and what they cost.
+//! Pauses in which the daemon's instance records nothing, and what they cost.
+
+use std::time::Instant;
 
 use super::command::KernelHits;
 use super::controller::Controller;
+use crate::kernel::trace_clock_ns;
+use crate::pipeline::{Loss, LossCause, PauseReason, RecordingPause};
 use crate::tracefs::Instance;
 
 /// While nothing is recorded.
 pub(super) struct Pause {
-    /// The hits of all probes when it began, where any would have been recorded.
+    reason: PauseReason,
+    begun: Instant,
+    /// The hits of all probes when it began, if any would have been recorded.
     hits: Option<KernelHits>,
 }
 
 impl Controller {
     /// Ends recording. `anything` tells whether something would be recorded.
-    pub(super) fn pause_recording(&self, anything: bool) -> Pause {
+    pub(super) fn pause_recording(&self, reason: PauseReason, anything: bool) -> Pause {
+        let begun = Instant::now();
         if let Err(error) = self.parts.instance.set_recording(false) {
             tracing::warn!(%error, "cannot pause recording");
         }
-        // What is hit between the two is taken for filtered.
-        Pause { hits: if anything { self.kernel_hits().ok() } else { None } }
+        // What is hit between the two is not part of the pause's count.
+        Pause { reason, begun, hits: if anything { self.kernel_hits().ok() } else { None } }
     }
 
-    /// Goes on recording, in that instance. What was hit meanwhile is lost, counted, and told.
+    /// Records again, into that instance. What was hit meanwhile is lost, counted, and told.
     pub(super) fn resume_recording(&mut self, pause: &Pause, instance: &Instance) {
         let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
         if let Err(error) = instance.set_recording(true) {
-            tracing::error!(%error, "cannot go on recording");
+            tracing::error!(%error, "cannot record again");
         }
         let (Some(before), Some(now)) = (&pause.hits, now) else { return };
         let mut paused = 0;
@@ -33,11 +40,31 @@ impl Controller {
                 && let (Some(before), Some(now)) = (before.get(&probe.name), now.get(&probe.name))
             {
                 let hits = now.hits.saturating_sub(before.hits);
-                live.base.note_pause(hits);
+                live.account.note_pause(hits);
                 paused += hits;
             }
         }
-        tracing::warn!(hits = paused, "nothing was recorded for a moment: its hits are lost");
-        self.tell_pause();
+        self.tell_pause(pause.reason, pause.begun, Some(paused));
+    }
+
+    /// Tells everybody that nothing was recorded since `begun`. How many events there would have been is not known: filters would have held
+    /// back some, and how often attached events happen is counted nowhere.
+    pub(super) fn tell_pause(&self, reason: PauseReason, begun: Instant, hits: Option<u64>) {
+        let took = begun.elapsed();
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(
+            reason = reason.name(),
+            took_ms,
+            hits,
+            "paused recording; the hits in the pause are lost"
+        );
+        let duration_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.parts.hub.publish_loss(Loss {
+            cause: LossCause::Paused(RecordingPause { reason, duration_ns, hits }),
+            cpu: None,
+            count: None,
+            before_ns: trace_clock_ns(),
+            gaps: 1,
+        });
     }
 }

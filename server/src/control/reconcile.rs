@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::account::Account;
 use super::controller::{Controller, ControllerParts, Live};
 use super::create::{define, listed_line, refuse, settled_state};
-use super::ledger::LedgerBase;
 use super::source::{event_source, plan_options};
 use super::{CheckOutcome, ControlError};
 use super::{Probe, ProbeState};
@@ -96,7 +96,7 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredPr
         Ok((id, source)) => {
             source.origin.set_labels(row.labels.clone());
             sources.insert(id, Arc::clone(&source));
-            Some(Live { source, ever_enabled: true, base: LedgerBase::default() })
+            Some(Live { source, ever_enabled: true, account: Account::default() })
         }
         Err(error) => {
             tracing::warn!(probe = %row.name, %error, "what it has recorded cannot be read");
@@ -157,7 +157,7 @@ async fn bring_back(
     probe.location.clone_from(&report.location);
     tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
     // Whoever was here before may have had it enabled: its removal is to be treated so.
-    Ok((probe, Live { source, ever_enabled: true, base: LedgerBase::default() }))
+    Ok((probe, Live { source, ever_enabled: true, account: Account::default() }))
 }
 
 /// Filters an event and switches it as its row says.

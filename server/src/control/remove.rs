@@ -13,6 +13,7 @@ use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, ProbeState};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
+use crate::pipeline::PauseReason;
 use crate::tracefs::TracefsError;
 
 /// What one request asks for.
@@ -175,7 +176,7 @@ impl Controller {
                 ),
             }
         }
-        let pause = self.pause_recording(!recorded.is_empty());
+        let pause = self.pause_recording(PauseReason::Deletion, !recorded.is_empty());
         self.readers.drain();
         Some(pause)
     }

@@ -42,12 +42,16 @@ impl Controller {
         let now = SystemTime::now();
         let wanted = Wanted { enabled, filter: &filter, labels: &labels };
         self.parts.store.update(probe.uid, wanted, now, request.request.as_ref()).await?;
+        // Before it records: what it is hit from then on is recorded.
+        self.note_enabling(&probe, enabled);
         if let Err(error) = self.apply(&probe, enabled, new_filter.then_some(filter.as_str())) {
             // The kernel keeps what it had, and so does the database.
             let before = Wanted { enabled: probe.enabled, filter: &probe.filter, labels: &probe.labels };
             self.parts.store.update(probe.uid, before, now, None).await?;
+            self.note_switched(&probe, probe.enabled, &probe.filter);
             return Err(error);
         }
+        self.note_switched(&probe, enabled, &filter);
         if let Some(live) = self.live.get_mut(&probe.uid) {
             live.ever_enabled |= enabled;
             live.source.origin.set_labels(labels.clone());

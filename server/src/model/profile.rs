@@ -4,13 +4,13 @@ use std::time::SystemTime;
 
 use super::{ProbeName, ProbeUid};
 
-/// Hits and misses as the kernel counts them since the event was defined.
+/// Hits and skipped runs as the kernel counts them since the event was defined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     /// Times the handler ran, whether or not an event was recorded (`kprobe_profile`, second column).
     pub hits: u64,
-    /// Times it should have run and did not (`kprobe_profile`, third column).
-    pub misses: u64,
+    /// Times the kernel skipped the handler (`kprobe_profile`, third column).
+    pub nmissed: u64,
 }
 
 /// The hit counts of one probe at one time.

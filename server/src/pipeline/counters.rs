@@ -83,14 +83,28 @@ pub struct BufferCounts {
     pub overrun: u64,
     /// The first events behind those gaps.
     pub overrun_span: Span,
-    /// Events that the buffer refused: too many nested writers, or full. Known as of the last drain.
-    pub refused: u64,
-    /// Events that were in the buffer when it was emptied.
-    pub wiped: u64,
+    /// Events that the kernel gave up because too many writers were nested. Known as of the last drain.
+    pub commit_overrun: u64,
+    /// Events that the kernel refused because the buffer was full and overwriting is off. Known as of the last drain.
+    pub dropped_events: u64,
+    /// Times that somebody else emptied the buffer. Known as of the last drain.
+    pub resets: u64,
     /// Events that could not be decoded, or are not ours.
     pub undecodable: u64,
     /// Pages that held events.
     pub pages: u64,
+}
+
+impl BufferCounts {
+    /// Events that were lost in the buffer, as far as the kernel counts them.
+    pub const fn lost(&self) -> u64 {
+        self.overrun + self.commit_overrun + self.dropped_events
+    }
+
+    /// Everything that came to the buffer and was read or lost since.
+    pub const fn all(&self) -> u64 {
+        self.read + self.undecodable + self.lost()
+    }
 }
 
 /// Where the events of one probe went.
@@ -111,8 +125,9 @@ pub(super) struct BufferCounters {
     pub(super) read_span: SpanCounter,
     pub(super) overrun: Counter,
     pub(super) overrun_span: SpanCounter,
-    pub(super) refused: Counter,
-    pub(super) wiped: Counter,
+    pub(super) commit_overrun: Counter,
+    pub(super) dropped_events: Counter,
+    pub(super) resets: Counter,
     pub(super) undecodable: Counter,
     pub(super) pages: Counter,
 }
@@ -125,8 +140,9 @@ impl BufferCounters {
             read_span: self.read_span.get(),
             overrun: self.overrun.get(),
             overrun_span: self.overrun_span.get(),
-            refused: self.refused.get(),
-            wiped: self.wiped.get(),
+            commit_overrun: self.commit_overrun.get(),
+            dropped_events: self.dropped_events.get(),
+            resets: self.resets.get(),
             undecodable: self.undecodable.get(),
             pages: self.pages.get(),
         }

@@ -52,10 +52,8 @@ pub(super) struct Ring {
     /// A page had no room for its number of lost events: from there on the buffer's counter is asked, since later numbers on pages can
     /// overlap with what was told.
     ask_for_overruns: bool,
-    /// Refused events counted since the buffer's own counters were at zero.
-    known_refused: u64,
-    /// Events that the buffer counted as read when it was last asked.
-    known_read: u64,
+    /// What the buffer counted when it was last asked; of its overruns only `told_overruns` counts.
+    known: BufferStats,
 }
 
 impl Ring {
@@ -66,8 +64,7 @@ impl Ring {
             file,
             told_overruns: (before.overrun == 0).then_some(0),
             ask_for_overruns: false,
-            known_refused: before.refused(),
-            known_read: before.read,
+            known: *before,
         }
     }
 
@@ -82,8 +79,8 @@ impl Ring {
     }
 
     /// The kernel has emptied the buffer and set its counters to zero.
-    pub(super) const fn was_reset(&mut self) {
-        (self.told_overruns, self.known_refused, self.known_read) = (Some(0), 0, 0);
+    pub(super) fn was_reset(&mut self) {
+        (self.told_overruns, self.known) = (Some(0), BufferStats::default());
     }
 
     /// The next page, unless there is none, or it cannot be read.
@@ -119,31 +116,36 @@ impl Ring {
         Some(stats.overrun.saturating_sub(told))
     }
 
-    /// Counts events that the buffer refused, and notices when somebody has emptied it.
+    /// Counts events that the kernel did not let into the buffer, and notices if somebody else has emptied it.
     pub(super) fn look_at_stats(&mut self, instance: &Instance, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
-        let refused = stats.refused();
         // No counter ever falls, unless the buffer is reset.
         let fell = [
             (stats.overrun, self.told_overruns.unwrap_or(0)),
-            (refused, self.known_refused),
-            (stats.read, self.known_read),
+            (stats.commit_overrun, self.known.commit_overrun),
+            (stats.dropped, self.known.dropped),
+            (stats.read, self.known.read),
         ];
         if fell.iter().any(|(now, before)| now < before) {
-            tracing::warn!(cpu = self.number, "somebody has emptied the ring buffer");
+            tracing::warn!(cpu = self.number, "somebody else has emptied the ring buffer");
             self.was_reset();
-            hub.publish_loss(Loss::on(self.number, LossCause::Wiped, None, 0));
+            counters.resets.add(1);
+            hub.publish_loss(Loss::on(self.number, LossCause::Reset, None, 0));
         }
-        self.known_read = stats.read;
         // Nothing unread is left, so that no overrun is left to be told either.
         if self.told_overruns.is_none() && stats.entries == 0 {
             self.told_overruns = Some(stats.overrun);
         }
-        let more = refused.saturating_sub(self.known_refused);
-        if more > 0 {
-            counters.refused.add(more);
-            self.known_refused = refused;
-            hub.publish_loss(Loss::on(self.number, LossCause::Refused, Some(more), 0));
+        let known = std::mem::replace(&mut self.known, stats);
+        for (now, before, counter, cause) in [
+            (stats.commit_overrun, known.commit_overrun, &counters.commit_overrun, LossCause::CommitOverrun),
+            (stats.dropped, known.dropped, &counters.dropped_events, LossCause::DroppedEvents),
+        ] {
+            let more = now.saturating_sub(before);
+            if more > 0 {
+                counter.add(more);
+                hub.publish_loss(Loss::on(self.number, cause, Some(more), 0));
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use demand::BufferDemand;
 pub use held::Wanted;
 pub use hub::{Hub, SubscriberCounts};
-pub use loss::{Loss, LossCause};
+pub use loss::{Loss, LossCause, PauseReason, RecordingPause};
 pub use names::{AddressNames, TaskNames};
 pub use queue::{Delivery, Item, QueueCounts};
 pub use reader::WATERMARK_SLACK;

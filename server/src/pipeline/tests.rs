@@ -115,13 +115,13 @@ fn losses_of_any_cpu_survive_the_queue() {
     let subscription = subscribe(&hub, &[], events(5));
     let source = source("a", 1);
     publish(&hub, &source, 0, 3, 100);
-    hub.publish_loss(Loss { cause: LossCause::Wiped, cpu: None, count: None, before_ns: 150, gaps: 1 });
+    hub.publish_loss(Loss { cause: LossCause::Reset, cpu: None, count: None, before_ns: 150, gaps: 1 });
     publish(&hub, &source, 0, 3, 200);
     publish(&hub, &source, 1, 5, 300);
     let items = taken(&subscription);
-    let wiped = |item: &Item| matches!(item, Item::Loss(Loss { cause: LossCause::Wiped, cpu: None, .. }));
+    let reset = |item: &Item| matches!(item, Item::Loss(Loss { cause: LossCause::Reset, cpu: None, .. }));
     // Everything of CPU 0 had to go, and what comes next is of another one.
-    assert!(items.len() == 2 && wiped(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
+    assert!(items.len() == 2 && reset(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
     assert_eq!(hub.counts()[0].counts.loss_records, 1);
 }
 

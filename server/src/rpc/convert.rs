@@ -142,7 +142,7 @@ pub(super) fn profile(profile: &HitProfile) -> v1::HitProfile {
         boot_id: profile.boot_id.clone(),
         time: Some(timestamp(profile.time)),
         hits: profile.hits.hits,
-        misses: profile.hits.misses,
+        nmissed: profile.hits.nmissed,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use kprobed_proto::v1;
 
 use super::convert;
-use crate::control::{Ledger, ProbeLedger};
+use crate::control::{Ledger, ProbeLedger, Terms};
 use crate::history::HistoryCounts;
 use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
@@ -20,19 +20,23 @@ pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::
 }
 
 fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
+    let ProbeLedger { uid, name, has_hits, terms } = probe;
+    let Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, shared } = *terms;
     v1::ProbeLedger {
-        probe: probe.name.to_string(),
-        probe_uid: probe.uid.0,
-        hits: probe.hits.map(|hits| hits.hits),
-        misses: probe.hits.map_or(0, |hits| hits.misses),
-        read: probe.counts.read,
-        read_span: convert::span(probe.counts.read_span),
-        undecodable: probe.counts.undecodable,
-        not_read: probe.not_read,
-        lost: probe.lost,
-        filtered: probe.lost.map(|lost| probe.not_read.saturating_sub(lost)),
-        loss_is_shared: probe.shared,
-        paused: probe.paused,
+        probe: name.to_string(),
+        probe_uid: uid.0,
+        hits: has_hits.then_some(hits.hits),
+        nmissed: hits.nmissed,
+        read: counts.read,
+        read_span: convert::span(counts.read_span),
+        undecodable: counts.undecodable,
+        not_read,
+        lost,
+        filtered,
+        loss_is_shared: shared,
+        paused,
+        disabled,
+        own,
     }
 }
 
@@ -58,8 +62,9 @@ fn buffer(buffer: &BufferCounts, buffer_bytes: u64) -> v1::BufferLedger {
         read_span: convert::span(buffer.read_span),
         overrun: buffer.overrun,
         overrun_span: convert::span(buffer.overrun_span),
-        refused: buffer.refused,
-        wiped: buffer.wiped,
+        commit_overrun: buffer.commit_overrun,
+        dropped_events: buffer.dropped_events,
+        resets: buffer.resets,
         undecodable: buffer.undecodable,
         pages: buffer.pages,
         buffer_bytes,

@@ -41,7 +41,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         for sample in samples {
             sqlx::query(
-                "INSERT INTO hit_sample (probe_uid, event_group, event, boot_id, time_ns, hits, misses) \
+                "INSERT INTO hit_sample (probe_uid, event_group, event, boot_id, time_ns, hits, nmissed) \
                  VALUES (?, ?, ?, ?, ?, ?, ?)",
             )
             .bind(sample.uid.0)
@@ -50,7 +50,7 @@ impl Store {
             .bind(&sample.boot_id)
             .bind(to_ns(sample.time))
             .bind(to_i64(sample.hits.hits))
-            .bind(to_i64(sample.hits.misses))
+            .bind(to_i64(sample.hits.nmissed))
             .execute(&mut *transaction)
             .await?;
         }
@@ -103,6 +103,6 @@ fn from_row(row: &SqliteRow) -> Result<HitProfile, StoreError> {
             .map_err(|error| StoreError::Corrupt { what: "probe name", value: error.to_string() })?,
         boot_id: row.try_get("boot_id")?,
         time: from_ns(row.try_get("time_ns")?),
-        hits: Hits { hits: count(row.try_get("hits")?), misses: count(row.try_get("misses")?) },
+        hits: Hits { hits: count(row.try_get("hits")?), nmissed: count(row.try_get("nmissed")?) },
     })
 }

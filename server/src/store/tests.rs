@@ -146,7 +146,7 @@ async fn samples_are_paged_and_selected() {
         name: ProbeName::new("kprobes", event).unwrap(),
         boot_id: "boot".to_owned(),
         time: at(second),
-        hits: Hits { hits: second, misses: 0 },
+        hits: Hits { hits: second, nmissed: 0 },
     };
     let all: Vec<_> =
         (0..10).map(|second| sample(if second % 2 == 0 { "even" } else { "odd" }, second)).collect();

@@ -18,7 +18,7 @@ fn parse(text: &str) -> Vec<(&str, Hits)> {
         .filter_map(|line| {
             let mut words = line.split_ascii_whitespace();
             let event = words.next()?;
-            let hits = Hits { hits: words.next()?.parse().ok()?, misses: words.next()?.parse().ok()? };
+            let hits = Hits { hits: words.next()?.parse().ok()?, nmissed: words.next()?.parse().ok()? };
             Some((event, hits))
         })
         .collect()
@@ -66,6 +66,6 @@ mod tests {
     fn rows_are_read() {
         let text =
             "  myprobe                                                   26               1\n  other 0 0\n";
-        assert_eq!(parse(text), [("myprobe", Hits { hits: 26, misses: 1 }), ("other", Hits::default())]);
+        assert_eq!(parse(text), [("myprobe", Hits { hits: 26, nmissed: 1 }), ("other", Hits::default())]);
     }
 }

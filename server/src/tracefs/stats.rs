@@ -8,20 +8,15 @@ pub struct BufferStats {
     pub entries: u64,
     /// Events overwritten before they were read.
     pub overrun: u64,
-    /// Events given up because too many writers were nested.
+    /// Events that the kernel gave up because too many writers were nested.
     pub commit_overrun: u64,
-    /// Events refused because the buffer was full and must not be overwritten.
+    /// Events that the kernel refused because the buffer was full and overwriting is off.
     pub dropped: u64,
     /// Events read.
     pub read: u64,
 }
 
 impl BufferStats {
-    /// Events that were not recorded, for whatever reason.
-    pub fn refused(&self) -> u64 {
-        self.commit_overrun + self.dropped
-    }
-
     /// Parses `NAME: VALUE` lines. Missing lines count as 0: kernels differ in what they print.
     pub(super) fn parse(text: &str) -> Self {
         let value = |name: &str| {

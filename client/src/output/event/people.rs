@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use kprobed_client::event::{Interruption, Loss, LossCause};
+use kprobed_client::event::{Interruption, Loss, LossCause, PauseReason, RecordingPause};
 use kprobed_client::format;
 
 /// How time is shown.
@@ -69,6 +69,9 @@ impl People {
             write!(text, " in {} gaps", loss.gaps).ok();
         }
         write!(text, ": {}", cause(loss.cause)).ok();
+        if let Some(pause) = &loss.pause {
+            text.push_str(&details(pause));
+        }
         text
     }
 }
@@ -82,10 +85,32 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::RateLimit => "they were over the limit on the rate",
         LossCause::Expired => "the history does not have them",
         LossCause::NotStored => "they could not be written to the history",
-        LossCause::Wiped => "somebody emptied the kernel's ring buffer",
-        LossCause::Refused => "the kernel's ring buffer refused them",
+        LossCause::Paused => "the daemon paused recording",
+        LossCause::Reset => "somebody else emptied the kernel's ring buffer",
+        LossCause::CommitOverrun => {
+            "writers were nested too deep in the kernel's ring buffer (commit overrun)"
+        }
+        LossCause::DroppedEvents => {
+            "the kernel's ring buffer was full, and overwriting is off (dropped events)"
+        }
         _ => "for a reason that this version does not know",
     }
+}
+
+/// How long a pause was, what for, and what it cost.
+fn details(pause: &RecordingPause) -> String {
+    let what_for = match pause.reason {
+        PauseReason::Baseline => " to take the baseline of its ledger",
+        PauseReason::Deletion => " to delete a probe",
+        PauseReason::Resize => " to enlarge the ring buffers",
+        _ => "",
+    };
+    let hits = match pause.hits {
+        Some(1) => "1 hit was not recorded".to_owned(),
+        Some(hits) => format!("{hits} hits were not recorded"),
+        None => "the kernel did not count the hits".to_owned(),
+    };
+    format!(" for {:.1} ms{what_for}; {hits}", pause.duration.as_secs_f64() * 1e3)
 }
 
 /// Why a connection was lost.

@@ -133,6 +133,18 @@ pub(super) struct LossView {
     before: Option<String>,
     before_ns: Option<u64>,
     gaps: u64,
+    /// Absent unless the cause is a pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseView>,
+}
+
+/// A pause in which the daemon recorded nothing.
+#[derive(Serialize)]
+struct PauseView {
+    reason: &'static str,
+    duration_ns: u64,
+    /// `null`: the kernel did not count them.
+    hits: Option<u64>,
 }
 
 impl LossView {
@@ -145,6 +157,11 @@ impl LossView {
             before: loss.before_wall_ns.map(rfc3339_ns),
             before_ns: loss.before_ns,
             gaps: loss.gaps,
+            pause: loss.pause.map(|pause| PauseView {
+                reason: pause.reason.name(),
+                duration_ns: u64::try_from(pause.duration.as_nanos()).unwrap_or(u64::MAX),
+                hits: pause.hits,
+            }),
         }
     }
 }

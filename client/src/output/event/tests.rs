@@ -1,8 +1,10 @@
 //! Lines and objects.
 
+use std::time::Duration;
+
 use jiff::tz::TimeZone;
 use kprobed_client::api;
-use kprobed_client::event::{Batch, LossCause};
+use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
 
 use super::*;
 
@@ -215,6 +217,7 @@ fn gaps_are_told_and_counted() {
         before_ns: Some(5),
         before_wall_ns: Some(1_500_000_000),
         gaps,
+        pause: None,
     };
     let expired =
         Loss { cpu: None, before_ns: None, before_wall_ns: None, ..gap(LossCause::Expired, Some(2), 1) };
@@ -246,5 +249,44 @@ fn gaps_are_told_and_counted() {
       7 lost: the kernel's ring buffer was full
       0 lost and 3 gaps of unknown size: events came faster than they were printed
       2 lost: the history does not have them
+    "#);
+}
+
+#[test]
+fn pauses_say_what_for_and_what_they_cost() {
+    let pause = |reason, ms, hits| Loss {
+        cause: LossCause::Paused,
+        cpu: None,
+        count: None,
+        before_ns: Some(5),
+        before_wall_ns: Some(1_500_000_000),
+        gaps: 1,
+        pause: Some(RecordingPause { reason, duration: Duration::from_millis(ms), hits }),
+    };
+    let pauses = [
+        pause(PauseReason::Baseline, 8, None),
+        pause(PauseReason::Deletion, 21, Some(412)),
+        pause(PauseReason::Resize, 3, Some(1)),
+    ];
+    let people = People::in_zone(TimeZone::UTC, false);
+    let mut summary = Summary::default();
+    let mut text = String::new();
+    for pause in &pauses {
+        summary.lose(pause);
+        text.push_str(&people.loss(pause));
+        text.push('\n');
+        text.push_str(&serde_json::to_string(&LossView::new(pause)).unwrap());
+        text.push('\n');
+    }
+    text.push_str(&summary.to_string());
+    insta::assert_snapshot!(text, @r#"
+    some events before 00:00:01.500000: the daemon paused recording for 8.0 ms to take the baseline of its ledger; the kernel did not count the hits
+    {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"baseline","duration_ns":8000000,"hits":null}}
+    some events before 00:00:01.500000: the daemon paused recording for 21.0 ms to delete a probe; 412 hits were not recorded
+    {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"deletion","duration_ns":21000000,"hits":412}}
+    some events before 00:00:01.500000: the daemon paused recording for 3.0 ms to enlarge the ring buffers; 1 hit was not recorded
+    {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"resize","duration_ns":3000000,"hits":1}}
+    0 delivered, 0 shown, 0 lost
+      0 lost and 3 gaps of unknown size: the daemon paused recording
     "#);
 }

@@ -265,7 +265,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
         boot_id: "b0".to_owned(),
         time: Some(time(seconds)),
         hits,
-        misses: 1,
+        nmissed: 1,
     }
 }
 
@@ -275,23 +275,25 @@ pub(super) fn ledger() -> GetLedgerResponse {
             ProbeLedger {
                 probe: "kprobes/open".to_owned(),
                 probe_uid: 1,
-                hits: Some(10),
-                misses: 1,
+                hits: Some(13),
+                nmissed: 1,
                 read: 6,
                 read_span: Some(TermSpan { first_ns: 1_000_000, last_ns: 2_500_000_000 }),
                 undecodable: 1,
-                not_read: 3,
+                not_read: 6,
                 lost: Some(2),
-                filtered: Some(1),
+                filtered: Some(0),
                 paused: 0,
                 loss_is_shared: false,
+                disabled: 1,
+                own: Some(3),
             },
             ProbeLedger { probe: "sched/sched_switch".to_owned(), read: 3, ..Default::default() },
         ],
         buffers: vec![BufferLedger {
             read: 6,
             overrun: 2,
-            wiped: 1,
+            resets: 1,
             undecodable: 1,
             pages: 4,
             buffer_bytes: 65_536,
@@ -420,7 +422,14 @@ pub(super) fn clock() -> ClockMapping {
 }
 
 pub(super) fn loss() -> Loss {
-    Loss { cause: LossCause::Overrun.into(), cpu: Some(1), count: Some(12), before_ns: 1_000_000, gaps: 1 }
+    Loss {
+        cause: LossCause::Overrun.into(),
+        cpu: Some(1),
+        count: Some(12),
+        before_ns: 1_000_000,
+        gaps: 1,
+        pause: None,
+    }
 }
 
 pub(crate) fn cursor(sequence: u64) -> Cursor {

@@ -6,7 +6,7 @@ use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -18,6 +18,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_slow_subscriber_costs_only_itself", a_slow_subscriber_costs_only_itself),
     ("deleting_a_probe_keeps_the_events_of_others", deleting_a_probe_keeps_the_events_of_others),
     ("the_daemon_does_not_record_itself", the_daemon_does_not_record_itself),
+    ("hits_by_the_daemon_have_their_own_term", hits_by_the_daemon_have_their_own_term),
+    ("hits_while_a_probe_is_disabled_are_told_apart", hits_while_a_probe_is_disabled_are_told_apart),
+    ("what_the_buffers_do_not_take_is_counted", what_the_buffers_do_not_take_is_counted),
     ("idle_readers_sleep", idle_readers_sleep),
 ];
 
@@ -95,7 +98,7 @@ fn a_million_events_are_accounted_for_in_a_small_buffer(fixture: &Fixture) -> Re
         ledger.lost == Some(received.overrun) && ledger.read == received.delivered,
         "{received:?} {ledger:?}"
     );
-    ensure!(ledger.filtered == Some(0), "{ledger:?}");
+    ensure!(ledger.filtered == Some(0) && ledger.own == Some(0), "{ledger:?}");
     guest.machine.power_off().map_err(Into::into)
 }
 
@@ -179,6 +182,77 @@ fn the_daemon_does_not_record_itself(fixture: &Fixture) -> Result<()> {
     let own: Vec<_> = recording.events.iter().filter(|event| event.comm.starts_with("kprobed")).collect();
     ensure!(own.is_empty(), "{own:?}");
     Ok(())
+}
+
+fn hits_by_the_daemon_have_their_own_term(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // Reading the ledger opens files of the kernel, each time.
+    guest.add("p:opens do_sys_openat2 path=+0(%si):ustring")?;
+    guest.workload(&["open", "/etc/passwd", "0", "0", "10"])?;
+    let mut own_before = 0;
+    for _ in 0..3 {
+        let ledger = guest.ledger()?;
+        let opens = ledger.probes.first().context("no probe")?;
+        let own = opens.own.with_context(|| format!("{opens:?}"))?;
+        ensure!(ledger.settled && own > own_before, "{ledger:?}");
+        ensure!(opens.filtered == Some(0) && opens.lost == Some(0) && opens.disabled == 0, "{opens:?}");
+        ensure!(
+            opens.read >= 10 && opens.hits == Some(opens.read + own) && opens.not_read == own,
+            "{opens:?}"
+        );
+        own_before = own;
+    }
+    let shown = guest.shell("kprobectl ledger")?;
+    ensure!(shown.contains("the ledger closes, and it is settled"), "{shown}");
+    // With a filter they are part of what was held back, and said to be.
+    guest.wait_for(guest.client.set_filter("opens", "path ~ \"/never*\""))??;
+    let filtered = guest.ledger_of("kprobes/opens")?;
+    ensure!(filtered.own.is_none() && filtered.filtered > Some(own_before), "{filtered:?}");
+    let shown = guest.shell("kprobectl ledger")?;
+    ensure!(shown.contains("FILTERED includes kprobed's own hits"), "{shown}");
+    Ok(())
+}
+
+fn hits_while_a_probe_is_disabled_are_told_apart(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getpgid number=+0x70(%di):u64")?;
+    guest.workload(&["number", "100"])?;
+    // Another program goes on using it.
+    let other = format!("{TRACEFS}/instances/other");
+    guest.shell(&format!("mkdir {other} && echo 1 > {other}/events/kprobes/calls/enable"))?;
+    guest.wait_for(guest.client.set_enabled("calls", false))??;
+    guest.workload(&["number", "70"])?;
+    let off = guest.ledger_of("kprobes/calls");
+    guest.wait_for(guest.client.set_enabled("calls", true))??;
+    guest.workload(&["number", "30"])?;
+    let on = guest.ledger_of("kprobes/calls");
+    guest.shell(&format!("echo 0 > {other}/events/kprobes/calls/enable; rmdir {other}"))?;
+    for (ledger, hits, read) in [(off?, 170, 100), (on?, 200, 130)] {
+        ensure!(ledger.hits == Some(hits) && ledger.read == read, "{ledger:?}");
+        ensure!(ledger.disabled == 70 && ledger.own == Some(0) && ledger.filtered == Some(0), "{ledger:?}");
+    }
+    Ok(())
+}
+
+fn what_the_buffers_do_not_take_is_counted(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("dropped", &config(64))?;
+    guest.add(PROBE)?;
+    // Somebody else wants the oldest events kept: the kernel refuses new ones then.
+    guest.shell(&format!("echo 0 > {}/options/overwrite", guest.instance()?))?;
+    let calls = 100_000;
+    let recording = guest.record(|| guest.workload(&["getppid", &calls.to_string()]).map(drop))?;
+    let ledger = guest.ledger()?;
+    let dropped: u64 = ledger.buffers.iter().map(|buffer| buffer.dropped_events).sum();
+    let ours = guest.ledger_of("kprobes/million")?;
+    ensure!(dropped > 0 && ours.lost == Some(dropped) && ours.own == Some(0), "{ledger:?}");
+    ensure!(ours.hits == Some(ours.read + dropped) && ours.hits >= Some(calls), "{ledger:?}");
+    let told: u64 = recording
+        .losses
+        .iter()
+        .map(|loss| if loss.cause == LossCause::DroppedEvents { loss.count.unwrap_or(0) } else { 0 })
+        .sum();
+    ensure!(told == dropped, "{told} told, {dropped} dropped: {:?}", recording.losses);
+    guest.machine.power_off().map_err(Into::into)
 }
 
 fn idle_readers_sleep(fixture: &Fixture) -> Result<()> {

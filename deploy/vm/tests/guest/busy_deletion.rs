@@ -75,7 +75,7 @@ fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
     }
     let ledger = guest.ledger()?;
     ensure!(ledger.settled && ledger.probes.len() as u64 == PROBES, "{ledger:?}");
-    ensure!(of_buffers(&ledger, |buffer| buffer.undecodable + buffer.wiped) == 0, "{ledger:?}");
+    ensure!(of_buffers(&ledger, |buffer| buffer.undecodable + buffer.resets) == 0, "{ledger:?}");
     Ok(ledger)
 }
 
@@ -86,7 +86,9 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
     }
     let ledger = ledger_at_rest(&guest)?;
     let hits: u64 = ledger.probes.iter().map(|probe| probe.hits.context("no hits")).sum::<Result<_>>()?;
-    let recorded = of_buffers(&ledger, |buffer| buffer.read + buffer.overrun + buffer.refused);
+    let of_buffer =
+        |buffer: &BufferLedger| buffer.read + buffer.overrun + buffer.commit_overrun + buffer.dropped_events;
+    let recorded = of_buffers(&ledger, of_buffer);
     let overrun = of_buffers(&ledger, |buffer| buffer.overrun);
     progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {ROUNDS} deletions"));
     // Every hit of the probes that stayed was read, or overwritten: none was missed between two instances, and none came from both.

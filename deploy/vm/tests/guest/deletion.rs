@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
-use kprobed_client::event::{Batch, StreamItem, StreamRequest, Value};
+use kprobed_client::event::{
+    Batch, LossCause, PauseReason, RecordingPause, StreamItem, StreamRequest, Value,
+};
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
@@ -193,7 +195,7 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
 }
 
 fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("no-second", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.own_daemon("no-second", daemon::DEFAULT_CONFIG)?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
     guest.add("p:goes __x64_sys_getpgid")?;
     // Somebody has the place, and does not let it go.
@@ -212,7 +214,61 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     let not_told = ledger.not_read.abs_diff(ledger.paused);
     progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
     ensure!(ledger.paused > 0 && not_told * 10 <= ledger.paused, "{ledger:?}");
+    // Who listened is told who it was, what for, and what it cost.
+    let told = pauses(&guest)?;
+    let [RecordingPause { reason: PauseReason::Deletion, duration, hits: Some(hits) }] = told[..] else {
+        bail!("{told:?}\n{}", guest.log())
+    };
+    ensure!(hits == ledger.paused && duration > Duration::ZERO, "{told:?} {ledger:?}");
+    baselines_of_busy_probes_blame_nobody(&mut guest)?;
     guest.machine.power_off().map_err(Into::into)
+}
+
+/// A daemon that starts among busy probes pauses them to take its baseline, and says so: in the history, to people, and in its log.
+fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> {
+    let before = pauses(guest)?.len();
+    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
+    // One that only the daemon itself hits is not busy.
+    guest.add("p:opens do_sys_openat2")?;
+    let status = daemon::stop(&guest.machine)?;
+    ensure!(status.success(), "{status:?}\n{}", guest.log());
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    end_of_hits(guest)?;
+    let log = guest.log();
+    let told = pauses(guest)?;
+    let [RecordingPause { reason: PauseReason::Baseline, duration, hits: None }] = told[before..] else {
+        bail!("{told:?}\n{log}")
+    };
+    ensure!(
+        duration > Duration::ZERO && log.contains("paused recording") && log.contains("probes=1"),
+        "{log}"
+    );
+    let shown = guest.shell("kprobectl observe --since 10m --until-now 2>&1 | grep ^lost:")?;
+    progress::note(format_args!("{}", shown.lines().last().unwrap_or_default()));
+    ensure!(shown.contains("to take the baseline of its ledger"), "{shown}");
+    ensure!(!shown.contains("somebody"), "{shown}");
+    let ledger = guest.ledger_of("kprobes/numbered")?;
+    ensure!(ledger.hits == Some(ledger.read) && ledger.own == Some(0), "{ledger:?}");
+    Ok(())
+}
+
+/// The pauses in the history. Nothing else is missing in it.
+fn pauses(guest: &DaemonGuest) -> Result<Vec<RecordingPause>> {
+    guest.ledger()?;
+    let mut stream = guest.subscribe(StreamRequest::new().oldest().until_now())?;
+    let mut pauses = Vec::new();
+    loop {
+        match guest.next(&mut stream)? {
+            StreamItem::Loss(loss) => match (loss.cause, loss.pause) {
+                (LossCause::Paused, Some(pause)) => pauses.push(pause),
+                // What overflows meanwhile has a cause of its own.
+                (LossCause::Overrun, None) => {}
+                _ => bail!("{loss:?}"),
+            },
+            StreamItem::CaughtUp(_) => return Ok(pauses),
+            _ => {}
+        }
+    }
 }
 
 fn sub_buffers_have_the_configured_size(fixture: &Fixture) -> Result<()> {

@@ -182,7 +182,7 @@ fn the_profile_counts_every_call(fixture: &Fixture) -> Result<()> {
     guest.workload(&["getppid", "12345"])?;
     for name in ["counted", "counted_return"] {
         let profiles = guest.wait_for(guest.client.hit_profiles(name))??;
-        ensure!(profiles.len() == 1 && profiles[0].hits == 12345 && profiles[0].misses == 0, "{profiles:?}");
+        ensure!(profiles.len() == 1 && profiles[0].hits == 12345 && profiles[0].nmissed == 0, "{profiles:?}");
     }
     // The last counts are kept when the probe goes.
     let last = guest.delete("counted")?.ok_or_else(|| anyhow::anyhow!("no last profile"))?;

@@ -11,7 +11,8 @@ use crate::daemon::DaemonGuest;
 pub(super) struct Stats {
     entries: u64,
     overrun: u64,
-    refused: u64,
+    commit_overrun: u64,
+    dropped_events: u64,
     read: u64,
 }
 
@@ -27,24 +28,24 @@ pub(super) struct Terms {
 pub(super) struct Buffers {
     pub(super) read: u64,
     pub(super) overrun: u64,
-    pub(super) refused: u64,
+    pub(super) commit_overrun: u64,
+    pub(super) dropped_events: u64,
     pub(super) undecodable: u64,
-    pub(super) wiped: u64,
 }
 
 impl Buffers {
     /// Everything that was recorded, or would have been with more room.
     pub(super) fn all(self) -> u64 {
-        self.read + self.overrun + self.refused + self.undecodable + self.wiped
+        self.read + self.overrun + self.commit_overrun + self.dropped_events + self.undecodable
     }
 
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             read: self.read - earlier.read,
             overrun: self.overrun - earlier.overrun,
-            refused: self.refused - earlier.refused,
+            commit_overrun: self.commit_overrun - earlier.commit_overrun,
+            dropped_events: self.dropped_events - earlier.dropped_events,
             undecodable: self.undecodable - earlier.undecodable,
-            wiped: self.wiped - earlier.wiped,
         }
     }
 }
@@ -64,7 +65,8 @@ impl Terms {
         let stats = Stats {
             entries: sum("entries"),
             overrun: sum("overrun"),
-            refused: sum("commit overrun") + sum("dropped events"),
+            commit_overrun: sum("commit overrun"),
+            dropped_events: sum("dropped events"),
             read: sum("read events"),
         };
         Ok(Self { ledger, stats })
@@ -75,9 +77,9 @@ impl Terms {
         for buffer in &self.ledger.buffers {
             sums.read += buffer.read;
             sums.overrun += buffer.overrun;
-            sums.refused += buffer.refused;
+            sums.commit_overrun += buffer.commit_overrun;
+            sums.dropped_events += buffer.dropped_events;
             sums.undecodable += buffer.undecodable;
-            sums.wiped += buffer.wiped;
         }
         sums
     }
@@ -103,13 +105,22 @@ impl Terms {
         for probe in &self.ledger.probes {
             let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;
             ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
-            ensure!(probe.undecodable == 0 && probe.lost.is_some() == probe.filtered.is_some(), "{probe:?}");
+            ensure!(probe.undecodable == 0, "{probe:?}");
+            // Without losses that are shared everything is known; with them, no more than that there was no filter.
+            let known = match probe.lost {
+                Some(_) => probe.filtered.is_some(),
+                None => probe.own.is_none() && probe.filtered.unwrap_or(0) == 0,
+            };
+            ensure!(known, "{probe:?}");
             let split = probe.lost.zip(probe.filtered);
-            ensure!(split.is_none_or(|(lost, filtered)| lost + filtered == probe.not_read), "{probe:?}");
+            let parts = |(lost, filtered)| lost + probe.disabled + filtered + probe.own.unwrap_or(0);
+            ensure!(split.map(parts).is_none_or(|parts| parts == probe.not_read), "{probe:?}");
             ensure!(probe.paused <= probe.lost.unwrap_or(probe.not_read), "{probe:?}");
         }
         let of_probes: u64 = self.ledger.probes.iter().map(|probe| probe.read).sum();
         let buffers = self.buffers();
+        // Only the daemon empties the buffers here.
+        ensure!(self.ledger.buffers.iter().all(|buffer| buffer.resets == 0), "{:?}", self.ledger);
         ensure!(of_probes <= buffers.read && buffers.undecodable == 0, "{:?}", self.ledger);
         // Nothing is left in the kernel.
         ensure!(self.stats.entries == 0, "{:?}", self.stats);
@@ -135,7 +146,10 @@ impl Terms {
         let stats = (self.stats, before.stats);
         ensure!(stats.0.read - stats.1.read == buffers.read, "{stats:?} {buffers:?}");
         ensure!(stats.0.overrun - stats.1.overrun == buffers.overrun, "{stats:?} {buffers:?}");
-        ensure!(stats.0.refused - stats.1.refused == buffers.refused, "{stats:?} {buffers:?}");
+        let given_up = stats.0.commit_overrun - stats.1.commit_overrun;
+        ensure!(given_up == buffers.commit_overrun, "{stats:?} {buffers:?}");
+        let dropped = stats.0.dropped_events - stats.1.dropped_events;
+        ensure!(dropped == buffers.dropped_events, "{stats:?} {buffers:?}");
         let spool = |terms: &Self| terms.ledger.spool.as_ref().map_or(0, |spool| spool.read);
         ensure!(spool(self) - spool(before) == buffers.read, "{buffers:?}");
         Ok(buffers)

@@ -86,7 +86,7 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
     scene.check(&after)?;
     for name in ["kprobes/hot", "kprobes/back"] {
         let (now, then) = (after.probe(name)?, before.probe(name)?);
-        let executions = now.hits.unwrap_or(0) + now.misses - then.hits.unwrap_or(0) - then.misses;
+        let executions = now.hits.unwrap_or(0) + now.nmissed - then.hits.unwrap_or(0) - then.nmissed;
         ensure!(executions == calls.all, "{calls:?}, {now:?} {then:?}");
     }
     let buffers = after.buffers().since(before.buffers());
@@ -97,12 +97,12 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
     let paused = after.paused() - before.paused();
     let unexplained = produced.checked_sub(buffers.all()).context("more was recorded than was hit")?;
     progress::note(format_args!(
-        "{} calls, {produced} hits: {} read, {} overrun, {} refused, {unexplained} held back by filters ({filtered_at_most} at most) or not \
+        "{} calls, {produced} hits: {} read, {} overrun, {} commit overrun, {unexplained} held back by filters ({filtered_at_most} at most) or not \
          recorded during deletions ({paused}); {} times as many as were read; {steps} steps, {} probes deleted, {} clients killed",
         calls.all,
         buffers.read,
         buffers.overrun,
-        buffers.refused,
+        buffers.commit_overrun,
         produced / buffers.read.max(1),
         chaos.deleted,
         chaos.killed,
@@ -141,8 +141,8 @@ fn overload(scene: &mut Scene) -> Result<()> {
     let calls = scene.stop_callers()?;
     let after = scene.settle()?;
     scene.check(&after)?;
-    let misses = |terms: &Terms| terms.probe("kprobes/picky").map(|picky| picky.misses);
-    ensure!(misses(&after)? == misses(&before)?, "picky has missed some");
+    let nmissed = |terms: &Terms| terms.probe("kprobes/picky").map(|picky| picky.nmissed);
+    ensure!(nmissed(&after)? == nmissed(&before)?, "picky has missed some");
     let filtered = calls.all - calls.odd;
     let buffers = after.check_since(&before, filtered)?;
     for (subscriber, before) in scene.subscribers.iter().zip(told_before) {
@@ -158,8 +158,8 @@ fn overload(scene: &mut Scene) -> Result<()> {
         }
     }
     progress::note(format_args!(
-        "{} calls, {} read, {} overrun, {} refused, {filtered} filtered: exact",
-        calls.all, buffers.read, buffers.overrun, buffers.refused
+        "{} calls, {} read, {} overrun, {} commit overrun, {filtered} filtered: exact",
+        calls.all, buffers.read, buffers.overrun, buffers.commit_overrun
     ));
     Ok(())
 }

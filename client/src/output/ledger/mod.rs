@@ -1,0 +1,97 @@
+//! The ledger: where every event went.
+//!
+//! Owns what is printed of it: for programs (`view`), for people (`tables`), and whether it adds up (`sums`).
+
+mod sums;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io;
+
+use kprobed_client::api::GetLedgerResponse;
+
+use self::sums::{probe_closes, spool_closes, subscriber_closes};
+use self::tables::{BUFFER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
+use self::view::{BufferView, LedgerView, ProbeView, SpoolView, SubscriberView};
+use super::Output;
+use super::style::Tone;
+use super::table::Table;
+
+impl Output {
+    /// Prints the ledger, and says whether it closes.
+    pub(crate) fn ledger(&mut self, ledger: &GetLedgerResponse) -> io::Result<bool> {
+        let closes = ledger.probes.iter().all(|probe| probe_closes(probe) != Some(false))
+            && ledger.subscribers.iter().all(subscriber_closes)
+            && ledger.spool.iter().all(spool_closes);
+        let view = LedgerView {
+            settled: ledger.settled,
+            closes,
+            probes: ledger.probes.iter().map(ProbeView::new).collect(),
+            buffers: ledger.buffers.iter().map(BufferView::new).collect(),
+            subscribers: ledger.subscribers.iter().map(SubscriberView::new).collect(),
+            spool: ledger.spool.as_ref().map(SpoolView::new),
+        };
+        if self.structured(&view)? {
+            return Ok(closes);
+        }
+        let wide = self.is_wide();
+        self.explained(&tables::probes(&view.probes, wide), PROBE_LEGEND)?;
+        for note in notes(ledger) {
+            self.line(note)?;
+        }
+        self.line("")?;
+        self.explained(&tables::buffers(&view.buffers, wide), BUFFER_LEGEND)?;
+        self.line("")?;
+        self.explained(&tables::subscribers(&view.subscribers, wide), SUBSCRIBER_LEGEND)?;
+        self.line("")?;
+        if let Some(spool) = &view.spool {
+            self.explained(&tables::spools(spool), HISTORY_LEGEND)?;
+            if let Some(error) = spool.last_error {
+                self.line(&format!("the last error of the history: {error}"))?;
+            }
+            self.line("")?;
+        }
+        self.line(match (closes, ledger.settled) {
+            (true, true) => "the ledger closes, and it is settled",
+            (true, false) => {
+                "the ledger closes, but it is not settled: events were recorded while it was read"
+            }
+            (false, true) => "the ledger DOES NOT CLOSE, although it is settled: please report this",
+            (false, false) => {
+                "the ledger does not close, and it is not settled: events were recorded while it was read"
+            }
+        })?;
+        Ok(closes)
+    }
+
+    /// Prints a table with the meaning of its columns under it.
+    fn explained(&mut self, table: &Table, legend: &str) -> io::Result<()> {
+        self.table(table)?;
+        let legend = self.style.paint(Tone::Faint, legend);
+        self.line(&legend)
+    }
+}
+
+/// Why terms are not known.
+fn notes(ledger: &GetLedgerResponse) -> Vec<&'static str> {
+    let probes = || ledger.probes.iter().filter(|probe| probe.hits.is_some());
+    let mut notes = Vec::new();
+    if probes().any(|probe| probe.lost.is_none()) {
+        notes.push(if ledger.buffers.iter().any(|buffer| buffer.resets > 0) {
+            "`?`: somebody else emptied a buffer: how many events were lost in it is counted nowhere"
+        } else {
+            "`?`: several probes recorded while buffers lost events, and the kernel counts losses for all probes together"
+        });
+    }
+    if probes().any(|probe| probe.lost.is_some() && probe.filtered.is_some() && probe.own.is_none()) {
+        notes.push("`?` under OWN alone: the probe had a filter, and FILTERED includes kprobed's own hits");
+    }
+    if probes().any(|probe| probe.lost.is_some() && probe.filtered.is_none()) {
+        notes.push(
+            "`?` under FILTERED and OWN: somebody else switched recording off, and the kernel counted on",
+        );
+    }
+    notes
+}

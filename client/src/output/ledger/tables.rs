@@ -1,0 +1,185 @@
+//! The ledger for people: its tables, and what their columns mean.
+
+use super::view::{BufferView, ProbeView, SpanView, SpoolView, SubscriberView};
+use crate::output::style::Tone;
+use crate::output::table::{Cell, Table};
+
+/// Under the table of probes.
+pub(super) const PROBE_LEGEND: &str = "LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel";
+
+/// Under the table of buffers.
+pub(super) const BUFFER_LEGEND: &str = "COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else";
+
+/// Under the table of subscribers.
+pub(super) const SUBSCRIBER_LEGEND: &str =
+    "DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ";
+
+/// Under the table of the history.
+pub(super) const HISTORY_LEGEND: &str = "NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
+
+/// A term that an attached event does not have; for a probe, one that may not be known.
+fn of_probe(attached: bool, number: Option<u64>) -> Cell {
+    if attached { Cell::text("").right() } else { Cell::maybe(number) }
+}
+
+pub(super) fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
+    let mut headings = vec![
+        "PROBE",
+        "HITS",
+        "= READ",
+        "+ UNDECODABLE",
+        "+ NOT READ",
+        "(LOST",
+        "+ DISABLED",
+        "+ FILTERED",
+        "+ OWN)",
+        "NMISSED",
+        "CLOSES",
+    ];
+    if wide {
+        headings.extend(["PAUSED", "FIRST READ", "LAST READ"]);
+    }
+    let mut table = Table::new(&headings);
+    for probe in probes {
+        let attached = probe.hits.is_none();
+        let mut cells = vec![
+            Cell::text(probe.probe),
+            of_probe(attached, probe.hits),
+            Cell::number(probe.read),
+            Cell::number(probe.undecodable),
+            of_probe(attached, Some(probe.not_read)),
+            of_probe(attached, probe.lost),
+            of_probe(attached, Some(probe.disabled)),
+            of_probe(attached, probe.filtered),
+            of_probe(attached, probe.own),
+            of_probe(attached, Some(probe.nmissed)),
+            mark(probe.closes),
+        ];
+        if wide {
+            cells.push(of_probe(attached, Some(probe.paused)));
+            cells.extend(probe.read_span.cells());
+        }
+        table.row(cells);
+    }
+    table
+}
+
+pub(super) fn buffers(buffers: &[BufferView], wide: bool) -> Table {
+    let mut headings =
+        vec!["CPU", "READ", "OVERRUN", "COMMIT OVERRUN", "DROPPED EVENTS", "RESETS", "UNDECODABLE", "PAGES"];
+    if wide {
+        headings.extend(["BYTES", "FIRST READ", "LAST READ", "FIRST OVERRUN", "LAST OVERRUN"]);
+    }
+    let mut table = Table::new(&headings);
+    for buffer in buffers {
+        let mut cells = vec![
+            Cell::number(buffer.cpu.into()),
+            Cell::number(buffer.read),
+            Cell::number(buffer.overrun),
+            Cell::number(buffer.commit_overrun),
+            Cell::number(buffer.dropped_events),
+            Cell::number(buffer.resets),
+            Cell::number(buffer.undecodable),
+            Cell::number(buffer.pages),
+        ];
+        if wide {
+            cells.push(Cell::number(buffer.buffer_bytes));
+            cells.extend(buffer.read_span.cells());
+            cells.extend(buffer.overrun_span.cells());
+        }
+        table.row(cells);
+    }
+    table
+}
+
+pub(super) fn subscribers(subscribers: &[SubscriberView], wide: bool) -> Table {
+    let mut headings = vec![
+        "SUBSCRIBER",
+        "SINCE",
+        "READ",
+        "= DELIVERED",
+        "+ QUEUED",
+        "+ DROPPED",
+        "+ LIMITED",
+        "+ SAMPLED OUT",
+        "+ FILTERED",
+        "+ NOT SELECTED",
+        "CLOSES",
+        "REPLAYED",
+        "EXPIRED",
+    ];
+    if wide {
+        headings.extend(["OVERFLOW", "LOSS RECORDS", "FIRST DELIVERED", "LAST DELIVERED"]);
+        headings.extend(["FIRST DROPPED", "LAST DROPPED"]);
+    }
+    let mut table = Table::new(&headings);
+    for subscriber in subscribers {
+        let mut cells = vec![
+            Cell::number(subscriber.subscriber_id),
+            Cell::text(subscriber.start_time.clone().unwrap_or_default()),
+            Cell::number(subscriber.read),
+            Cell::number(subscriber.delivered),
+            Cell::number(subscriber.queued),
+            Cell::number(subscriber.dropped),
+            Cell::number(subscriber.limited),
+            Cell::number(subscriber.sampled_out),
+            Cell::number(subscriber.filtered),
+            Cell::number(subscriber.not_selected),
+            mark(Some(subscriber.closes)),
+            Cell::number(subscriber.replayed),
+            Cell::number(subscriber.expired),
+        ];
+        if wide {
+            cells.extend([Cell::text(subscriber.overflow), Cell::number(subscriber.loss_records)]);
+            cells.extend(subscriber.delivered_span.cells());
+            cells.extend(subscriber.dropped_span.cells());
+        }
+        table.row(cells);
+    }
+    table
+}
+
+pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
+    let mut table = Table::new(&[
+        "HISTORY READ",
+        "= STORED",
+        "+ NOT STORED",
+        "CLOSES",
+        "AVAILABLE",
+        "EXPIRED",
+        "BYTES",
+        "OLDEST",
+    ]);
+    table.row(vec![
+        Cell::number(spool.read),
+        Cell::number(spool.stored),
+        Cell::number(spool.not_stored),
+        mark(Some(spool.closes)),
+        Cell::number(spool.available),
+        Cell::number(spool.expired),
+        Cell::number(spool.bytes),
+        Cell::text(spool.oldest_time.clone().unwrap_or_default()),
+    ]);
+    table
+}
+
+fn mark(closes: Option<bool>) -> Cell {
+    match closes {
+        Some(true) => Cell::toned("yes", Tone::Good),
+        Some(false) => Cell::toned("NO", Tone::Bad),
+        None => Cell::text(""),
+    }
+}
+
+impl SpanView {
+    /// Seconds of the trace clock, as `observe --time trace` shows them.
+    fn cells(self) -> [Cell; 2] {
+        [self.first_ns, self.last_ns].map(|ns| {
+            let text = match ns {
+                0 => String::new(),
+                ns => format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000),
+            };
+            Cell::text(text).right()
+        })
+    }
+}
