@@ -190,6 +190,7 @@ impl From<FailedRequest> for Error {
     fn from(failed: FailedRequest) -> Self {
         let FailedRequest { code, message, details } = failed;
         let details = pb::Status { code, message: message.clone(), details }.encode_to_vec();
+        #[expect(clippy::disallowed_methods, reason = "the daemon made it, and it comes in parts")]
         Status::with_details(Code::from(code), message, details.into()).into()
     }
 }

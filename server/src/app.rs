@@ -27,7 +27,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, Listen, Tls};
-use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Registry};
+use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Registry};
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
 use crate::history::History;
@@ -211,14 +211,15 @@ impl App {
             tracefs: tracefs.root().to_owned(),
         };
         let facts = Arc::new(FactsCache::new(paths));
-        let checker = Checker::new(features, Arc::clone(&facts));
+        let registry = Arc::<Registry>::default();
+        let checker = Checker::new(features, Arc::clone(&facts))
+            .with_names(Names::new(tracefs.clone(), Arc::clone(&registry)));
         let checker = Arc::new(if tracefs.has_kprobe_events() {
             checker
         } else {
             tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
             checker.without_kprobe_events()
         });
-        let registry = Arc::<Registry>::default();
         let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
         engine.hub = Some(Arc::clone(&hub));
         let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;

@@ -12,8 +12,8 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Exits with 0 when the running kernel would accept the probe, and with 1 when not. Nothing \
-is written to the kernel to find out.
+Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. Nothing is \
+written to the kernel to find out.
 
 A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at \
 the end joins the next line. Verdicts come while the file is still being read: it may have \
@@ -25,7 +25,14 @@ With `-o json` each definition is one object on one line, also one that cannot b
   position    of the caret, in bytes    rule       what tells apart more than that code
   hint        what to write instead     canonical  the line for the kernel
   warnings    findings about a definition that works
+  by          kernel, or kprobed where the kernel would take the definition
 and what else is known. What does not apply is null.
+
+These rules are kprobed's own; the kernel would take the definition:
+IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME,
+RESERVED_ARG_NAME, NO_MODULE_NAME, NEVER_ARMED, OUTSIDE_FUNCTION, TOO_MANY_ARGS,
+UNSUPPORTED_FEATURE, BAD_CHARACTER, SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND,
+PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 
 `--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain \
 -o yaml` and `kprobectl get -o yaml` print below `spec`.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 
 use kprobed_client::api::{
-    CheckProbeResponse, CheckedDefinition, Diagnostic, FileDefinition, Instruction, Severity, Verdict,
+    CheckProbeResponse, CheckedDefinition, Diagnostic, FileDefinition, Instruction, RefusedBy, Severity,
+    Verdict,
 };
 use serde::Serialize;
 
@@ -23,6 +24,8 @@ struct CheckView<'a> {
     reason: Option<&'a str>,
     /// What tells apart the reasons that the kernel has one code for.
     rule: Option<&'a str>,
+    /// Whose rule that is.
+    by: Option<&'static str>,
     /// Where the caret stands, in bytes.
     position: Option<u32>,
     hint: Option<&'a str>,
@@ -78,6 +81,7 @@ impl<'a> CheckView<'a> {
             errno: answer.errno,
             reason: known(&answer.kernel_reason),
             rule: known(&answer.rule),
+            by: diagnostic::by(answer.by()),
             position: problem.map(|problem| problem.span_start),
             hint: problem.and_then(|problem| known(&problem.hint)),
             canonical: known(&answer.canonical),
@@ -160,6 +164,9 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
 fn head(answer: &CheckProbeResponse, style: Style) -> String {
     let tone = if answer.verdict() == Verdict::Accepted { Tone::Good } else { Tone::Bad };
     let mut head = style.paint(tone, verdict(answer));
+    if answer.by() == RefusedBy::Kprobed {
+        head.push_str(" by kprobed");
+    }
     for part in [&answer.rule, &answer.errno_name, &answer.name] {
         if !part.is_empty() {
             head.push(' ');
@@ -253,6 +260,7 @@ mod tests {
                 span_start: 7,
                 span_end: 24,
                 field: String::new(),
+                by: RefusedBy::Kernel.into(),
             }],
             kernel_definition: "p:kprobes/open do_sys_openat2+11".to_owned(),
             name: "kprobes/open".to_owned(),
@@ -283,6 +291,20 @@ mod tests {
            +9  55              push %rbp
         > +10  48 89 e5        mov %rsp,%rbp          +11 is inside of this instruction
         * +13  e8 00 00 00 00  call 0x5               +13 works
+        ");
+    }
+
+    #[test]
+    fn a_rule_of_kprobed_is_told_apart() {
+        let mut answer =
+            CheckProbeResponse { by: RefusedBy::Kprobed.into(), listing: Vec::new(), ..answer() };
+        answer.diagnostics[0].by = answer.by;
+        insta::assert_snapshot!(render("p:open do_sys_openat2+11", &answer, Style::new(false)), @"
+        refused by kprobed BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0xb
+        error: probe point is not an instruction boundary [BAD_INSN_BNDRY, by kprobed]
+          | p:open do_sys_openat2+11
+          |        ^^^^^^^^^^^^^^^^^
+        hint: `do_sys_openat2+9` works
         ");
     }
 

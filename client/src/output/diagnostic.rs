@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use kprobed_client::RpcError;
-use kprobed_client::api::{Diagnostic, Severity};
+use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
 use serde::Serialize;
 
 use super::style::{Style, Tone};
@@ -35,6 +35,15 @@ impl<'a> DiagnosticView<'a> {
     }
 }
 
+/// Whose rule is broken.
+pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
+    match by {
+        RefusedBy::Unspecified => None,
+        RefusedBy::Kernel => Some("kernel"),
+        RefusedBy::Kprobed => Some("kprobed"),
+    }
+}
+
 fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "warning",
@@ -50,7 +59,11 @@ pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> St
             Severity::Warning => style.warning("warning:"),
             Severity::Error | Severity::Unspecified => style.error("error:"),
         };
-        writeln!(rendered, "{head} {}{}", diagnostic.message, code(&diagnostic.code)).ok();
+        let code = match diagnostic.by() {
+            RefusedBy::Kprobed => format!(" [{}, by kprobed]", diagnostic.code),
+            RefusedBy::Kernel | RefusedBy::Unspecified => code(&diagnostic.code),
+        };
+        writeln!(rendered, "{head} {}{code}", diagnostic.message).ok();
         push_carets(&mut rendered, text, diagnostic, style);
         if !diagnostic.field.is_empty() {
             writeln!(rendered, "  in {}", diagnostic.field).ok();
@@ -122,6 +135,7 @@ mod tests {
             span_start: start,
             span_end: end,
             field: String::new(),
+            by: RefusedBy::Kernel.into(),
         }
     }
 

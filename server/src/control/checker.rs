@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ControlError;
+use super::{ControlError, Names, Probe, Taken};
 use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
-    Code, Definition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition, ProbeKind, Reading, Unread,
-    file, guard, parse, parse_any_knowing, parts_before, place_alone,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
+    ProbeKind, Reading, RefusedBy, Unread, file, guard, parse, parse_any_knowing, parts_before, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
 use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
@@ -17,6 +17,7 @@ pub struct Checker {
     features: Features,
     facts: Arc<FactsCache>,
     kprobe_events: bool,
+    names: Option<Names>,
 }
 
 /// What a check found out about a well-formed definition.
@@ -36,10 +37,39 @@ pub struct CheckOutcome {
     /// What is wrong with the text behind the place. Then the definition is that of the place alone, and the report says why the kernel
     /// would not even read on.
     pub unread: Vec<Diagnostic>,
+    /// Whether the kernel refuses the place while it still reads the definition, before it looks at the name.
+    refused_while_reading: bool,
     facts: Arc<KernelFacts>,
 }
 
+/// What there is against a definition: one of several kinds.
+#[derive(Clone, Copy, Debug)]
+pub enum Against<'a> {
+    /// Its place.
+    Place(&'a Refusal),
+    /// Something else in its text.
+    Text(&'a Diagnostic),
+    /// Its name.
+    Name(&'a Taken),
+}
+
 impl CheckOutcome {
+    /// Why the definition is refused, if it is: the first that the kernel finds, or else what only this daemon minds. `taken` is what
+    /// [`Checker::taken`] says of it.
+    pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
+        let place = || self.report.refusal.as_ref().map(Against::Place);
+        let text = || self.misplaced.as_ref().map(Against::Text);
+        let name = |by| taken.filter(|taken| taken.problem.by == by).map(Against::Name);
+        let objection = || self.report.objection.as_ref().map(Against::Place);
+        place()
+            .filter(|_| self.refused_while_reading)
+            .or_else(text)
+            .or_else(|| name(RefusedBy::Kernel))
+            .or_else(place)
+            .or_else(|| name(RefusedBy::Kprobed))
+            .or_else(objection)
+    }
+
     /// The nearest places that work. Costs a few times the verdict.
     pub fn nearest(&self) -> Nearest {
         validate::nearest(&self.definition, &self.report, &self.facts)
@@ -75,13 +105,19 @@ const DEFAULT_GROUP: &str = "kprobes";
 impl Checker {
     /// A checker for the running kernel.
     pub fn new(features: Features, facts: Arc<FactsCache>) -> Self {
-        Self { features, facts, kprobe_events: true }
+        Self { features, facts, kprobe_events: true, names: None }
     }
 
     /// The same for a kernel that has no kprobe events, and so would take no probe.
     #[must_use]
     pub fn without_kprobe_events(self) -> Self {
         Self { kprobe_events: false, ..self }
+    }
+
+    /// The same with the names that are taken: without, all of them are free.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names: Some(names), ..self }
     }
 
     /// What the kernel's probe language knows.
@@ -181,13 +217,23 @@ impl Checker {
             Ok(resolution) => (Some(resolution.definition), misplaced),
             Err(problems) => (None, misplaced.or_else(|| problems.into_iter().next())),
         };
-        if misplaced.is_some() {
-            report.refusal = report.refusal.take().filter(is_first);
+        let refused_while_reading = report.refusal.as_ref().is_some_and(is_first);
+        if misplaced.is_some() && !refused_while_reading {
+            report.refusal = None;
         }
         let definition = resolved.unwrap_or(written);
         let mut definition = definition.with_explicit_names();
         definition.warnings.extend(guard::warnings(&definition, &self.features));
-        Ok(CheckOutcome { definition, dialect, text: kept, report, misplaced, unread: Vec::new(), facts })
+        Ok(CheckOutcome {
+            definition,
+            dialect,
+            text: kept,
+            report,
+            misplaced,
+            unread: Vec::new(),
+            refused_while_reading,
+            facts,
+        })
     }
 
     /// The verdict on a text that cannot be read behind its place, if the kernel does not come that far.
@@ -216,6 +262,7 @@ impl Checker {
                 report,
                 misplaced: None,
                 unread: diagnostics,
+                refused_while_reading: true,
                 facts,
             }),
         }
@@ -253,21 +300,50 @@ impl Checker {
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
     pub(super) fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
-        let group = definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text).to_owned();
+        let group = group_of(definition).to_owned();
         let canonical = definition.render(&group, &event);
         let text = guard::guarded_line(definition, (&group, &event), &canonical, &self.features);
         KernelLine { text, canonical, group, event }
     }
 
-    /// What a definition would become if nothing else existed.
+    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first free one
+    /// that begins with it.
+    pub(super) fn new_line(&self, definition: &ProbeDefinition) -> KernelLine {
+        let event = match (&definition.event, &self.names) {
+            (Some(event), _) => event.text.clone(),
+            (None, Some(names)) => names.free_event(group_of(definition), definition.default_event_name()),
+            (None, None) => definition.default_event_name(),
+        };
+        self.kernel_line(definition, event)
+    }
+
+    /// What a definition would become now.
     pub fn preview(&self, definition: &ProbeDefinition) -> Preview {
-        let event = definition
-            .event
-            .as_ref()
-            .map_or_else(|| definition.default_event_name(), |event| event.text.clone());
-        let KernelLine { text, canonical, group, event } = self.kernel_line(definition, event);
+        let KernelLine { text, canonical, group, event } = self.new_line(definition);
         Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
+
+    /// What there is against the name of a definition that was checked: none against one that is still to be chosen.
+    pub fn taken(&self, outcome: &CheckOutcome) -> Option<Taken> {
+        let definition = &outcome.definition;
+        let event = definition.event.as_ref()?;
+        let name = (group_of(definition), event.text.as_str());
+        self.names.as_ref()?.taken(definition, name, &outcome.facts, &self.features)
+    }
+
+    /// Our probes that a line deletes.
+    ///
+    /// # Errors
+    /// [`ControlError::Definition`] with what the kernel would say, or why this daemon does not ask it.
+    pub fn deleted_by(&self, text: &str, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, ControlError> {
+        let named = self.names.as_ref().map_or(Ok(Vec::new()), |names| names.deleted_by(delete));
+        named
+            .map_err(|problem| ControlError::Definition { text: text.to_owned(), diagnostics: vec![problem] })
+    }
+}
+
+fn group_of(definition: &ProbeDefinition) -> &str {
+    definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text)
 }
 
 /// What BTF says of functions, looked up when a definition makes it necessary.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::Taken;
 use super::account::{Account, Sample};
-use super::checker::{CheckOutcome, KernelLine};
+use super::checker::{Against, CheckOutcome};
 use super::command::CreateRequest;
 use super::controller::{Controller, Live};
 use super::source::{event_source, plan_options};
@@ -27,15 +28,15 @@ impl Controller {
             return self.parts.registry.by_uid(uid).ok_or_else(gone);
         }
         let outcome = self.parts.checker.check(&request.definition)?;
-        refuse(&request.definition, &outcome)?;
+        let taken = self.parts.checker.taken(&outcome);
+        refuse(&request.definition, &outcome, taken.as_ref())?;
+        let line = self.parts.checker.new_line(&outcome.definition);
         let CheckOutcome { definition, text, report, .. } = outcome;
         if request.enabled {
             self.require_firing(&report)?;
         }
-        let line = self.kernel_line(&definition);
         let name = ProbeName::new(&line.group, &line.event)
             .map_err(|error| ControlError::BadArgument { field: "definition", message: error.to_string() })?;
-        self.require_free(&name)?;
 
         let now = SystemTime::now();
         let mut probe = Probe {
@@ -108,36 +109,6 @@ impl Controller {
         Ok(())
     }
 
-    /// The name as written; otherwise the one that the kernel would choose, or the first free one that begins with it.
-    fn kernel_line(&self, definition: &ProbeDefinition) -> KernelLine {
-        let checker = &self.parts.checker;
-        if let Some(event) = &definition.event {
-            return checker.kernel_line(definition, event.text.clone());
-        }
-        let wanted = definition.default_event_name();
-        let group = checker.kernel_line(definition, wanted.clone()).group;
-        let mut event = wanted.clone();
-        for number in 2.. {
-            if !self.tracefs().has_event(&group, &event) {
-                break;
-            }
-            let suffix = format!("_{number}");
-            event =
-                format!("{}{suffix}", wanted.get(..wanted.len().min(63 - suffix.len())).unwrap_or(&wanted));
-        }
-        checker.kernel_line(definition, event)
-    }
-
-    fn require_free(&self, name: &ProbeName) -> Result<(), ControlError> {
-        if self.parts.registry.get(name).is_some() {
-            return Err(ControlError::Exists { name: name.clone() });
-        }
-        if self.tracefs().has_event(name.group(), name.event()) {
-            return Err(ControlError::ExistsForeign { name: name.clone() });
-        }
-        Ok(())
-    }
-
     /// A probe that would be armed through ftrace never fires while ftrace is switched off.
     pub(super) fn require_firing(&self, report: &Report) -> Result<(), ControlError> {
         if report.arming == Some(Arming::Ftrace) && !doctor::ftrace_enabled(&self.parts.procfs) {
@@ -148,19 +119,17 @@ impl Controller {
 }
 
 /// Turns a verdict into an error.
-pub(super) fn refuse(text: &str, outcome: &CheckOutcome) -> Result<(), ControlError> {
-    let report = &outcome.report;
-    if let Some(refusal) = report.refusal.as_ref().or(report.objection.as_ref()) {
-        let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
-        let (text, further) = (text.to_owned(), outcome.unread.clone());
-        return Err(ControlError::Refused { text, refusal: Box::new(refusal), further });
-    }
-    match &outcome.misplaced {
-        Some(diagnostic) => {
-            Err(ControlError::Definition { text: text.to_owned(), diagnostics: vec![diagnostic.clone()] })
+pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) -> Result<(), ControlError> {
+    let text = text.to_owned();
+    Err(match outcome.against(taken) {
+        None => return Ok(()),
+        Some(Against::Place(refusal)) => {
+            let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
+            ControlError::Refused { text, refusal: Box::new(refusal), further: outcome.unread.clone() }
         }
-        None => Ok(()),
-    }
+        Some(Against::Text(problem)) => ControlError::Definition { text, diagnostics: vec![problem.clone()] },
+        Some(Against::Name(taken)) => ControlError::Taken { text, taken: Box::new(taken.clone()) },
+    })
 }
 
 fn new_row(probe: &Probe) -> NewProbe {

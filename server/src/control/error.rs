@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::Taken;
 use crate::definition::Diagnostic;
 use crate::filter::FilterError;
 use crate::kernel::FactsError;
@@ -50,11 +51,13 @@ pub enum ControlError {
         /// What we have against it: the kernel is often silent, and never says what to do instead.
         found: Option<Box<FilterError>>,
     },
-    /// There is a probe of that name.
-    #[error("there is a probe `{name}` already")]
-    Exists {
-        /// The name.
-        name: ProbeName,
+    /// The name of the definition is taken.
+    #[error("{}", taken.problem.message)]
+    Taken {
+        /// The text.
+        text: String,
+        /// By whom, and what the kernel says to that.
+        taken: Box<Taken>,
     },
     /// There is an event of that name, and it is not one of this daemon's.
     #[error("there is an event `{name}` already, and it was made by somebody else")]

@@ -16,6 +16,7 @@ mod error;
 mod grow;
 mod handover;
 mod ledger;
+mod names;
 mod pause;
 mod probe;
 mod reconcile;
@@ -23,6 +24,7 @@ mod registry;
 mod remove;
 mod sample;
 mod source;
+pub mod stricter;
 mod update;
 
 pub use account::Terms;
@@ -31,11 +33,12 @@ pub use aggregation::{
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
 };
 pub use attached::{AttachedEvent, AttachedState};
-pub use checker::{CheckOutcome, Checker, Preview};
+pub use checker::{Against, CheckOutcome, Checker, Preview};
 pub use command::{AttachRequest, ControlHandle, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use ledger::{Ledger, ProbeLedger};
+pub use names::{Names, Taken};
 pub use probe::{Probe, ProbeState};
 pub use registry::Registry;

@@ -123,7 +123,8 @@ async fn bring_back(
     listed: Option<&ListedProbe>,
 ) -> Result<(Probe, Live), ControlError> {
     let outcome = parts.checker.check(&row.definition)?;
-    refuse(&row.definition, &outcome)?;
+    // Its name is its own, or is looked at below.
+    refuse(&row.definition, &outcome, None)?;
     let CheckOutcome { definition, report, .. } = outcome;
     let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);

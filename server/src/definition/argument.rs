@@ -5,7 +5,7 @@
 //! traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
 
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
-use super::code::Code;
+use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
@@ -43,11 +43,12 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
     let refused = function_arguments(words, site, features, &mut out.errors);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
         // 6.1 drops them in silence, 6.12 refuses without a word in error_log.
-        out.errors.push(Diagnostic::error(
+        let problem = Diagnostic::error(
             Code::TooManyArgs,
             Span::new(first.start, last.end()),
             format!("{} arguments are too many", words.len()),
-        ));
+        );
+        out.errors.push(if features.fprobe { problem } else { problem.by_kprobed() });
     }
     let parser = ArgumentParser { fetch, kind };
     let mut taken: Vec<String> = Vec::new();
@@ -203,7 +204,9 @@ impl ArgumentParser<'_> {
         };
         if length > max {
             let message = format!("the expression has {length} bytes, this kernel takes {max}");
-            return Err(Diagnostic::error(Code::ArgTooLong, body.span(), message));
+            // Since the commit that brought function probes.
+            let errno = if self.features().fprobe { E2BIG } else { EINVAL };
+            return Err(Diagnostic::error(Code::ArgTooLong, body.span(), message).with_errno(errno));
         }
         if length == 0 {
             return Err(Diagnostic::error(
@@ -256,7 +259,9 @@ fn check_free(name: &str, span: Span, taken: &[String]) -> Result<(), Diagnostic
     let message = if RESERVED_FIELDS.contains(&name) {
         format!("every event has a field `{name}` already")
     } else if name.starts_with(guard::PREFIX) {
-        format!("names that start with `{}` belong to the daemon", guard::PREFIX)
+        let message =
+            format!("names that start with `{}` are those of hidden arguments of kprobed", guard::PREFIX);
+        return Err(Diagnostic::error(Code::ReservedArgName, span, message));
     } else if taken.iter().any(|other| other == name) {
         format!("there is another argument `{name}`")
     } else {

@@ -6,16 +6,15 @@
 //! uprobes and event probes left out). The list grows and its texts drift: a text that is not found here
 //! stays as the kernel wrote it.
 
-use super::features::Features;
+use super::diagnostic::RefusedBy;
 
-const ENOENT: i32 = 2;
-const E2BIG: i32 = 7;
+pub(super) const ENOENT: i32 = 2;
+pub(super) const E2BIG: i32 = 7;
 const EEXIST: i32 = 17;
-const EINVAL: i32 = 22;
+pub(super) const EINVAL: i32 = 22;
 const ERANGE: i32 = 34;
 const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
-const EADDRNOTAVAIL: i32 = 99;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $name:literal $text:literal $hint:literal;)*) => {
@@ -64,9 +63,6 @@ codes! {
     /// The place does not exist or cannot be read.
     BadProbeAddr "BAD_PROBE_ADDR" "Invalid probed address or symbol"
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
-    /// What cannot be the name of a function: the same error, with the errno of an unknown one.
-    BadProbeName "BAD_PROBE_ADDR" ""
-        "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
     /// Ours: `MODULE:`, which the kernel finds out about when it registers the probe.
     NoFunctionName "NO_FUNCTION_NAME" ""
         "write MODULE:FUNCTION";
@@ -108,6 +104,9 @@ codes! {
         "choose another name";
     /// Ours: the group would take the name of a control file in `events/`.
     ReservedGroupName "RESERVED_GROUP_NAME" ""
+        "choose another name";
+    /// Ours: an argument with a name of the daemon's own arguments.
+    ReservedArgName "RESERVED_ARG_NAME" ""
         "choose another name";
     /// `$retval` without a return probe at a symbol.
     RetvalOnProbe "RETVAL_ON_PROBE" "$retval is not available on probe"
@@ -289,6 +288,21 @@ codes! {
     /// The same probe exists.
     SameProbe "SAME_PROBE" "There is already the exact same probe event"
         "it exists already";
+    /// Ours: the kernel would add the probe to an event that exists, as another place of it.
+    WouldAppend "WOULD_APPEND" ""
+        "choose another name";
+    /// Ours: a probe of the daemon has this name, and the kernel does not have that probe now.
+    ProbeExists "PROBE_EXISTS" ""
+        "choose another name, or delete that probe first";
+    /// Ours (the kernel logs nothing): a deletion that fits no event.
+    NoSuchProbe "NO_SUCH_PROBE" ""
+        "";
+    /// Ours: a deletion that fits only events that the daemon did not define.
+    ForeignProbe "FOREIGN_PROBE" ""
+        "whoever defined it can delete it";
+    /// Ours: a deletion with a place, of one of several probes of an event.
+    DeletesLocation "DELETES_LOCATION" ""
+        "name the event alone: `-:GRP/EVENT`";
     /// Ours: known to the kernel, not to us; or not a kernel probe at all.
     UnsupportedFeature "UNSUPPORTED_FEATURE" ""
         "";
@@ -361,28 +375,57 @@ codes! {
 }
 
 impl Code {
-    /// The errno with which the kernel answers.
-    ///
-    /// `BAD_PROBE_ADDR` and `FAIL_REG_PROBE` have no single one: a place that cannot be read is `EINVAL`,
-    /// while an unknown symbol is `ENOENT` on kernels without `validate_probe_symbol` (before 6.8), and a
-    /// refused registration carries its own. `TOO_MANY_OPS` is `E2BIG` from 6.5 on if only the loop of an
-    /// array is too much.
-    pub const fn errno(self, features: &Features) -> i32 {
+    /// The errno with which kernels answer, as a rule. A [`super::Diagnostic`] has the one of the running kernel: where kernels differ, it is
+    /// given when the problem is found.
+    pub(super) const fn errno(self) -> i32 {
         match self {
             Self::BadInsnBndry => EILSEQ,
-            Self::NoRetval | Self::NoBtfarg | Self::NoBtfEntry | Self::NoBtfField | Self::VarTail => ENOENT,
-            Self::BadProbeName if !features.retprobe_args => ENOENT,
+            Self::NoRetval
+            | Self::NoBtfarg
+            | Self::NoBtfEntry
+            | Self::NoBtfField
+            | Self::VarTail
+            | Self::NoSuchProbe
+            | Self::ForeignProbe => ENOENT,
             Self::NosupDatArg | Self::NosupAllArgs => EOPNOTSUPP,
             Self::MemAddrRange | Self::ImmRange | Self::DerefOffsRange => ERANGE,
-            Self::EventExist | Self::DiffProbeType | Self::DiffArgType | Self::SameProbe => EEXIST,
+            Self::EventExist
+            | Self::DiffProbeType
+            | Self::DiffArgType
+            | Self::SameProbe
+            | Self::WouldAppend
+            | Self::ProbeExists => EEXIST,
             Self::TooManyArgs
             | Self::TooManyEargs
             | Self::TooManyNested
             | Self::Args2Long
             | Self::EventTooBig => E2BIG,
-            Self::ArgTooLong if features.fprobe => E2BIG,
-            Self::NonUniqSymbol if !features.retprobe_args => EADDRNOTAVAIL,
             _ => EINVAL,
+        }
+    }
+
+    /// Who refuses a definition with this problem, as a rule.
+    pub const fn refused_by(self) -> RefusedBy {
+        match self {
+            Self::NoModuleName
+            | Self::ReservedEventName
+            | Self::ReservedGroupName
+            | Self::ReservedArgName
+            | Self::IgnoredText
+            | Self::OffsetTruncated
+            | Self::NoDefinition
+            | Self::SeveralLines
+            | Self::WouldAppend
+            | Self::ProbeExists
+            | Self::ForeignProbe
+            | Self::DeletesLocation => RefusedBy::Kprobed,
+            // Not of the kernel's language at all.
+            Self::IncompleteSpec
+            | Self::NoEquivalent
+            | Self::UnexpectedToken
+            | Self::UnexpectedEnd
+            | Self::TooManyParameters => RefusedBy::Kprobed,
+            _ => RefusedBy::Kernel,
         }
     }
 

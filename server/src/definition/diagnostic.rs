@@ -14,6 +14,15 @@ pub enum Severity {
     Warning,
 }
 
+/// Whose rule a definition breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefusedBy {
+    /// The kernel refuses it too.
+    Kernel,
+    /// The kernel takes it, or knows no such language. Those rules are listed in `control::stricter`.
+    Kprobed,
+}
+
 /// One problem of a definition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -22,6 +31,10 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The kernel's name for the problem, or ours where the kernel is silent.
     pub code: Code,
+    /// The errno with which the running kernel refuses this; that of the refusal alone if the kernel would take it.
+    pub errno: i32,
+    /// Who refuses it.
+    pub by: RefusedBy,
     /// The text that it is about; the start is where the kernel's caret stands.
     pub span: Span,
     /// What is wrong, for people.
@@ -37,6 +50,8 @@ impl Diagnostic {
         Self {
             severity: Severity::Error,
             code,
+            errno: code.errno(),
+            by: code.refused_by(),
             span,
             message: message.into(),
             hint: (!hint.is_empty()).then(|| hint.to_owned()),
@@ -45,7 +60,21 @@ impl Diagnostic {
 
     /// A warning without a hint.
     pub fn warning(code: Code, span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, code, span, message: message.into(), hint: None }
+        Self { severity: Severity::Warning, hint: None, ..Self::error(code, span, message) }
+    }
+
+    /// Replaces the errno of the code where this kernel has another one.
+    #[must_use]
+    pub fn with_errno(mut self, errno: i32) -> Self {
+        self.errno = errno;
+        self
+    }
+
+    /// Says that only this daemon minds, where that depends on more than the code.
+    #[must_use]
+    pub fn by_kprobed(mut self) -> Self {
+        self.by = RefusedBy::Kprobed;
+        self
     }
 
     /// Replaces the general hint of the code by one for this very case.

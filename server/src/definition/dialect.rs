@@ -145,6 +145,7 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
                 let span = Span::new(here, here + part.trim_end().len());
                 Diagnostic::error(Code::UnsupportedFeature, span, format!("there is no dialect `{name}`"))
                     .with_hint("dialects are kernel, 2009 and prototype")
+                    .by_kprobed()
             });
         }
     }

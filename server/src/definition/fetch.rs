@@ -416,4 +416,5 @@ fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {
         format!("{what}: this kernel knows it, but it cannot be checked here yet"),
     )
     .with_hint("read the member with its offset: NAME=+OFFSET($argN):TYPE")
+    .by_kprobed()
 }

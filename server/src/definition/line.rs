@@ -214,7 +214,9 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
             Code::BadCharacter,
             Span::new(line.start + at, line.start + at + c.len_utf8()),
             format!("the kernel cannot read the character {c:?} in a definition"),
-        )),
+        ))
+        // What stands before a NUL can be a good line; half of a character is in no good word.
+        .map_err(|problem| if c == '\0' { problem.by_kprobed() } else { problem }),
         None => Ok(()),
     }
 }

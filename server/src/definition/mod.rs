@@ -65,7 +65,7 @@ pub use ast::{
 };
 pub use code::Code;
 pub use cutter::{CutDefinition, Cutter};
-pub use diagnostic::{Diagnostic, Severity};
+pub use diagnostic::{Diagnostic, RefusedBy, Severity};
 pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use legacy::{Parameters, UnknownParameters};

@@ -49,8 +49,12 @@ pub(super) fn unsigned_is_too_large(text: &str) -> bool {
 
 /// The same of `kstrtol(text, 0)`, which also minds the sign, of a number that is nothing else.
 pub(super) fn signed_is_too_large(text: &str) -> bool {
-    let rest = text.strip_prefix('-').unwrap_or(text);
-    unsigned_is_too_large(rest) || unsigned(rest).is_some() && signed(text).is_none()
+    match text.strip_prefix('-') {
+        // The kernel takes one sign.
+        Some(rest) if rest.starts_with('+') => false,
+        Some(rest) => unsigned_is_too_large(rest) || digits(rest).is_some() && signed(text).is_none(),
+        None => unsigned_is_too_large(text) || unsigned(text).is_some() && signed(text).is_none(),
+    }
 }
 
 /// `kstrtoul(text, 10)`, of the index in `$stackN` and `$argN`.
@@ -98,6 +102,9 @@ mod tests {
         assert_eq!(signed("-0x8000000000000001"), None);
         assert_eq!(signed("0x8000000000000000"), None);
         assert_eq!(signed("-+1"), None);
+        assert!(!signed_is_too_large("-+8") && !signed_is_too_large("-+99999999999999999999"));
+        assert!(signed_is_too_large("-0x8000000000000001") && signed_is_too_large("0x8000000000000000"));
+        assert!(signed_is_too_large("-99999999999999999999") && !signed_is_too_large("-0x8000000000000000"));
         assert_eq!(leading("10@3"), (10, "@3"));
         assert_eq!(leading("a/16"), (0, "a/16"));
         assert_eq!(leading("0x"), (0, "x"));

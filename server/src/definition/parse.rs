@@ -6,7 +6,7 @@
 
 use super::argument;
 use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, ProbeKind};
-use super::code::Code;
+use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
@@ -87,7 +87,7 @@ fn probe(
         None => (head.tail(1), None),
     };
     let maxactive = keep(maxactive(prefix, kind, features), &mut errors).flatten();
-    let place = keep(place(place_word), &mut errors);
+    let place = keep(place(place_word, features), &mut errors);
     let kind = if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind };
     let (group, event) = match names_word {
         Some(word) => event_name(word, features, &mut errors),
@@ -156,7 +156,7 @@ fn maxactive(word: Word<'_>, kind: ProbeKind, features: &Features) -> Result<Opt
     }
 }
 
-fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
+fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
     if let Some(address) = number::unsigned(word.text) {
         return Ok(Place::Address { address, span: word.span() });
     }
@@ -199,7 +199,9 @@ fn place(word: Word<'_>) -> Result<Place, Diagnostic> {
         let message = "the function is missing behind the name of the module";
         return Err(Diagnostic::error(Code::NoFunctionName, word.span(), message));
     }
-    let bad = |message: String| Diagnostic::error(Code::BadProbeName, word.span(), message);
+    // Kernels that do not look for the symbol while they read find out when they register the probe.
+    let errno = if features.retprobe_args { EINVAL } else { ENOENT };
+    let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
     if !readable(name) || !module.is_none_or(readable) {
         return Err(bad(format!("`{symbol}` is not the name of a function")));
     }

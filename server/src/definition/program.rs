@@ -5,7 +5,7 @@
 //! with the same codes what the instructions do not allow.
 
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
-use super::code::Code;
+use super::code::{Code, E2BIG, EINVAL};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::span::Span;
@@ -136,7 +136,9 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
                 "an array can only be read from kernel memory",
             ));
         }
-        program.advance(body)?;
+        // Since the commit that brought function probes, the loop has an errno of its own.
+        let errno = if features.fprobe { E2BIG } else { EINVAL };
+        program.advance(body).map_err(|problem| problem.with_errno(errno))?;
     }
     Ok(())
 }

@@ -40,7 +40,11 @@ fn placed(problem: Diagnostic, definition: &ProbeDefinition, line: &str) -> Diag
     let span: Span = match index {
         0 => event(),
         1 => Some(definition.place.span()),
-        _ => definition.args.get(index - 2).map(|argument| argument.span),
+        _ => definition.args.get(index - 2).map(|argument| match problem.code {
+            // The kernel's caret for what an argument takes up stands at its expression.
+            Code::EventTooBig => Span::new(argument.fetch.span.start, argument.span.end),
+            _ => argument.span,
+        }),
     }
     .unwrap_or(definition.span);
     let word = line.split(' ').nth(index).unwrap_or_default();

@@ -174,7 +174,7 @@ impl AggregationService for AggregationServer {
                     };
                     Ok::<_, Status>((made, Some(bound)))
                 });
-                made.await.map_err(|error| Status::internal(error.to_string()))??
+                made.await.map_err(|error| status::internal(&error.to_string()))??
             }
             None => return Err(status::invalid("source", "`name` or `spec` is required")),
         };

@@ -12,6 +12,7 @@ use kprobed_proto::v1;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
+use super::status;
 use super::verdict::{Detail, answer};
 use crate::control::{Checker, ControlError};
 use crate::definition::{CutDefinition, Cutter};
@@ -53,7 +54,7 @@ impl Checks {
         let detail = self.detail.unwrap_or(Detail::Brief);
         // Reads kernel memory, and the symbol table when modules have changed.
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
-        let (checked, cutter) = judged.await.map_err(|error| Status::internal(error.to_string()))??;
+        let (checked, cutter) = judged.await.map_err(|error| status::internal(&error.to_string()))??;
         self.cutter = cutter;
         if checked.is_empty() && !self.ended {
             self.read().await?;

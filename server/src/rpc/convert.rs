@@ -8,7 +8,7 @@ use prost_types::Timestamp;
 use crate::control::{Probe, ProbeState};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
-use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, Severity};
+use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
 use crate::kernel::ClockMapping;
 use crate::model::HitProfile;
 use crate::pipeline::Span;
@@ -42,6 +42,17 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
         span_start: length(diagnostic.span.start),
         span_end: length(diagnostic.span.end),
         field: String::new(),
+        by: match diagnostic.severity {
+            Severity::Error => refused_by(diagnostic.by).into(),
+            Severity::Warning => v1::RefusedBy::Unspecified.into(),
+        },
+    }
+}
+
+pub(super) fn refused_by(by: RefusedBy) -> v1::RefusedBy {
+    match by {
+        RefusedBy::Kernel => v1::RefusedBy::Kernel,
+        RefusedBy::Kprobed => v1::RefusedBy::Kprobed,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::feed::{Feed, FeedItem, Log};
-use super::{convert, filters, ledger, order, rows, view};
+use super::{convert, filters, ledger, order, rows, status, view};
 use crate::control::{ControlHandle, Registry};
 use crate::filter::KernelFilterFeatures;
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
@@ -176,8 +176,9 @@ impl RowStream {
     }
 
     fn push_rows(&mut self, delivery: &Delivery) -> Result<(), Status> {
-        let rows = rows::of_delivery(delivery, &self.projection)
-            .map_err(|error| Status::internal(format!("cannot decode a batch of this daemon: {error}")))?;
+        let rows = rows::of_delivery(delivery, &self.projection).map_err(|error| {
+            status::internal(&format!("cannot decode a batch of this daemon: {error}"))
+        })?;
         let end = delivery.sequence + delivery.log_events;
         if let Some(sorter) = &mut self.sorter {
             sorter.add(rows, delivery.sequence, end);

@@ -8,7 +8,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
-use super::convert;
+use super::{convert, status};
 use crate::control::{CheckStatus, Checker, Doctor, HostCheck};
 use crate::definition::Features;
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
@@ -51,8 +51,8 @@ impl HostService for HostServer {
             .doctor
             .instance
             .look(|instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?)))
-            .map_err(|error| Status::unavailable(error.to_string()))?;
-        let layout = PageLayout::parse(&header_page).map_err(|error| Status::internal(error.to_string()))?;
+            .map_err(|error| status::unreadable_instance(&error))?;
+        let layout = PageLayout::parse(&header_page).map_err(|error| status::internal(&error.to_string()))?;
         Ok(Response::new(v1::GetHostResponse {
             hostname: info.host.hostname.clone(),
             kernel_release: info.host.kernel_release.clone(),

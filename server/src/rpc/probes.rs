@@ -13,7 +13,7 @@ use super::{convert, deletions, labels, status};
 use crate::control::{
     Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
 };
-use crate::definition::{Definition, DeleteDefinition};
+use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
 
@@ -59,7 +59,7 @@ impl ProbeServer {
     /// The definition of a request, in whichever of the two forms it was sent.
     fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
         let features = self.checker.features();
-        Given::of(definition, spec, features).map_err(|error| status::not_given(error, features))
+        Given::of(definition, spec, features).map_err(status::not_given)
     }
 
     /// A probe as a message, with its definition as fields.
@@ -91,37 +91,16 @@ impl ProbeServer {
         Ok(message)
     }
 
-    /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
-    fn named_by(&self, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, Status> {
-        if !delete.location.is_empty() {
-            let message = "an event of this daemon has one location: name only the event";
-            return Err(status::invalid("line", message));
-        }
-        let fits = |name: &ProbeName| {
-            delete.group.as_ref().is_none_or(|group| group.text == name.group())
-                && delete.event.as_ref().is_none_or(|event| event.text == name.event())
-        };
-        let named: Vec<_> = self.registry.all().into_iter().filter(|probe| fits(&probe.name)).collect();
-        if named.is_empty() {
-            let part = |name: &Option<crate::definition::Name>| {
-                name.as_ref().map_or("*", |name| &name.text).to_owned()
-            };
-            let name = format!("{}/{}", part(&delete.group), part(&delete.event));
-            return Err(Status::from(ControlError::NotFound { name, foreign: false }));
-        }
-        Ok(named)
-    }
-
     fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
         let features = self.checker.features();
         let given = match Given::of(request.definition, request.spec.as_ref(), features) {
             Ok(given) => given,
             Err(GivenError::Fields(Unwritable { field, problem, text })) => {
-                let mut response = unreadable(&self.checker, std::slice::from_ref(&problem));
+                let mut response = unreadable(std::slice::from_ref(&problem));
                 response.diagnostics.iter_mut().for_each(|found| found.field.clone_from(&field));
                 return Ok(v1::CheckProbeResponse { definition: text, ..response });
             }
-            Err(error) => return Err(status::not_given(error, features)),
+            Err(error) => return Err(status::not_given(error)),
         };
         let mut response =
             answer(&self.checker, &given.text, &mut self.checker.recent_facts(), Detail::Listing)
@@ -235,7 +214,7 @@ impl ProbeService for ProbeServer {
             }
             Definition::Delete(delete) => {
                 // All at once: then the others pay for one deletion only.
-                let named = self.named_by(&delete)?;
+                let named = self.checker.deleted_by(&request.line, &delete)?;
                 let deletions = named.iter().map(|probe| RemoveRequest {
                     name: probe.name.to_string(),
                     etag: None,

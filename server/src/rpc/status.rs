@@ -21,10 +21,12 @@ pub(crate) use echo::fit_status;
 use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::ControlError;
-use crate::definition::{self, Diagnostic};
+use crate::definition::{self, RefusedBy};
 use crate::filter::FilterError;
+use crate::history::HistoryError;
 use crate::model::LabelError;
-use crate::tracefs::KernelMessage;
+use crate::spool::SpoolError;
+use crate::tracefs::{KernelMessage, TracefsError};
 use crate::validate::Refusal;
 use crate::validate::typed::DescribeError;
 
@@ -68,6 +70,15 @@ impl Parts {
         self
     }
 
+    /// What the kernel would say to a definition, and whether it is the kernel that says so.
+    fn refused(self, errno: i32, by: RefusedBy) -> Self {
+        let by = match by {
+            RefusedBy::Kernel => "kernel",
+            RefusedBy::Kprobed => "kprobed",
+        };
+        self.with("errno", &errno).with("by", by)
+    }
+
     fn diagnostics(mut self, text: &str, diagnostics: Vec<v1::Diagnostic>) -> Self {
         self.diagnostics = Some(v1::Diagnostics { text: text.to_owned(), diagnostics });
         self
@@ -92,6 +103,7 @@ impl Parts {
             details.push(any("kprobed.v1.Diagnostics", diagnostics));
         }
         let whole = echo::fit(pb::Status { code: self.code as i32, message: message.to_owned(), details });
+        #[expect(clippy::disallowed_methods, reason = "the only place that makes them")]
         Status::with_details(self.code, whole.message.clone(), whole.encode_to_vec().into())
     }
 }
@@ -106,9 +118,49 @@ fn any(name: &str, message: &impl prost::Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// A request that makes no sense by itself.
-pub(super) fn invalid(field: &'static str, message: &str) -> Status {
+/// A field of a request with a value that it cannot have.
+pub(super) fn invalid(field: impl Into<Cow<'static, str>>, message: &str) -> Status {
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
+}
+
+/// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
+pub(super) fn internal(message: &str) -> Status {
+    Parts::new(Code::Internal, "INTERNAL").status(message)
+}
+
+/// A control file of the trace instance that cannot be read now.
+pub(super) fn unreadable_instance(error: &TracefsError) -> Status {
+    Parts::new(Code::Unavailable, "TRACEFS").with("errno", &error.errno()).status(&error.to_string())
+}
+
+/// A stream of the past, of a daemon that keeps none.
+pub(super) fn no_history() -> Status {
+    let message =
+        "this daemon keeps no history: set `spool.enabled` in its configuration, or start with the present";
+    Parts::new(Code::FailedPrecondition, "NO_HISTORY").field("start").status(message)
+}
+
+/// A history that cannot be read.
+pub(super) fn of_history(error: &HistoryError) -> Status {
+    let message = error.to_string();
+    match error {
+        HistoryError::Spool(SpoolError::ForeignCursor { .. }) => {
+            Parts::new(Code::InvalidArgument, "FOREIGN_CURSOR").field("start.cursor").status(&message)
+        }
+        HistoryError::Ended => Parts::new(Code::Unavailable, "STOPPING").status(&message),
+        HistoryError::Spool(_) | HistoryError::Task(_) => {
+            tracing::error!(%error, "cannot read the history");
+            Parts::new(Code::Internal, "HISTORY").status(&message)
+        }
+    }
+}
+
+/// The end of a stream that asked to end when its queue is full.
+pub(super) fn overflowed(sequence: u64) -> Status {
+    let message = format!(
+        "the queue of this subscriber was full: the daemon ended the stream as asked, at log position {sequence}"
+    );
+    Parts::new(Code::ResourceExhausted, "QUEUE_FULL").with("sequence", &sequence).status(&message)
 }
 
 /// Labels or a selector that cannot be read.
@@ -130,6 +182,7 @@ fn label_parts(field: &'static str, error: &LabelError) -> Parts {
         span_start: convert::length(error.span.start),
         span_end: convert::length(error.span.end),
         field: String::new(),
+        by: v1::RefusedBy::Unspecified.into(),
     };
     let parts = Parts::new(Code::InvalidArgument, BAD_LABEL).field(field);
     if error.text.is_empty() { parts } else { parts.diagnostics(&error.text, vec![diagnostic]) }
@@ -160,6 +213,7 @@ pub(super) fn no_function(function: &str, hint: String) -> Status {
         span_start: 0,
         span_end: convert::length(function.len()),
         field: String::new(),
+        by: v1::RefusedBy::Unspecified.into(),
     };
     let parts = Parts::new(Code::NotFound, NO_SUCH_FUNCTION).field("function");
     parts.diagnostics(function, vec![diagnostic]).status(&message)
@@ -179,7 +233,7 @@ pub(super) fn located(error: &ControlError, given: &Given) -> Status {
 }
 
 /// A definition of which no text could be made that means the same.
-pub(super) fn not_given(error: GivenError, features: &definition::Features) -> Status {
+pub(super) fn not_given(error: GivenError) -> Status {
     match error {
         GivenError::Form(message) => invalid(DEFINITION, message),
         GivenError::Fields(unwritable) => {
@@ -187,7 +241,7 @@ pub(super) fn not_given(error: GivenError, features: &definition::Features) -> S
             let found = v1::Diagnostic { field: field.clone(), ..convert::diagnostic(&problem) };
             Parts::new(Code::InvalidArgument, problem.code.name())
                 .field(field)
-                .with("errno", &problem.code.errno(features))
+                .refused(problem.errno, problem.by)
                 .diagnostics(&text, vec![found])
                 .status(&problem.message)
         }
@@ -198,30 +252,35 @@ pub(super) fn not_given(error: GivenError, features: &definition::Features) -> S
 fn parts_of(error: &ControlError) -> Parts {
     match error {
         ControlError::Definition { text, diagnostics } => {
-            let reason = diagnostics.first().map_or("BAD_DEFINITION", |first| first.code.name());
-            let errno = diagnostics
-                .first()
-                .map_or(0, |first| first.code.errno(&definition::Features::from_readme("")));
-            Parts::new(Code::InvalidArgument, reason)
-                .field(DEFINITION)
-                .with("errno", &errno)
-                .diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
+            let parts = match diagnostics.first() {
+                Some(first) => {
+                    let code = match first.code {
+                        definition::Code::NoSuchProbe | definition::Code::ForeignProbe => Code::NotFound,
+                        _ => Code::InvalidArgument,
+                    };
+                    Parts::new(code, first.code.name()).refused(first.errno, first.by)
+                }
+                None => Parts::new(Code::InvalidArgument, "BAD_DEFINITION"),
+            };
+            parts.field(DEFINITION).diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
         }
         ControlError::Refused { text, refusal, further } => {
             let first = refusal_diagnostic(refusal.as_ref().clone());
             Parts::new(Code::InvalidArgument, refusal.rule.name())
                 .field(DEFINITION)
-                .with("errno", &(refusal.errno as i32))
+                .refused(refusal.errno as i32, refusal.rule.refused_by())
                 .diagnostics(text, iter::once(first).chain(further.iter().map(convert::diagnostic)).collect())
         }
         ControlError::Kernel(error) => {
             let parts =
                 Parts::new(Code::InvalidArgument, kernel_reason(error.message.as_ref(), "KERNEL_REFUSED"))
                     .field(DEFINITION)
-                    .with("errno", &error.error.errno());
+                    .refused(error.error.errno(), RefusedBy::Kernel);
             match &error.message {
                 Some(message) => {
-                    parts.diagnostics(&message.command, vec![kernel_diagnostic(message, "KERNEL_REFUSED")])
+                    let by = v1::RefusedBy::Kernel.into();
+                    let found = kernel_diagnostic(message, "KERNEL_REFUSED");
+                    parts.diagnostics(&message.command, vec![v1::Diagnostic { by, ..found }])
                 }
                 None => parts,
             }
@@ -242,7 +301,15 @@ fn parts_of(error: &ControlError) -> Parts {
                 (None, None) => parts.with("filter", filter),
             }
         }
-        ControlError::Exists { name } => Parts::new(Code::AlreadyExists, "PROBE_EXISTS").with("probe", name),
+        ControlError::Taken { text, taken } => {
+            let reason = if taken.ours { "PROBE_EXISTS" } else { "FOREIGN_EVENT_EXISTS" };
+            Parts::new(Code::AlreadyExists, reason)
+                .field(DEFINITION)
+                .with("probe", &taken.name)
+                .with("rule", taken.problem.code.name())
+                .refused(taken.problem.errno, taken.problem.by)
+                .diagnostics(text, vec![convert::diagnostic(&taken.problem)])
+        }
         ControlError::ExistsForeign { name } => {
             Parts::new(Code::AlreadyExists, "FOREIGN_EVENT_EXISTS").with("probe", name)
         }
@@ -317,6 +384,7 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         span_start: convert::length(message.position),
         span_end: convert::length(message.position + word),
         field: String::new(),
+        by: v1::RefusedBy::Unspecified.into(),
     }
 }
 
@@ -338,11 +406,13 @@ pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
         span_start: convert::length(error.span.start),
         span_end: convert::length(error.span.end),
         field: String::new(),
+        by: v1::RefusedBy::Unspecified.into(),
     }
 }
 
 pub(super) fn refusal_diagnostic(refusal: Refusal) -> v1::Diagnostic {
     v1::Diagnostic {
+        by: convert::refused_by(refusal.rule.refused_by()).into(),
         severity: v1::Severity::Error.into(),
         code: refusal.rule.name().to_owned(),
         message: refusal.message,
@@ -351,14 +421,4 @@ pub(super) fn refusal_diagnostic(refusal: Refusal) -> v1::Diagnostic {
         span_end: convert::length(refusal.span.end),
         field: String::new(),
     }
-}
-
-/// What this daemon minds about a place that the kernel would take.
-pub(super) fn objection_diagnostic(objection: Refusal) -> v1::Diagnostic {
-    v1::Diagnostic { severity: v1::Severity::Warning.into(), ..refusal_diagnostic(objection) }
-}
-
-/// The errno that the kernel would answer to the first of these.
-pub(super) fn errno_of(diagnostics: &[Diagnostic], features: &definition::Features) -> i32 {
-    diagnostics.first().map_or(0, |first| first.code.errno(features))
 }

@@ -3,10 +3,11 @@
 //! Owns what an answer holds, for one check and for many. Never judges: that is the checker's.
 
 use kprobed_proto::v1;
+use nix::errno::Errno;
 
 use super::{convert, spec, status};
-use crate::control::{CheckOutcome, Checker, ControlError, Preview};
-use crate::definition::{Definition, Diagnostic};
+use crate::control::{Against, CheckOutcome, Checker, ControlError, Preview};
+use crate::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
 use crate::kernel::RecentFacts;
 use crate::validate::{Nearest, ShownInstruction};
 
@@ -32,48 +33,43 @@ pub(super) fn answer(
     match checker.check_with(text, facts) {
         Ok(outcome) => Ok(verdict(checker, outcome, detail)),
         Err(ControlError::Definition { diagnostics, .. }) => match checker.parse(text) {
-            Ok(Definition::Delete(_)) => Ok(nothing_to_check(text)),
-            _ => Ok(unreadable(checker, &diagnostics)),
+            Ok(Definition::Delete(delete)) => deletion(checker, text, &delete),
+            _ => Ok(unreadable(&diagnostics)),
         },
         Err(error) => Err(error),
     }
 }
 
 fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
-    let (nearest, listing) = match detail {
-        Detail::Listing => {
+    let taken = checker.taken(&outcome);
+    let against = outcome.against(taken.as_ref());
+    let (nearest, listing) = match (detail, against) {
+        (Detail::Listing, _) => {
             let around = outcome.surroundings();
             (around.nearest, around.listing)
         }
-        Detail::Brief if outcome.report.refusal.is_some() => (outcome.nearest(), Vec::new()),
-        Detail::Brief => (Nearest::default(), Vec::new()),
+        (Detail::Brief, Some(Against::Place(_))) => (outcome.nearest(), Vec::new()),
+        (Detail::Brief, _) => (Nearest::default(), Vec::new()),
     };
     let arming = match detail {
+        _ if against.is_some() => None,
         Detail::Listing => outcome.predicted_arming(),
         Detail::Brief => outcome.report.arming,
     };
-    let CheckOutcome { definition, dialect, report, misplaced, unread, .. } = outcome;
-    let arming = arming.filter(|_| misplaced.is_none());
-    let mut response = match (report.refusal, misplaced) {
-        (Some(refusal), _) => {
-            let (errno, rule, kernel_code) =
-                (refusal.errno as i32, refusal.rule.name(), refusal.kernel_code());
+    let mut response = match against {
+        Some(Against::Place(refusal)) => {
+            let found = refusal.clone().or_hint(|| nearest.hint());
             v1::CheckProbeResponse {
-                diagnostics: vec![status::refusal_diagnostic(refusal.or_hint(|| nearest.hint()))],
-                kernel_reason: kernel_code.to_owned(),
-                ..refused(errno, rule)
+                diagnostics: vec![status::refusal_diagnostic(found)],
+                kernel_reason: refusal.kernel_code().to_owned(),
+                ..refused(refusal.errno as i32, refusal.rule.name(), refusal.rule.refused_by())
             }
         }
-        (None, Some(diagnostic)) => v1::CheckProbeResponse {
-            diagnostics: vec![convert::diagnostic(&diagnostic)],
-            kernel_reason: diagnostic.code.name().to_owned(),
-            ..refused(diagnostic.code.errno(checker.features()), diagnostic.code.name())
-        },
-        (None, None) => {
-            v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() }
-        }
+        Some(Against::Text(problem)) => unreadable(std::slice::from_ref(problem)),
+        Some(Against::Name(taken)) => unreadable(std::slice::from_ref(&taken.problem)),
+        None => v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() },
     };
-    response.diagnostics.extend(report.objection.map(status::objection_diagnostic));
+    let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
         response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
         let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
@@ -94,43 +90,52 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
     response
 }
 
-/// The verdict on a text that is no definition: it has one too.
-pub(super) fn unreadable(checker: &Checker, diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
-    let errno = status::errno_of(diagnostics, checker.features());
-    let code = diagnostics.first().map_or("", |first| first.code.name());
-    v1::CheckProbeResponse {
-        diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
-        kernel_reason: code.to_owned(),
-        ..refused(errno, code)
-    }
-}
-
-/// The answer to a line that deletes. Whether the event exists is not asked: only its own daemon may delete it.
-fn nothing_to_check(text: &str) -> v1::CheckProbeResponse {
-    let warning = v1::Diagnostic {
-        severity: v1::Severity::Warning.into(),
-        code: "NOTHING_TO_CHECK".to_owned(),
-        message: "this line deletes: there is nothing to check".to_owned(),
-        hint: String::new(),
-        span_start: 0,
-        span_end: convert::length(text.len()),
-        field: String::new(),
+/// The verdict on a text that is refused for these reasons.
+pub(super) fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
+    let Some(first) = diagnostics.first() else {
+        return refused(Errno::EINVAL as i32, "", RefusedBy::Kprobed);
     };
     v1::CheckProbeResponse {
-        verdict: v1::Verdict::Accepted.into(),
-        diagnostics: vec![warning],
-        dialect: v1::Dialect::Kernel.into(),
-        canonical: text.split('#').next().unwrap_or_default().trim().to_owned(),
-        ..Default::default()
+        diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
+        kernel_reason: first.code.name().to_owned(),
+        ..refused(first.errno, first.code.name(), first.by)
     }
 }
 
-fn refused(errno: i32, rule: &str) -> v1::CheckProbeResponse {
+/// The verdict on a line that deletes.
+fn deletion(
+    checker: &Checker,
+    text: &str,
+    delete: &DeleteDefinition,
+) -> Result<v1::CheckProbeResponse, ControlError> {
+    let canonical = text.split('#').next().unwrap_or_default().trim().to_owned();
+    let dialect = v1::Dialect::Kernel.into();
+    match checker.deleted_by(text, delete) {
+        Ok(_probes) => {
+            let warning = v1::Diagnostic {
+                severity: v1::Severity::Warning.into(),
+                code: "NOTHING_TO_CHECK".to_owned(),
+                message: "this line deletes: there is nothing to check".to_owned(),
+                span_end: convert::length(text.len()),
+                ..Default::default()
+            };
+            let (verdict, diagnostics) = (v1::Verdict::Accepted.into(), vec![warning]);
+            Ok(v1::CheckProbeResponse { verdict, diagnostics, dialect, canonical, ..Default::default() })
+        }
+        Err(ControlError::Definition { diagnostics, .. }) => {
+            Ok(v1::CheckProbeResponse { dialect, canonical, ..unreadable(&diagnostics) })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn refused(errno: i32, rule: &str, by: RefusedBy) -> v1::CheckProbeResponse {
     v1::CheckProbeResponse {
         verdict: v1::Verdict::Refused.into(),
         errno: errno.unsigned_abs(),
-        errno_name: format!("{:?}", nix::errno::Errno::from_raw(errno)),
+        errno_name: format!("{:?}", Errno::from_raw(errno)),
         rule: rule.to_owned(),
+        by: convert::refused_by(by).into(),
         ..Default::default()
     }
 }

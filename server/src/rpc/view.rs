@@ -4,7 +4,7 @@ use kprobed_proto::v1;
 use tonic::Status;
 
 use super::labels;
-use super::status::filter_status;
+use super::status::{self, filter_status};
 use crate::filter::Filter;
 use crate::model::Glob;
 use crate::pipeline::{Order, Overflow, Pace, QueueLimits, View};
@@ -56,11 +56,9 @@ pub(super) fn of(
     })
 }
 
-fn known<T, E>(value: Result<T, E>, field: &str) -> Result<T, Status> {
+fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Status> {
     value.map_err(|_unknown| {
-        Status::invalid_argument(format!(
-            "`{field}` has a value that this version of the daemon does not know"
-        ))
+        status::invalid(field, &format!("`{field}` has a value that this version of the daemon does not know"))
     })
 }
 

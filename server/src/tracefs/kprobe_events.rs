@@ -29,6 +29,12 @@ pub struct DefineError {
 }
 
 impl ListedProbe {
+    /// Group and event as they are printed, whatever their form.
+    pub fn group_and_event(&self) -> Option<(&str, &str)> {
+        let (head, _) = self.line.split_once(' ')?;
+        head.split_once(':')?.1.split_once('/')
+    }
+
     /// Parses a listing. Lines of another form are left out.
     pub fn parse_list(text: &str) -> Vec<Self> {
         text.lines().filter_map(parse_line).collect()

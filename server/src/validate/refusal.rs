@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use crate::definition::Span;
+use crate::definition::{RefusedBy, Span};
 
 /// A rule. The names are those that clients see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,40 @@ impl Rule {
             Self::UnsupportedInstruction => "UNSUPPORTED_INSTRUCTION",
             Self::OutsideFunction => "OUTSIDE_FUNCTION",
             Self::NeverArmed => "NEVER_ARMED",
+        }
+    }
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: &[Self] = &[
+        Self::UnknownSymbol,
+        Self::AmbiguousSymbol,
+        Self::UnnamedPlace,
+        Self::UnknownMemorySymbol,
+        Self::NotFunctionEntry,
+        Self::NotEntryAddress,
+        Self::ReturnBlacklisted,
+        Self::NotraceFunction,
+        Self::NotText,
+        Self::Blacklisted,
+        Self::JumpLabel,
+        Self::StaticCall,
+        Self::BugTrap,
+        Self::Preamble,
+        Self::UnreadableCode,
+        Self::InstructionBoundary,
+        Self::TrapInstruction,
+        Self::UnsupportedInstruction,
+        Self::OutsideFunction,
+        Self::NeverArmed,
+    ];
+
+    /// Who refuses a place by this rule.
+    pub fn refused_by(self) -> RefusedBy {
+        match self {
+            Self::OutsideFunction | Self::NeverArmed => RefusedBy::Kprobed,
+            _ => RefusedBy::Kernel,
         }
     }
 }

@@ -104,6 +104,7 @@ fn warning() -> Diagnostic {
         span_start: 7,
         span_end: 21,
         field: String::new(),
+        by: 0,
     }
 }
 
@@ -116,6 +117,7 @@ pub(super) fn finding(text: &str) -> Diagnostic {
         span_start: text.find(' ').map_or(0, |at| u32::try_from(at).unwrap() + 1),
         span_end: u32::try_from(text.len()).unwrap(),
         field: String::new(),
+        by: RefusedBy::Kernel.into(),
     }
 }
 

@@ -1,10 +1,14 @@
 //! What the daemon refuses, that it says what the kernel would say, and that the kernel never hears of it.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CheckProbeResponse, Verdict};
+use kprobed::control::stricter;
+use kprobed::definition::Code;
+use kprobed_client::RpcError;
+use kprobed_client::api::{CheckProbeResponse, RefusedBy, Verdict};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::differential::{Compared, ask_both, kernel_answers};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -17,6 +21,14 @@ pub(crate) const TESTS: &[Test] = &[
         the_middle_of_an_instruction_is_refused_without_a_write,
     ),
     ("names_that_do_not_exist_are_corrected", names_that_do_not_exist_are_corrected),
+    (
+        "names_that_are_taken_are_judged_as_the_kernel_does",
+        names_that_are_taken_are_judged_as_the_kernel_does,
+    ),
+    ("a_check_shows_the_name_that_add_gives", a_check_shows_the_name_that_add_gives),
+    ("a_deletion_of_nothing_is_refused", a_deletion_of_nothing_is_refused),
+    ("what_only_kprobed_refuses_is_listed", what_only_kprobed_refuses_is_listed),
+    ("every_answer_has_the_kernels_errno", every_answer_has_the_kernels_errno),
     ("probes_of_others_are_left_alone", probes_of_others_are_left_alone),
     ("the_host_is_described", the_host_is_described),
 ];
@@ -86,7 +98,7 @@ fn bad_definitions_get_the_kernels_message_and_position(fixture: &Fixture) -> Re
         let (text, caret) = kernel_says(&guest, line)?;
         let found = refusal.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
         let found = found.with_context(|| format!("{line}: no diagnostic in {refusal:?}"))?;
-        let known = kprobed::definition::Code::from_kernel_text(&text);
+        let known = Code::from_kernel_text(&text);
         let same_code = known.is_some_and(|code| code.name() == found.code)
             // The kernel has one message for everything that its core refuses; we say which rule it was.
             || text == "Failed to register probe event";
@@ -144,6 +156,146 @@ fn names_that_do_not_exist_are_corrected(fixture: &Fixture) -> Result<()> {
         let refusal = guest.refusal(definition)?;
         let found = refusal.diagnostics.and_then(|found| found.diagnostics.into_iter().next());
         ensure!(found.as_ref().is_some_and(|found| found.hint.contains(hint)), "{definition}: {found:?}");
+    }
+    Ok(())
+}
+
+/// The value of a key in the reason of a refusal.
+fn metadata<'a>(refusal: &'a RpcError, key: &str) -> &'a str {
+    let found = refusal.metadata.iter().find(|(name, _)| name == key);
+    found.map_or("", |(_, value)| value.as_str())
+}
+
+/// Names that are taken, in the kernel's order: behind what it reads, and before its questions about the place.
+const TAKEN: &[&str] = &[
+    "p:sched/sched_switch vfs_read",
+    "p:sched/sched_switch vfs_read+3",
+    "p:sched/sched_switch vfs_read a=%none",
+    "r:theirs/one vfs_read",
+    "p:theirs/one vfs_read",
+    "p:theirs/one vfs_read a=%di b=%si",
+    "p:theirs/one vfs_read b=%di",
+    "p:theirs/one vfs_read a=%di:u32",
+    "p:theirs/one vfs_read a=%di",
+    "p:theirs/one vfs_read+3 a=%di:u8",
+    "p:theirs/one vfs_read+3 a=%di",
+    "p:theirs/one no_such_function a=%di",
+    "p:theirs/back vfs_read r=%di",
+    "r:theirs/back vfs_read r=$retval",
+    "r:theirs/back vfs_read+10 r=$retval",
+    "r:mine/one vfs_read",
+    "p:mine/one vfs_read",
+    "p:mine/one vfs_read a=%di:u16",
+    "p:mine/one vfs_read a=%di",
+];
+
+fn names_that_are_taken_are_judged_as_the_kernel_does(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for line in ["p:theirs/one vfs_read a=%di", "r:theirs/back vfs_read r=$retval"] {
+        guest.shell(&format!("echo '{line}' >> {TRACEFS}/kprobe_events"))?;
+    }
+    guest.add("p:mine/one vfs_read a=%di")?;
+    let lines: Vec<_> = TAKEN.iter().map(|line| (*line).to_owned()).collect();
+    let mut wrong = Vec::new();
+    for one in ask_both(&guest, lines)? {
+        let Compared { line, ours, kernel } = one;
+        let said = kernel.said.as_ref().and_then(|(text, _)| Code::from_kernel_text(text)).map(Code::name);
+        let added = guest.refusal(&line)?;
+        let same_verdict = (ours.by(), ours.errno, Some(ours.kernel_reason.as_str()))
+            == (RefusedBy::Kernel, kernel.errno, said.or(Some("")));
+        let same_caret = kernel.said.as_ref().is_none_or(|(_, caret)| {
+            ours.diagnostics.first().is_some_and(|found| found.span_start as usize == *caret)
+        });
+        if !same_verdict || !same_caret || metadata(&added, "errno") != ours.errno.to_string() {
+            wrong.push(format!("{line}\n  kernel {kernel:?}\n  check {ours:?}\n  add {added:?}"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // The kernel would make these second places of the events.
+    for line in ["p:theirs/one vfs_write a=%si", "p:mine/one vfs_write a=%si"] {
+        let (verdict, added) = (check(&guest, line)?, guest.refusal(line)?);
+        ensure!((verdict.by(), verdict.rule.as_str()) == (RefusedBy::Kprobed, "WOULD_APPEND"), "{verdict:?}");
+        ensure!(
+            metadata(&added, "rule") == "WOULD_APPEND" && metadata(&added, "by") == "kprobed",
+            "{added:?}"
+        );
+    }
+    let appended = kernel_answers(&guest, &["p:theirs/one vfs_write a=%si".to_owned()])?;
+    ensure!(appended.iter().all(|answer| answer.errno == 0), "{appended:?}");
+    Ok(())
+}
+
+fn a_check_shows_the_name_that_add_gives(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell(&format!("echo 'p:kprobes/p_vfs_read_0 vfs_write' >> {TRACEFS}/kprobe_events"))?;
+    for (line, expected) in [
+        ("p vfs_read", "kprobes/p_vfs_read_0_2"),
+        ("p vfs_read", "kprobes/p_vfs_read_0_3"),
+        ("p:named vfs_read", "kprobes/named"),
+    ] {
+        let shown = check(&guest, line)?;
+        let added = guest.add(line)?;
+        ensure!(shown.name == expected && added.name == expected, "{shown:?}\n{added:?}");
+        ensure!(shown.kernel_definition == added.kernel_definition, "{shown:?}\n{added:?}");
+    }
+    Ok(())
+}
+
+fn a_deletion_of_nothing_is_refused(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell(&format!("echo 'p:theirs/one vfs_read' >> {TRACEFS}/kprobe_events"))?;
+    guest.add("p:mine/one vfs_read")?;
+    let verdict = |line: &str| -> Result<(u32, RefusedBy, String)> {
+        let verdict = check(&guest, line)?;
+        Ok((verdict.errno, verdict.by(), verdict.rule))
+    };
+    for line in ["-:keep/nosuch", "-:nosuch", "-:mine/two", "-:theirs/two"] {
+        let kernel = kernel_answers(&guest, &[line.to_owned()])?;
+        ensure!(kernel.iter().all(|answer| answer.errno == 2), "ENOENT: {kernel:?}");
+        let said = verdict(line)?;
+        ensure!(said == (2, RefusedBy::Kernel, "NO_SUCH_PROBE".to_owned()), "{line}: {said:?}");
+    }
+    let said = verdict("-:theirs/one")?;
+    ensure!(said == (2, RefusedBy::Kprobed, "FOREIGN_PROBE".to_owned()), "{said:?}");
+    for line in ["-:mine/one", "-:mine/", "-:one"] {
+        ensure!(check(&guest, line)?.verdict() == Verdict::Accepted, "{line}");
+    }
+    ensure!(guest.probes()?.len() == 1, "a check deletes nothing");
+    Ok(())
+}
+
+/// Each example of the list in the documentation: the kernel takes it, and the daemon says that only it minds.
+fn what_only_kprobed_refuses_is_listed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for (code, line) in stricter::examples() {
+        let kernel = kernel_answers(&guest, &[line.to_owned()])?;
+        ensure!(kernel.iter().all(|answer| answer.errno == 0), "{code}: {line}: {kernel:?}");
+        let (verdict, added) = (check(&guest, line)?, guest.refusal(line)?);
+        ensure!((verdict.by(), verdict.rule.as_str()) == (RefusedBy::Kprobed, code), "{line}: {verdict:?}");
+        ensure!(added.reason == code && metadata(&added, "by") == "kprobed", "{line}: {added:?}");
+    }
+    Ok(())
+}
+
+/// Check, create and explain give the errno of the running kernel.
+fn every_answer_has_the_kernels_errno(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let long = format!("p:g/e vfs_read a=+0({}%di{})", "+1111(".repeat(9), ")".repeat(9));
+    let lines: Vec<_> = BAD.iter().copied().chain([long.as_str(), "p:g/e vfs_read -+8(%di)"]).collect();
+    let owned: Vec<_> = lines.iter().map(|line| (*line).to_owned()).collect();
+    let kernel = kernel_answers(&guest, &owned)?;
+    for (line, kernel) in lines.iter().zip(kernel) {
+        let expected = kernel.errno.to_string();
+        let checked = check(&guest, line)?;
+        ensure!((checked.errno, checked.by()) == (kernel.errno, RefusedBy::Kernel), "{line}: {checked:?}");
+        let created = guest.refusal(line)?;
+        ensure!(metadata(&created, "errno") == expected, "{line}: {expected}, create {created:?}");
+        ensure!(metadata(&created, "by") == "kernel", "{line}: {created:?}");
+        // What the place is has no say in an explanation.
+        if let Err(error) = guest.wait_for(guest.client.explain_probe(*line))? {
+            let explained = error.rpc().with_context(|| format!("{line}: {error}"))?;
+            ensure!(metadata(explained, "errno") == expected, "{line}: {expected}, explain {explained:?}");
+        }
     }
     Ok(())
 }

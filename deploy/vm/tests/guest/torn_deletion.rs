@@ -41,7 +41,7 @@ fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
 }
 
 fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
-    let mut random = Random::new_each_time()?;
+    let mut random = Random::of_theme(fixture, "torn_deletion")?;
     let mut guest = fixture.own_daemon("torn", daemon::DEFAULT_CONFIG)?;
     guest.add(NUMBERED)?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;

@@ -236,7 +236,7 @@ const DRAWN: usize = 30;
 fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let native = is_native(&guest)?;
-    let mut random = Random::new_each_time()?;
+    let mut random = Random::of_theme(fixture, "types")?;
     let candidates = functions(&guest)?;
     let mut lines = Vec::new();
     for draw in 0..DRAWN {

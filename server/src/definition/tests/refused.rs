@@ -10,7 +10,7 @@ fn refuse(marked: &str, name: &str, errno: i32, features: &Features) {
     let problems = parse(&text, features).expect_err(&text);
     let first = &problems[0];
     assert_eq!((first.code.name(), first.span.start), (name, caret), "{}", first.render_caret(&text));
-    assert_eq!(first.code.errno(features), errno, "{text}");
+    assert_eq!(first.errno, errno, "{text}");
     assert_eq!(first.kernel_position(&text), caret, "{text}");
     assert!(first.hint.is_some(), "{text}: no hint");
 }

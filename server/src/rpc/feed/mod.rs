@@ -12,10 +12,11 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
 use tonic::Status;
 
+use super::status;
 use crate::control::ControlError;
 use crate::history::{History, HistoryError, HistoryItem, HistoryReader, HistoryStart};
 use crate::pipeline::{Delivery, End, Item, Loss, LossCause, Subscription};
-use crate::spool::{BootId, Cursor, SpoolError};
+use crate::spool::{BootId, Cursor};
 
 /// One thing in a stream.
 #[derive(Debug)]
@@ -101,14 +102,15 @@ impl Feed {
         let place = place_of(place)?;
         match (&feed.history, place) {
             (Some(history), place) => {
-                let reader = history.read(place, Arc::clone(&feed.subscription)).await.map_err(failed)?;
+                let reader = history
+                    .read(place, Arc::clone(&feed.subscription))
+                    .await
+                    .map_err(|error| status::of_history(&error))?;
                 feed.state = State::Past { reader: Box::new(reader), trials: 0 };
             }
             (None, HistoryStart::Cursor(cursor)) => feed.resume_without_history(cursor)?,
             (None, _) => {
-                return Err(Status::failed_precondition(
-                    "no history is kept on this host: set `spool.enabled` in the daemon's configuration, or begin with the present",
-                ));
+                return Err(status::no_history());
             }
         }
         Ok(feed)
@@ -129,10 +131,11 @@ impl Feed {
         let sequence = self.subscription.attach();
         let missed = sequence.checked_sub(cursor.sequence);
         if is_same && missed.is_none() {
-            return Err(Status::invalid_argument(format!(
-                "`start.cursor` is ahead of the log: the log is at {sequence}, the cursor at {}",
+            let message = format!(
+                "`start.cursor` is ahead of the log: the log is at position {sequence}, the cursor at {}",
                 cursor.sequence
-            )));
+            );
+            return Err(status::invalid("start.cursor", &message));
         }
         self.begin(Cursor { sequence, ..self.now }, !is_same);
         if !is_same || missed != Some(0) {
@@ -187,7 +190,8 @@ impl Feed {
         } else if trials < JOIN_TRIALS && reader.extend() > JOIN_EVENTS {
             self.state = State::Past { reader, trials: trials + 1 };
         } else if let Some(history) = &self.history {
-            let (sequence, limit) = history.attach(&self.subscription).await.map_err(failed)?;
+            let (sequence, limit) =
+                history.attach(&self.subscription).await.map_err(|error| status::of_history(&error))?;
             reader.extend_to(limit);
             self.state = State::Joining { reader, sequence };
         }
@@ -211,7 +215,7 @@ impl Feed {
             .await
             .map_err(HistoryError::from)
             .and_then(|read| read.map_err(HistoryError::from))
-            .map_err(failed)?;
+            .map_err(|error| status::of_history(&error))?;
         for item in piece.items {
             match item {
                 HistoryItem::Epoch { cursor, may_miss } => self.begin(cursor, may_miss),
@@ -229,10 +233,12 @@ impl Feed {
 fn place_of(start: Start) -> Result<HistoryStart, Status> {
     Ok(match start {
         Start::Oldest(true) => HistoryStart::Oldest,
-        Start::Oldest(false) => return Err(Status::invalid_argument("`start.oldest` can only be true")),
+        Start::Oldest(false) => {
+            return Err(status::invalid("start.oldest", "`start.oldest` can only be true"));
+        }
         Start::LastEvents(events) => HistoryStart::Last(events),
         Start::Since(time) => {
-            let bad = || Status::invalid_argument("`start.since` must be a time between 1970 and 2554");
+            let bad = || status::invalid("start.since", "`start.since` must be a time between 1970 and 2554");
             let seconds = u64::try_from(time.seconds).map_err(|_negative| bad())?;
             let nanos = u64::try_from(time.nanos).map_err(|_negative| bad())?;
             let ns = seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos));
@@ -240,8 +246,8 @@ fn place_of(start: Start) -> Result<HistoryStart, Status> {
         }
         Start::Cursor(cursor) => {
             let boot_id = cursor.boot_id.parse::<BootId>();
-            let boot_id = boot_id
-                .map_err(|error| Status::invalid_argument(format!("`start.cursor.boot_id`: {error}")))?;
+            let field = "start.cursor.boot_id";
+            let boot_id = boot_id.map_err(|error| status::invalid(field, &format!("`{field}`: {error}")))?;
             HistoryStart::Cursor(Cursor { boot_id, epoch: cursor.epoch, sequence: cursor.sequence })
         }
     })
@@ -253,26 +259,10 @@ pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
     v1::Cursor { boot_id: boot_id.to_string(), epoch, sequence }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn failed(error: HistoryError) -> Status {
-    match error {
-        HistoryError::Spool(SpoolError::ForeignCursor { .. }) => {
-            Status::invalid_argument(format!("`start.cursor`: {error}"))
-        }
-        HistoryError::Ended => Status::unavailable(error.to_string()),
-        HistoryError::Spool(_) | HistoryError::Task(_) => {
-            tracing::error!(%error, "the history cannot be read");
-            Status::internal(error.to_string())
-        }
-    }
-}
-
 /// How a stream ends.
 fn ended(end: End) -> Status {
     match end {
         End::Stopping => ControlError::Stopping.into(),
-        End::Overflowed { sequence } => Status::resource_exhausted(format!(
-            "the queue of this subscriber was full, and it asked to be disconnected then; the log goes on at {sequence}"
-        )),
+        End::Overflowed { sequence } => status::overflowed(sequence),
     }
 }

@@ -75,7 +75,17 @@ pub fn resolve(
         warnings: Vec::new(),
     };
     let (mut resolved, mut errors) = (Vec::with_capacity(args.len()), Vec::new());
+    let mut taken = Vec::with_capacity(args.len());
     for (index, argument) in args.iter().enumerate() {
+        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*` stands for may have it.
+        if let Some(name) = own_name(argument) {
+            if taken.contains(&name) {
+                let message = format!("there is another argument `{name}`");
+                errors.push(Diagnostic::error(Code::UsedArgName, argument.span, message));
+                continue;
+            }
+            taken.push(name);
+        }
         match resolver.argument(index, argument) {
             Ok(argument) => resolved.push(argument),
             Err(problem) => errors.push(problem),
@@ -101,6 +111,17 @@ pub fn resolve(
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
     Ok(Resolution { definition, notes })
+}
+
+/// The name that an argument has, or gets from the parameter that it is.
+fn own_name(argument: &Argument) -> Option<&str> {
+    match (&argument.name, &argument.fetch.kind) {
+        (Some(name), _) => Some(&name.text),
+        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
+            Some(name)
+        }
+        _ => None,
+    }
 }
 
 /// Whether BTF has a say in an argument.

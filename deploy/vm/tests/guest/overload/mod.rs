@@ -14,7 +14,7 @@ mod subscriber;
 
 use std::env;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use account::Terms;
 use anyhow::{Context as _, Result, ensure};
@@ -25,6 +25,7 @@ use scene::Scene;
 use subscriber::Subscriber;
 
 use crate::Test;
+use crate::differential::seeds;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] =
@@ -38,12 +39,9 @@ const STEPS: usize = 24;
 const STORM: Duration = Duration::from_secs(12);
 
 fn the_ledger_closes_under_everything(fixture: &Fixture) -> Result<()> {
-    let new_seed: u64 = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos().into();
-    let number = |name: &'static str, otherwise: u64| {
-        env::var(name).map_or(Ok(otherwise), |text| text.parse::<u64>().context(name))
-    };
-    let seed = number("KPROBED_VM_SEED", new_seed)?;
-    let minutes = number("KPROBED_VM_SOAK_MINUTES", 0)?;
+    const MINUTES: &str = "KPROBED_VM_SOAK_MINUTES";
+    let minutes = env::var(MINUTES).map_or(Ok(0), |text| text.parse::<u64>().context(MINUTES))?;
+    let seed = seeds(fixture, "overload", 1)?.first().copied().context("KPROBED_VM_SEED names no seed")?;
     let (mut scene, mut chaos) = (Scene::new(fixture)?, Chaos::new());
     let start = Instant::now();
     for number in 0.. {

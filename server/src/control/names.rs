@@ -1,0 +1,307 @@
+//! Names of probes: which are free, and what the kernel says to one that is taken.
+//!
+//! Owns the comparison of a definition with the event that has its name, as kernel/trace/trace_kprobe.c does it (register_trace_kprobe,
+//! append_trace_kprobe): behind the reading of the definition, and before the questions about its place. Never writes anything.
+
+use std::sync::Arc;
+
+use super::{Probe, Registry};
+use crate::definition::{
+    Argument, BaseType, Code, Definition, DeleteDefinition, Diagnostic, Features, Place, ProbeDefinition,
+    Span, guard, parse,
+};
+use crate::kernel::KernelFacts;
+use crate::model::ProbeName;
+use crate::tracefs::{ListedProbe, Tracefs};
+use crate::validate::typed;
+
+/// Longest name of an event.
+const EVENT_MAX_BYTES: usize = 63;
+
+/// The names that the kernel and the daemon have given away.
+#[derive(Clone, Debug)]
+pub struct Names {
+    tracefs: Tracefs,
+    registry: Arc<Registry>,
+}
+
+/// A name that is given away already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The name.
+    pub name: ProbeName,
+    /// Whether a probe of this daemon has it.
+    pub ours: bool,
+    /// What the kernel would say, or why this daemon does not ask it.
+    pub problem: Diagnostic,
+}
+
+impl Names {
+    /// Names of the events of this kernel and of the probes of this daemon.
+    pub fn new(tracefs: Tracefs, registry: Arc<Registry>) -> Self {
+        Self { tracefs, registry }
+    }
+
+    /// `wanted`, or the first name that is free and begins with it.
+    pub(super) fn free_event(&self, group: &str, wanted: String) -> String {
+        let mut event = wanted.clone();
+        for number in 2.. {
+            if !self.is_taken(group, &event) {
+                break;
+            }
+            let suffix = format!("_{number}");
+            let length = wanted.len().min(EVENT_MAX_BYTES - suffix.len());
+            event = format!("{}{suffix}", wanted.get(..length).unwrap_or(&wanted));
+        }
+        event
+    }
+
+    fn is_taken(&self, group: &str, event: &str) -> bool {
+        let is_ours = || ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some());
+        self.tracefs.has_event(group, event) || is_ours()
+    }
+
+    /// What there is against a definition of this name.
+    pub(super) fn taken(
+        &self,
+        definition: &ProbeDefinition,
+        (group, event): (&str, &str),
+        facts: &KernelFacts,
+        features: &Features,
+    ) -> Option<Taken> {
+        let name = ProbeName::new(group, event).ok()?;
+        let ours = self.registry.get(&name).is_some();
+        let subject = Subject { definition, name: &name, ours };
+        let problem = if self.tracefs.has_event(group, event) {
+            // A list that cannot be read does not make the name any freer.
+            let listed = self.tracefs.list_kprobes().unwrap_or_default();
+            let same_name = listed.into_iter().filter(|listed| listed.name.as_ref() == Some(&name));
+            let existing: Vec<_> = same_name.map(|listed| Existing::read(&listed, facts, features)).collect();
+            subject.against(&existing)
+        } else if ours {
+            subject.problem(Code::ProbeExists, "")
+        } else {
+            return None;
+        };
+        Some(Taken { name, ours, problem })
+    }
+
+    /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
+    ///
+    /// # Errors
+    /// What the kernel would say, or why this daemon does not ask it.
+    pub fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, Diagnostic> {
+        if let (Some(first), Some(last)) = (delete.location.first(), delete.location.last()) {
+            let span = Span::new(first.span.start, last.span.end);
+            let message = "an event of kprobed has one place, and is deleted as a whole";
+            return Err(Diagnostic::error(Code::DeletesLocation, span, message));
+        }
+        let fits = |group: &str, event: &str| {
+            delete.group.as_ref().is_none_or(|wanted| wanted.text == group)
+                && delete.event.as_ref().is_none_or(|wanted| wanted.text == event)
+        };
+        let probes = self.registry.all().into_iter();
+        let ours: Vec<_> = probes.filter(|probe| fits(probe.name.group(), probe.name.event())).collect();
+        if !ours.is_empty() {
+            return Ok(ours);
+        }
+        let part = |name: Option<&crate::definition::Name>| name.map_or("*", |name| &name.text).to_owned();
+        let name = format!("{}/{}", part(delete.group.as_ref()), part(delete.event.as_ref()));
+        let listed = self.tracefs.list_kprobes().unwrap_or_default();
+        let is_foreign =
+            listed.iter().filter_map(ListedProbe::group_and_event).any(|(group, event)| fits(group, event));
+        Err(if is_foreign {
+            let message = format!("kprobed did not define the probe `{name}`, and leaves it alone");
+            Diagnostic::error(Code::ForeignProbe, delete.span, message)
+        } else {
+            Diagnostic::error(Code::NoSuchProbe, delete.span, format!("there is no probe `{name}`"))
+        })
+    }
+}
+
+/// A definition whose name is taken.
+struct Subject<'a> {
+    definition: &'a ProbeDefinition,
+    name: &'a ProbeName,
+    ours: bool,
+}
+
+/// A line of the kernel's list.
+struct Existing {
+    is_return: bool,
+    /// Absent if the line is in words that this daemon does not know.
+    definition: Option<ProbeDefinition>,
+}
+
+impl Existing {
+    fn read(listed: &ListedProbe, facts: &KernelFacts, features: &Features) -> Self {
+        // Hidden arguments are not those that were asked for.
+        let is_visible = |word: &&str| !word.starts_with(guard::PREFIX);
+        let line: Vec<_> = listed.line.split(' ').filter(is_visible).collect();
+        let definition = match parse(&line.join(" "), features) {
+            Ok(Definition::Probe(definition)) => Some(definition),
+            _ => None,
+        };
+        // Arguments without a type have the one of the parameter where the kernel knows it.
+        let resolved = definition.map(|definition| match typed::resolve(&definition, facts, features) {
+            Ok(resolution) => resolution.definition,
+            Err(_) => definition,
+        });
+        Self { is_return: listed.line.starts_with('r'), definition: resolved }
+    }
+}
+
+impl Subject<'_> {
+    /// The kernel's questions in its order, about all probes of the event.
+    fn against(&self, existing: &[Existing]) -> Diagnostic {
+        let Some(first) = existing.first() else {
+            return self.problem(Code::EventExist, ", which is no kprobe");
+        };
+        if first.is_return != (self.definition.kind == crate::definition::ProbeKind::Return) {
+            let what =
+                if first.is_return { ", which is a return probe" } else { ", which is no return probe" };
+            return self.problem(Code::DiffProbeType, what);
+        }
+        let args = first.definition.as_ref().map(|definition| definition.args.as_slice());
+        if let Some(index) = first_difference(&self.definition.args, args.unwrap_or_default()) {
+            let problem = self.problem(Code::DiffArgType, " with other arguments");
+            let at = self.definition.args.get(index).map(|argument| argument.span);
+            let span = at.unwrap_or(Span::point(self.definition.span.end));
+            return Diagnostic { span, ..problem };
+        }
+        let same = existing.iter().filter_map(|one| one.definition.as_ref()).any(|one| self.is_same(one));
+        if same {
+            return self.problem(Code::SameProbe, ", which is exactly this one");
+        }
+        self.problem(Code::WouldAppend, ", to which the kernel would add this place")
+    }
+
+    /// Whether place and expressions are the same as well. The kernel knows no symbol of an address, and takes all of them for one.
+    fn is_same(&self, other: &ProbeDefinition) -> bool {
+        let same_place = match (&self.definition.place, &other.place) {
+            (Place::Address { .. }, Place::Address { .. }) => true,
+            (
+                Place::Symbol { module, symbol, offset, .. },
+                Place::Symbol { module: other_module, symbol: other_symbol, offset: other_offset, .. },
+            ) => (module, symbol, offset) == (other_module, other_symbol, other_offset),
+            _ => false,
+        };
+        let body = |argument: &Argument| Argument { name: None, ..argument.clone() }.to_string();
+        same_place && self.definition.args.iter().map(body).eq(other.args.iter().map(body))
+    }
+
+    /// The kernel's caret stands at the beginning of the line.
+    fn problem(&self, code: Code, what: &str) -> Diagnostic {
+        let name = self.name;
+        let message = if self.ours {
+            format!("kprobed has a probe `{name}` already{what}")
+        } else {
+            format!("there is an event `{name}` already, not of kprobed{what}")
+        };
+        let ProbeDefinition { span, event, place, .. } = self.definition;
+        let end = event.as_ref().map_or(place.span().start, |event| event.span.end);
+        let end = if end > span.start { end } else { span.end };
+        Diagnostic::error(code, Span::new(span.start, end), message)
+    }
+}
+
+/// The first argument in which two events differ (kernel/trace/trace_probe.c:trace_probe_compare_arg_type): with another number of
+/// arguments, the first that only one of them has.
+fn first_difference(args: &[Argument], others: &[Argument]) -> Option<usize> {
+    if args.len() != others.len() {
+        return Some(args.len().min(others.len()));
+    }
+    args.iter().zip(others).position(|(argument, other)| record(argument) != record(other))
+}
+
+/// What an argument is in the record: name, type as the kernel tells types apart, and length of the array.
+fn record(argument: &Argument) -> (Option<&str>, BaseType, Option<u8>) {
+    let base = match argument.base_type() {
+        BaseType::BitField { container, .. } => BaseType::Unsigned(container),
+        BaseType::DentryName | BaseType::FileName => BaseType::String,
+        base => base,
+    };
+    let name = argument.name.as_ref().map(|name| name.text.as_str());
+    (name, base, argument.ty.and_then(|ty| ty.count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(line: &str) -> ProbeDefinition {
+        let features = Features::from_readme("char, string, ustring kernel return probes support");
+        match parse(line, &features) {
+            Ok(Definition::Probe(definition)) => definition.with_explicit_names(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn existing(line: &str) -> Existing {
+        Existing { is_return: line.starts_with('r'), definition: Some(definition(line)) }
+    }
+
+    /// What there is against `line` beside an event that consists of these.
+    fn against(line: &str, lines: &[&str]) -> (Code, usize) {
+        let definition = definition(line);
+        let name = ProbeName::new("g", "e").unwrap();
+        let subject = Subject { definition: &definition, name: &name, ours: false };
+        let existing: Vec<_> = lines.iter().map(|line| existing(line)).collect();
+        let problem = subject.against(&existing);
+        assert_eq!(problem.errno, 17, "EEXIST: {problem:?}");
+        (problem.code, problem.span.start)
+    }
+
+    #[test]
+    fn the_kernel_compares_kind_then_arguments_then_everything() {
+        assert_eq!(against("p:g/e f", &[]), (Code::EventExist, 0));
+        assert_eq!(against("r:g/e f", &["p:g/e f"]), (Code::DiffProbeType, 0));
+        assert_eq!(against("p:g/e f", &["r4:g/e f"]), (Code::DiffProbeType, 0));
+        assert_eq!(against("p:g/e f a=%di b=%si", &["p:g/e f a=%di"]), (Code::DiffArgType, 14));
+        assert_eq!(against("p:g/e f a=%di", &["p:g/e f a=%di b=%si"]), (Code::DiffArgType, 13));
+        assert_eq!(against("p:g/e f a=%di b=%si", &["p:g/e f a=%di c=%si"]), (Code::DiffArgType, 14));
+        assert_eq!(against("p:g/e f a=%di:u32", &["p:g/e f a=%di"]), (Code::DiffArgType, 8));
+        assert_eq!(against("p:g/e f a=%di:x64", &["p:g/e f a=%si"]), (Code::WouldAppend, 0));
+        assert_eq!(against("p:g/e f a=%di", &["p:g/e f a=%di"]), (Code::SameProbe, 0));
+        assert_eq!(against("p:g/e f+4 a=%di", &["p:g/e f a=%di"]), (Code::WouldAppend, 0));
+        assert_eq!(against("p:g/e f+4 a=%di", &["p:g/e f a=%di", "p:g/e f+4 a=%di"]), (Code::SameProbe, 0));
+        assert_eq!(against("p:g/e 0x10", &["p:g/e 0x20"]), (Code::SameProbe, 0));
+    }
+
+    #[test]
+    fn a_generated_name_is_the_first_that_is_free() {
+        let root = tempfile::tempdir().unwrap();
+        let names = Names::new(Tracefs::new(root.path(), root.path()), Arc::<Registry>::default());
+        assert_eq!(names.free_event("kprobes", "p_f_0".to_owned()), "p_f_0");
+        let longest = "p".repeat(EVENT_MAX_BYTES);
+        for taken in ["p_f_0", "p_f_0_2", longest.as_str()] {
+            std::fs::create_dir_all(root.path().join("events/kprobes").join(taken)).unwrap();
+        }
+        assert_eq!(names.free_event("kprobes", "p_f_0".to_owned()), "p_f_0_3");
+        let cut = names.free_event("kprobes", longest);
+        assert!(cut.len() == EVENT_MAX_BYTES && cut.ends_with("pp_2"), "{cut}");
+    }
+
+    #[test]
+    fn a_deletion_names_ours_or_says_why_not() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("kprobe_events"), "p:theirs/one f\n").unwrap();
+        let names = Names::new(Tracefs::new(root.path(), root.path()), Arc::<Registry>::default());
+        let features = Features::from_readme("");
+        let refused = |line: &str| match parse(line, &features) {
+            Ok(Definition::Delete(delete)) => {
+                let problem = names.deleted_by(&delete).unwrap_err();
+                (problem.code, problem.by, problem.errno)
+            }
+            other => panic!("{line}: {other:?}"),
+        };
+        use crate::definition::RefusedBy::{Kernel, Kprobed};
+        for line in ["-:keep/nosuch", "-:nosuch", "-:theirs/two", "-:other/"] {
+            assert_eq!(refused(line), (Code::NoSuchProbe, Kernel, 2), "{line}");
+        }
+        for line in ["-:one", "-:theirs/", "-:theirs/one"] {
+            assert_eq!(refused(line), (Code::ForeignProbe, Kprobed, 2), "{line}");
+        }
+        assert_eq!(refused("-:theirs/one f"), (Code::DeletesLocation, Kprobed, 22));
+    }
+}
