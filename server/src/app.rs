@@ -1,5 +1,7 @@
 //! The composition root: builds everything, starts it, and takes it down in order.
 
+mod lock;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -26,8 +28,12 @@ use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
+pub use self::lock::Holder;
+use self::lock::{LockError, StateLock};
 use crate::config::{Config, Listen, Tls};
-use crate::control::{Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Registry};
+use crate::control::{
+    Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Observer, ProbeStates, Registry,
+};
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
 use crate::history::History;
@@ -41,7 +47,9 @@ use crate::rpc::{
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, BootIdError, Cursor, SpoolError};
 use crate::store::{Store, StoreError};
-use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, MountError, Mounts, TracefsError};
+use crate::tracefs::{
+    ClaimError, CurrentInstance, Instance, InstanceOptions, MountError, Mounts, TracefsError,
+};
 
 /// Why the daemon could not be started.
 #[derive(Debug, Error)]
@@ -95,11 +103,21 @@ pub enum StartError {
     /// The size of the host.
     #[error("cannot look at the host: {0}")]
     Memory(#[source] nix::Error),
-    /// Somebody else is at work.
-    #[error("another kprobed runs on this host: `{path}` is locked", path = path.display())]
+    /// The state directory belongs to another daemon.
+    #[error("another kprobed has locked `{path}`: {holder}", path = path.display())]
     AlreadyRunning {
         /// The lock.
         path: PathBuf,
+        /// The other one.
+        holder: Holder,
+    },
+    /// The tracing instance belongs to another daemon.
+    #[error("another kprobed uses the tracing instance `{path}`: {holder}", path = path.display())]
+    InstanceInUse {
+        /// The instance.
+        path: PathBuf,
+        /// The other one.
+        holder: Holder,
     },
 }
 
@@ -129,7 +147,7 @@ struct Front {
     health: HealthReporter,
     socket: PathBuf,
     /// Held as long as the daemon runs.
-    _lock: nix::fcntl::Flock<std::fs::File>,
+    _lock: StateLock,
 }
 
 /// What has to be taken down in order, as far as it was started.
@@ -180,7 +198,7 @@ impl App {
     async fn build(config: &Config, engine: &mut Engine) -> Result<Front, StartError> {
         let start = SystemTime::now();
         let store = Store::open(&config.state.directory).await?;
-        let lock = lock(&config.state.directory)?;
+        let lock = StateLock::take(&config.state.directory, &config.listen.unix)?;
         let mounts = Mounts::default();
         let procfs = PathBuf::from("/proc");
         let host = HostIdentity::read(&procfs)?;
@@ -198,7 +216,8 @@ impl App {
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let instance = Instance::open_or_create(&tracefs, &instance_options)?;
+        let (instance, claim) =
+            Instance::open_or_create(&tracefs, &instance_options).map_err(|error| in_use(error, &procfs))?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
@@ -235,6 +254,7 @@ impl App {
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
+            claim,
             instance_options,
             current_instance: Arc::clone(&current_instance),
             store: store.clone(),
@@ -259,6 +279,12 @@ impl App {
             .map_err(StartError::Thread)?;
         engine.control = Some(control.clone());
 
+        let observer = Observer {
+            tracefs: tracefs.clone(),
+            instance: Arc::clone(&current_instance),
+            procfs: procfs.clone(),
+        };
+        let states = ProbeStates { observer, control: control.clone() };
         let doctor = Doctor {
             tracefs,
             instance: current_instance,
@@ -274,7 +300,13 @@ impl App {
             .build_v1()?;
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
         let events_registry = Arc::clone(&registry);
-        let probes = ProbeServer { control: control.clone(), registry, checker: Arc::clone(&checker), store };
+        let probes = ProbeServer {
+            control: control.clone(),
+            registry,
+            states: states.clone(),
+            checker: Arc::clone(&checker),
+            store,
+        };
         let filter_features = filter_features(&host);
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let events = EventServer {
@@ -291,7 +323,12 @@ impl App {
             .add_service(EventRoutes::new(events))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
-            .add_service(HostServiceServer::new(HostServer { info, doctor: Arc::new(doctor), checker }))
+            .add_service(HostServiceServer::new(HostServer {
+                info,
+                doctor: Arc::new(doctor),
+                states,
+                checker,
+            }))
             .add_service(health_service)
             .add_service(reflection);
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
@@ -330,13 +367,23 @@ fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: false }
 }
 
-/// One daemon for each state directory: two would fight over the same instance and the same rows.
-fn lock(directory: &Path) -> Result<nix::fcntl::Flock<std::fs::File>, StartError> {
-    let path = directory.join("kprobed.lock");
-    let listen = |source| StartError::Listen { address: path.display().to_string(), source };
-    let file = std::fs::File::create(&path).map_err(listen)?;
-    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock)
-        .map_err(|_held| StartError::AlreadyRunning { path: path.clone() })
+impl From<LockError> for StartError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { path, holder } => Self::AlreadyRunning { path, holder },
+            LockError::Io { path, source } => Self::Listen { address: path.display().to_string(), source },
+        }
+    }
+}
+
+/// Says who has the instance.
+fn in_use(error: ClaimError, procfs: &Path) -> StartError {
+    match error {
+        ClaimError::Held { path, pid } => {
+            StartError::InstanceInUse { path, holder: Holder::of_process(procfs, pid) }
+        }
+        ClaimError::Tracefs(error) => error.into(),
+    }
 }
 
 async fn listen(listen: &Listen, services: &Routes, tasks: &Tasks) -> Result<(), StartError> {

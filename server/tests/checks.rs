@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kprobed::control::{Checker, Controller, Registry};
+use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
 use kprobed::definition::Features;
 use kprobed::kernel::FactsCache;
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
+use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_client::api::{Arming, CheckProbeResponse, CheckedDefinition, Verdict};
 use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
@@ -40,7 +41,12 @@ impl Daemon {
         let socket = directory.path().join("kprobed.sock");
         let features = Features::from_readme("char, string, ustring kernel return probes support");
         let (control, _queue) = Controller::channel();
+        std::fs::create_dir_all(directory.path().join("instances/i")).unwrap();
+        let tracefs = Tracefs::new(directory.path(), "/nonexistent");
+        let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
+        let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
         let probes = ProbeServer {
+            states: ProbeStates { observer, control: control.clone() },
             control,
             registry: Arc::<Registry>::default(),
             checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),

@@ -23,6 +23,7 @@ struct ProbeView<'a> {
     kind: &'static str,
     state: &'static str,
     state_reason: &'a str,
+    state_hint: &'a str,
     enabled: bool,
     location: &'a str,
     filter: &'a str,
@@ -51,6 +52,7 @@ pub(super) struct FieldView {
 struct DeletedView<'a> {
     name: &'a str,
     profile: Option<ProfileView<'a>>,
+    note: &'a str,
 }
 
 /// Names of probes that are gone, for programs.
@@ -74,6 +76,7 @@ impl<'a> ProbeView<'a> {
             kind: kind(probe),
             state: state(probe).0,
             state_reason: &probe.state_reason,
+            state_hint: &probe.state_hint,
             enabled: probe.enabled,
             location: &probe.location,
             filter: &probe.filter,
@@ -132,6 +135,7 @@ fn state(probe: &Probe) -> (&'static str, Tone) {
         ProbeState::Disabled => ("disabled", Tone::Faint),
         ProbeState::Failed => ("failed", Tone::Bad),
         ProbeState::Waiting => ("waiting", Tone::Doubtful),
+        ProbeState::Drifted => ("drifted", Tone::Bad),
         ProbeState::Unspecified => ("unknown", Tone::Plain),
     }
 }
@@ -182,6 +186,9 @@ impl Output {
         if !probe.state_reason.is_empty() {
             self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_reason));
         }
+        if !probe.state_hint.is_empty() {
+            self.note(&format!("hint: {}", probe.state_hint));
+        }
     }
 
     /// Prints a list of probes.
@@ -212,7 +219,12 @@ impl Output {
             }
             table.row(cells);
         }
-        self.table(&table)
+        self.table(&table)?;
+        // Those that should record, or be off, and are not: a list that hides why helps nobody.
+        for probe in probes.iter().filter(|probe| !probe.state_hint.is_empty()) {
+            self.note_state(probe);
+        }
+        Ok(())
     }
 
     /// Prints everything about a probe.
@@ -229,6 +241,7 @@ impl Output {
                 ("kind", view.kind.to_owned()),
                 ("state", view.state.to_owned()),
                 ("state reason", probe.state_reason.clone()),
+                ("state hint", probe.state_hint.clone()),
                 ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
                 ("location", probe.location.clone()),
                 ("filter", probe.filter.clone()),
@@ -282,17 +295,26 @@ impl Output {
     pub(crate) fn probes_deleted(&mut self, deleted: &[DeletedProbe]) -> io::Result<()> {
         let views: Vec<DeletedView<'_>> = deleted
             .iter()
-            .map(|DeletedProbe { name, profile }| DeletedView {
+            .map(|DeletedProbe { name, profile, note }| DeletedView {
                 name,
                 profile: profile.as_ref().map(ProfileView::new),
+                note,
             })
             .collect();
         if self.structured(&views)? {
             return Ok(());
         }
-        deleted.iter().try_for_each(|DeletedProbe { name, profile }| match profile {
-            Some(profile) => self.line(&format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed)),
-            None => self.line(name),
-        })
+        for DeletedProbe { name, profile, note } in deleted {
+            match profile {
+                Some(profile) => {
+                    self.line(&format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed))?;
+                }
+                None => self.line(name)?,
+            }
+            if !note.is_empty() {
+                self.note(&format!("`{name}`: {note}"));
+            }
+        }
+        Ok(())
     }
 }

@@ -20,7 +20,7 @@ impl Controller {
     pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
         let AttachRequest { name, filter } = request;
         if let Some(waiting) = self.attached.get(&name) {
-            if waiting.state(&name, &self.parts.instance) == AttachedState::Recording {
+            if waiting.state(&name, &self.observer, &self.parts.instance) == AttachedState::Recording {
                 return Err(ControlError::Attached { name });
             }
             return self.try_again(&name, filter).await;
@@ -53,7 +53,11 @@ impl Controller {
         let (uid, create_time) = (waiting.uid, waiting.create_time);
         self.sources.remove(uid);
         let recorded = recordable(&self.parts, name)
-            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter));
+            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter))
+            .and_then(|source| {
+                self.parts.instance.set_recording(true)?;
+                Ok(source)
+            });
         let source = match recorded {
             Ok(source) => source,
             Err(error) => {
@@ -69,7 +73,7 @@ impl Controller {
     }
 
     fn attached_now(&mut self, name: ProbeName, attachment: Attachment) -> AttachedEvent {
-        let event = attachment.event(&name, &self.parts.instance);
+        let event = attachment.event(&name, &self.observer, &self.parts.instance);
         self.attached.insert(name, attachment);
         self.note_sharing();
         event
@@ -80,7 +84,7 @@ impl Controller {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
         // Its counters go on until the last event was read.
-        let last = attachment.event(name, &self.parts.instance);
+        let last = attachment.event(name, &self.observer, &self.parts.instance);
         self.parts.store.begin_detach(last.uid).await?;
         if let Err(error) = switch_off(&self.parts, name) {
             self.parts.store.settle_attach(last.uid, &last.filter).await?;
@@ -97,8 +101,8 @@ impl Controller {
 
     /// All attached events, by name.
     pub(super) fn attached_events(&self) -> Vec<AttachedEvent> {
-        let instance = &self.parts.instance;
-        self.attached.iter().map(|(name, attachment)| attachment.event(name, instance)).collect()
+        let (observer, instance) = (&self.observer, &self.parts.instance);
+        self.attached.iter().map(|(name, attachment)| attachment.event(name, observer, instance)).collect()
     }
 
     /// How many attached events record.

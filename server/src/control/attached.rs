@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::Observer;
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::EventSource;
-use crate::tracefs::Instance;
+use crate::tracefs::{Instance, TracefsError};
 
 /// Whether an attached event is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachedState {
     /// It is.
     Recording,
-    /// It is not, for this reason.
+    /// It is not, or not as it was asked for; for this reason.
     Waiting(String),
 }
 
@@ -44,27 +45,65 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Looks whether it still records. An event can go while it is attached: its module is unloaded.
-    pub(super) fn state(&self, name: &ProbeName, instance: &Instance) -> AttachedState {
-        let waiting = |reason: &str| AttachedState::Waiting(reason.to_owned());
-        match &self.source {
-            Err(reason) => AttachedState::Waiting(reason.clone()),
-            Ok(_) if !instance.has_event(name) => waiting("the host does not have the event any more"),
-            Ok(_) => match instance.is_enabled(name) {
-                Ok(true) => AttachedState::Recording,
-                Ok(false) => waiting("it was switched off in the daemon's instance"),
-                Err(error) => AttachedState::Waiting(error.to_string()),
-            },
+    /// Looks whether it still records what was asked. An event can go while it is attached: its module is unloaded, or its owner removes it.
+    pub(super) fn state(&self, name: &ProbeName, observer: &Observer, instance: &Instance) -> AttachedState {
+        let source = match &self.source {
+            Ok(source) => source,
+            Err(reason) => return AttachedState::Waiting(reason.clone()),
+        };
+        match self.drift(name, source, observer, instance) {
+            Ok(None) => AttachedState::Recording,
+            Ok(Some(reason)) => AttachedState::Waiting(reason),
+            Err(error) => AttachedState::Waiting(error.to_string()),
         }
     }
 
+    /// What differs from what was asked.
+    fn drift(
+        &self,
+        name: &ProbeName,
+        source: &EventSource,
+        observer: &Observer,
+        instance: &Instance,
+    ) -> Result<Option<String>, TracefsError> {
+        let of = |reason: &str| Ok(Some(reason.to_owned()));
+        if !instance.has_event(name) {
+            return of("the host does not have the event any more");
+        }
+        if observer.tracefs.event_id(name)? != Some(source.origin.type_id) {
+            return of("its owner has defined the event anew: attach it again");
+        }
+        if !instance.is_enabled(name)? {
+            return of("somebody else has switched it off in the daemon's instance: attach it again");
+        }
+        let filter = instance.filter(name)?;
+        if filter.trim() != self.filter.trim() {
+            let has = if filter.is_empty() {
+                "removed its filter".to_owned()
+            } else {
+                format!("changed its filter to `{filter}`")
+            };
+            return Ok(Some(format!("somebody else has {has} in the daemon's instance: attach it again")));
+        }
+        let switches = observer.switches(instance)?;
+        if !switches.recording {
+            return of(
+                "somebody else has switched recording off in the daemon's instance (`tracing_on` is 0): attach it again",
+            );
+        }
+        if switches.limited_to_tasks {
+            return of("somebody else has limited the daemon's instance to some tasks (`set_event_pid`)");
+        }
+        Ok(None)
+    }
+
     /// The event as clients see it.
-    pub(super) fn event(&self, name: &ProbeName, instance: &Instance) -> AttachedEvent {
+    pub(super) fn event(&self, name: &ProbeName, observer: &Observer, instance: &Instance) -> AttachedEvent {
         AttachedEvent {
             uid: self.uid,
             name: name.clone(),
             filter: self.filter.clone(),
-            state: self.state(name, instance),
+            state: self.state(name, observer, instance),
             create_time: self.create_time,
             source: self.source.as_ref().ok().map(Arc::clone),
         }

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::{AttachedEvent, ControlError, Ledger};
-use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName};
+use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName, ProbeUid};
 use crate::store::RequestKey;
 
 /// Make a probe.
@@ -58,8 +58,16 @@ pub struct RemoveRequest {
     pub validate_only: bool,
 }
 
-/// The name and the last hit counts of what was removed.
-pub type Removed = (ProbeName, Option<HitProfile>);
+/// What was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Its name.
+    pub name: ProbeName,
+    /// Its last hit counts. Absent when the kernel did not have it.
+    pub profile: Option<HitProfile>,
+    /// What its owner should know; empty for nothing.
+    pub note: &'static str,
+}
 
 /// Record an event of the host.
 #[derive(Clone, Debug)]
@@ -83,6 +91,7 @@ pub(super) enum Command {
     Attach(AttachRequest, Reply<AttachedEvent>),
     Detach(ProbeName, Reply<AttachedEvent>),
     Attached(Reply<Vec<AttachedEvent>>),
+    Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     /// Without a sender when nobody is left to wait for the end.
     Stop(Option<oneshot::Sender<()>>),
 }
@@ -99,6 +108,7 @@ impl Command {
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
+            Self::Observe(_, reply) => reply.is_closed(),
             // The daemon has to stop all the same.
             Self::Stop(_) => false,
         }
@@ -116,6 +126,7 @@ impl Command {
             Self::Attach(..) => "attach",
             Self::Detach(..) => "detach",
             Self::Attached(_) => "attached",
+            Self::Observe(..) => "observe",
             Self::Stop(_) => "stop",
         }
     }
@@ -210,6 +221,14 @@ impl ControlHandle {
     /// [`ControlError::Stopping`].
     pub async fn attached(&self) -> Result<Vec<AttachedEvent>, ControlError> {
         self.ask(Command::Attached).await
+    }
+
+    /// Looks at what the kernel has of these probes while nothing is being changed. Those that are gone are left out.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, ControlError> {
+        self.ask(|reply| Command::Observe(probes, reply)).await
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -1,6 +1,6 @@
 //! The control thread: its state, its loop, and the steps that several requests share.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,13 +13,15 @@ use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
 use super::grow::Growth;
-use super::{Checker, ControlError, Registry};
-use super::{Probe, ProbeState};
+use super::{Checker, ControlError, Observer, Registry, own};
+use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
 use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::Store;
-use crate::tracefs::{CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
+use crate::tracefs::{
+    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, Tracefs,
+};
 
 /// What becomes of the kernel when the daemon stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -39,6 +41,8 @@ pub struct ControllerParts {
     pub mounted: Mounted,
     /// The daemon's instance. It is another one after a deletion.
     pub instance: Instance,
+    /// Keeps other daemons from the instance.
+    pub claim: Claim,
     /// How it is made; the name is that of the first one, the size that of the present one.
     pub instance_options: InstanceOptions,
     /// The same instance, for those who only look.
@@ -69,6 +73,7 @@ pub struct ControllerParts {
 #[derive(Debug)]
 pub struct Controller {
     pub(super) parts: ControllerParts,
+    pub(super) observer: Observer,
     pub(super) sources: Arc<SourceTable>,
     pub(super) readers: Readers,
     /// Sources by probe, for the ledger.
@@ -115,8 +120,14 @@ impl Controller {
             demand: Arc::clone(&demand),
         };
         let readers = Readers::start(&context)?;
+        let observer = Observer {
+            tracefs: parts.mounted.tracefs.clone(),
+            instance: Arc::clone(&parts.current_instance),
+            procfs: parts.procfs.clone(),
+        };
         let mut controller = Self {
             parts,
+            observer,
             sources,
             readers,
             live,
@@ -220,6 +231,7 @@ impl Controller {
             Command::Attach(request, reply) => answer(reply, self.attach(request).await),
             Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
+            Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),
         }
         ControlFlow::Continue(())
@@ -233,11 +245,14 @@ impl Controller {
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
             OnExit::Restore => {
+                let tracefs = &parts.mounted.tracefs;
                 let probes = parts.registry.all();
-                let probes = probes.iter().filter(|probe| in_kernel(&probe.state)).map(|probe| &probe.name);
-                let attached =
-                    attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
-                for event in probes.chain(attached) {
+                for event in probes.iter().filter_map(|probe| probe.own.as_ref()) {
+                    if let Err(error) = own::switch(tracefs, &parts.instance, event, false) {
+                        tracing::warn!(event = %event.name, %error, "cannot disable on the way out");
+                    }
+                }
+                for (event, _) in attached.iter().filter(|(_, attachment)| attachment.source.is_ok()) {
                     if let Err(error) = parts.instance.set_enabled(event, false) {
                         tracing::warn!(%event, %error, "cannot disable on the way out");
                     }
@@ -247,11 +262,15 @@ impl Controller {
                     tracing::warn!(%error, "cannot remove the instance");
                 }
                 // With the instance gone no buffer is emptied by these.
-                for probe in parts.registry.all() {
-                    if in_kernel(&probe.state)
-                        && let Err(error) = parts.mounted.tracefs.remove_kprobe(&probe.name)
-                    {
-                        tracing::warn!(probe = %probe.name, %error, "cannot remove on the way out");
+                for event in probes.iter().filter_map(|probe| probe.own.as_ref()) {
+                    match tracefs.delete_own(event) {
+                        Ok(Deleted::Done | Deleted::NotThere(Presence::Absent)) => {}
+                        Ok(Deleted::NotThere(_)) => {
+                            tracing::info!(event = %event.name, "left the event of somebody else in the kernel");
+                        }
+                        Err(error) => {
+                            tracing::warn!(event = %event.name, %error, "cannot remove on the way out");
+                        }
                     }
                 }
                 parts.mounted.unmount_ours();
@@ -275,9 +294,41 @@ impl Controller {
         })
     }
 
-    /// The kernel's counts for all kprobe events.
+    /// A probe with the state that it has in the kernel now.
+    pub(super) fn shown(&self, probe: &Arc<Probe>) -> Arc<Probe> {
+        Arc::new(self.observer.observe(std::slice::from_ref(probe)).shown(probe))
+    }
+
+    /// Looks at probes. Those that are gone are left out.
+    fn observe(&self, probes: &[ProbeUid]) -> Vec<Arc<Probe>> {
+        let mut known = self.parts.registry.all();
+        known.retain(|probe| probes.contains(&probe.uid));
+        let observed = self.observer.observe(&known);
+        known.iter().map(|probe| Arc::new(observed.shown(probe))).collect()
+    }
+
+    /// What keeps probes that are on from recording what was asked.
+    pub(super) fn problems(&self) -> Vec<RecordingProblem> {
+        let probes = self.parts.registry.all();
+        let observed = self.observer.observe(&probes);
+        let wanted = probes.iter().filter(|probe| probe.enabled && in_kernel(&probe.state));
+        wanted
+            .filter_map(|probe| match observed.state(probe) {
+                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => {
+                    Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The kernel's counts for the kprobe events of our probes. Others can have the same name.
     pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
-        Ok(self.tracefs().hit_profile()?.into_iter().map(|row| (row.name, row.hits)).collect())
+        let probes = self.parts.registry.all();
+        let own = probes.iter().filter_map(|probe| probe.own.as_ref());
+        let own: HashSet<_> = own.map(|own| own.listing.as_str()).collect();
+        let rows = self.tracefs().hit_profile()?.into_iter();
+        Ok(rows.filter(|row| own.contains(row.listing.as_str())).map(|row| (row.name, row.hits)).collect())
     }
 
     /// The current hit counts of all probes that the kernel has.
@@ -332,5 +383,5 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
 
 /// Whether the kernel has the definition.
 pub(super) fn in_kernel(state: &ProbeState) -> bool {
-    matches!(state, ProbeState::Armed | ProbeState::Disabled | ProbeState::Waiting)
+    !matches!(state, ProbeState::Pending | ProbeState::Failed(_))
 }

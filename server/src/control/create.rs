@@ -9,13 +9,13 @@ use super::checker::{Against, CheckOutcome};
 use super::command::CreateRequest;
 use super::controller::{Controller, Live};
 use super::source::{event_source, plan_options};
-use super::{ControlError, doctor};
+use super::{ControlError, doctor, own};
 use super::{Probe, ProbeState};
 use crate::definition::{ProbeDefinition, ProbeKind};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::EventSource;
 use crate::store::NewProbe;
-use crate::tracefs::Tracefs;
+use crate::tracefs::{OwnEvent, Presence, Tracefs};
 use crate::validate::{Arming, Report};
 
 impl Controller {
@@ -25,7 +25,8 @@ impl Controller {
         {
             // Carried out before. If the probe has gone since, the outcome is gone with it.
             let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
-            return self.parts.registry.by_uid(uid).ok_or_else(gone);
+            let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
+            return Ok(self.shown(&probe));
         }
         let outcome = self.parts.checker.check(&request.definition)?;
         let taken = self.parts.checker.taken(&outcome);
@@ -55,6 +56,8 @@ impl Controller {
             schema: None,
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
+            arming: report.arming,
+            own: None,
         };
         if request.validate_only {
             return Ok(Arc::new(probe));
@@ -64,32 +67,33 @@ impl Controller {
             self.parts.store.forget(probe.uid).await?;
             return Err(error);
         }
-        let listing = listed_line(self.tracefs(), &probe.name)?;
+        let listing = probe.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
         self.parts.store.settle_create(probe.uid, &listing, request.request.as_ref()).await?;
         tracing::info!(probe = %probe.name, uid = %probe.uid, state = ?probe.state, "created");
         let probe = self.parts.registry.put(probe);
         self.note_sharing();
-        Ok(probe)
+        Ok(self.shown(&probe))
     }
 
     /// Defines, filters and enables a probe; undoes what was done when a step fails.
-    fn put_into_kernel(
+    pub(super) fn put_into_kernel(
         &mut self,
         probe: &mut Probe,
         definition: &ProbeDefinition,
         report: &Report,
     ) -> Result<(), ControlError> {
         let tracefs = self.tracefs().clone();
-        let source = define(&tracefs, probe, definition, report)?;
+        let Defined { own, source } = define(&tracefs, probe, definition, report)?;
+        probe.own = Some(own.clone());
         let steps = || {
             let (id, source) = source?;
             if !probe.filter.is_empty() {
-                self.filter_in_kernel(&probe.name, &probe.filter, source.schema())?;
+                self.filter_in_kernel(&own, &probe.filter, source.schema())?;
             }
             source.origin.set_labels(probe.labels.clone());
             self.sources.insert(id, Arc::clone(&source));
             if probe.enabled {
-                self.parts.instance.set_enabled(&probe.name, true)?;
+                own::require(own::switch(&tracefs, &self.parts.instance, &own, true)?, &own.name)?;
             }
             Ok(source)
         };
@@ -98,6 +102,7 @@ impl Controller {
             Ok(source) => source,
             Err(error) => {
                 self.take_unused_out_of_kernel(probe)?;
+                probe.own = None;
                 return Err(error);
             }
         };
@@ -109,8 +114,13 @@ impl Controller {
         Ok(())
     }
 
-    /// A probe that would be armed through ftrace never fires while ftrace is switched off.
+    /// A probe that would be armed through ftrace never fires while ftrace is switched off, and none does while kprobes are. One that is enabled
+    /// then stays dead when kprobes are switched on again (kernel/kprobes.c: enable_kprobe clears its mark only while they are on, and
+    /// arm_all_kprobes passes by what is marked).
     pub(super) fn require_firing(&self, report: &Report) -> Result<(), ControlError> {
+        if self.tracefs().kprobes_enabled() == Some(false) {
+            return Err(ControlError::KprobesDisabled);
+        }
         if report.arming == Some(Arming::Ftrace) && !doctor::ftrace_enabled(&self.parts.procfs) {
             return Err(ControlError::FtraceDisabled);
         }
@@ -153,33 +163,39 @@ pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
     }
 }
 
-/// The line that the kernel lists for an event.
-pub(super) fn listed_line(tracefs: &Tracefs, name: &ProbeName) -> Result<String, ControlError> {
-    let listed = tracefs.list_kprobes()?.into_iter().find(|listed| listed.name.as_ref() == Some(name));
-    Ok(listed.map(|listed| listed.line).unwrap_or_default())
+/// What was defined.
+pub(super) struct Defined {
+    /// Our event.
+    pub(super) own: OwnEvent,
+    /// An event id and what is known of its events; or why it cannot be used. Then it has to be removed.
+    pub(super) source: Result<(u16, Arc<EventSource>), ControlError>,
 }
 
-/// An event id and what is known of its events; or why that could not be read.
-type Described = Result<(u16, Arc<EventSource>), ControlError>;
-
-/// Writes the definition and proves that the kernel has registered the probe. What comes back inside of `Ok` can still be an error: then
-/// the event exists and has to be removed.
+/// Writes the definition, finds what the kernel made of it, and proves that the kernel has registered the probe.
 pub(super) fn define(
     tracefs: &Tracefs,
     probe: &Probe,
     definition: &ProbeDefinition,
     report: &Report,
-) -> Result<Described, ControlError> {
+) -> Result<Defined, ControlError> {
     let count = || count_registered(tracefs, definition.kind, report);
     let before = count();
     tracefs.define_kprobe(&probe.kernel_definition).map_err(|error| ControlError::Kernel(Box::new(error)))?;
+    let Some(own) = tracefs.find_own(&probe.name, &probe.kernel_definition)? else {
+        // It is gone again, or cannot be told from what somebody else has defined at the same time.
+        let is_taken = tracefs.has_event(probe.name.group(), probe.name.event());
+        let presence = if is_taken { Presence::Foreign } else { Presence::Absent };
+        own::require(presence, &probe.name)?;
+        return Err(ControlError::Unregistered { name: probe.name.clone() });
+    };
     if report.absent_module.is_none()
         && let (Some(before), Some(after)) = (before, count())
         && after <= before
     {
-        return Ok(Err(ControlError::Unregistered { name: probe.name.clone() }));
+        return Ok(Defined { own, source: Err(ControlError::Unregistered { name: probe.name.clone() }) });
     }
-    Ok(event_source(tracefs, probe.uid, &probe.name, &plan_options(definition)))
+    let source = event_source(tracefs, probe.uid, &probe.name, &plan_options(definition));
+    Ok(Defined { own, source })
 }
 
 /// Probes of that kind that are registered in the function of the report. Absent when that cannot be known: no debugfs.

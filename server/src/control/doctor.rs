@@ -5,11 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::kernel::FactsCache;
+use super::{Probe, ProbeState, Registry};
+use crate::kernel::{FactsCache, TRACE_CLOCK};
 use crate::model::ProbeName;
-use crate::tracefs::{CurrentInstance, ListedProbe, Tracefs};
-
-use super::Registry;
+use crate::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub struct HostCheck {
     /// What was found.
     pub finding: String,
     /// What to do; empty for nothing.
-    pub fix: &'static str,
+    pub fix: String,
 }
 
 /// Looks at the host.
@@ -53,11 +52,13 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Runs all checks. Those about probes only where there can be probes.
-    pub fn checks(&self) -> Vec<HostCheck> {
+    /// Runs all checks. Those about probes only where there can be probes, given all probes with the states that they have now.
+    pub fn checks(&self, probes: &[Arc<Probe>]) -> Vec<HostCheck> {
         let mut checks = vec![self.tracefs_check(), self.recording_check()];
+        checks.extend([self.clock_check(), self.buffer_check(), self.task_check()]);
         if self.tracefs.has_kprobe_events() {
             checks.extend([self.ftrace_check(), self.kprobes_check(), self.facts_check()]);
+            checks.push(probes_check(probes));
         }
         checks.push(self.lockdown_check());
         checks
@@ -90,12 +91,53 @@ impl Doctor {
             Ok(true) => ok("recording", format!("on in {}", instance.root().display())),
             Ok(false) => failed(
                 "recording",
-                "`tracing_on` of the daemon's instance is 0".to_owned(),
-                "echo 1 > tracing_on in the instance",
+                "`tracing_on` of the daemon's instance is 0: nothing is recorded".to_owned(),
+                format!("echo 1 > {}/tracing_on", instance.root().display()),
             ),
             Err(error) => {
                 failed("recording", error.to_string(), "restart the daemon: its tracing instance is gone")
             }
+        }
+    }
+
+    fn clock_check(&self) -> HostCheck {
+        match self.instance.look(Instance::clock) {
+            Ok(clock) if clock == TRACE_CLOCK => ok("trace_clock", format!("`{clock}`")),
+            Ok(clock) => failed(
+                "trace_clock",
+                format!(
+                    "the daemon's instance was changed to the clock `{clock}`: times of events are wrong"
+                ),
+                "restart the daemon: that sets the clock `boot` and empties the buffers",
+            ),
+            Err(error) => failed("trace_clock", error.to_string(), ""),
+        }
+    }
+
+    fn buffer_check(&self) -> HostCheck {
+        match (self.instance.look(Instance::buffer_kib), self.instance.made_with_kib()) {
+            (Ok(now_kib), Some(made_kib)) if now_kib != made_kib => warning(
+                "buffer_size",
+                format!(
+                    "the buffers of the daemon's instance were changed from {made_kib} KiB to {} for each CPU",
+                    if now_kib == 0 { "several sizes".to_owned() } else { format!("{now_kib} KiB") }
+                ),
+                format!("echo {made_kib} > {}/buffer_size_kb", self.instance.get().root().display()),
+            ),
+            (Ok(now_kib), _) => ok("buffer_size", format!("{now_kib} KiB for each CPU")),
+            (Err(error), _) => failed("buffer_size", error.to_string(), ""),
+        }
+    }
+
+    fn task_check(&self) -> HostCheck {
+        match self.instance.look(Instance::is_limited_to_tasks) {
+            Ok(false) => ok("recorded_tasks", "all but the daemon's own".to_owned()),
+            Ok(true) => failed(
+                "recorded_tasks",
+                "`set_event_pid` of the daemon's instance limits recording to some tasks".to_owned(),
+                format!("echo > {}/set_event_pid", self.instance.get().root().display()),
+            ),
+            Err(error) => failed("recorded_tasks", error.to_string(), ""),
         }
     }
 
@@ -113,7 +155,7 @@ impl Doctor {
             Some(false) => failed(
                 "kprobes_enabled",
                 "kprobes are switched off as a whole".to_owned(),
-                "echo 1 > /sys/kernel/debug/kprobes/enabled, then disable and enable each probe",
+                "echo 1 > /sys/kernel/debug/kprobes/enabled, then enable each probe that `kprobectl list` does not show as armed",
             ),
             None => warning(
                 "kprobes_enabled",
@@ -150,9 +192,39 @@ impl Doctor {
         listed
             .into_iter()
             .filter_map(|listed| Some((listed.name.clone()?, listed)))
-            .filter(|(name, _)| self.registry.get(name).is_none())
+            .filter(|(name, listed)| {
+                let ours = self.registry.get(name).and_then(|probe| Some(probe.own.clone()?.listing));
+                ours.as_ref() != Some(&listed.line)
+            })
             .collect()
     }
+}
+
+/// Probes that are named in one finding at most.
+const NAMED: usize = 3;
+
+/// Whether every probe is as it was asked for.
+fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
+    let troubles: Vec<_> = probes
+        .iter()
+        .filter_map(|probe| match &probe.state {
+            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => Some((&probe.name, trouble)),
+            _ => None,
+        })
+        .collect();
+    let Some((_, first)) = troubles.first() else {
+        let armed = probes.iter().filter(|probe| probe.state == ProbeState::Armed).count();
+        return ok(
+            "probes",
+            format!("{} probes as they were asked for, {armed} of them armed", probes.len()),
+        );
+    };
+    let mut finding: Vec<_> =
+        troubles.iter().take(NAMED).map(|(name, trouble)| format!("`{name}`: {}", trouble.reason)).collect();
+    if troubles.len() > NAMED {
+        finding.push(format!("{} more (`kprobectl list -o wide`)", troubles.len() - NAMED));
+    }
+    failed("probes", finding.join("; "), first.hint.clone())
 }
 
 /// Whether ftrace is switched on. A kernel without the switch has it on.
@@ -160,14 +232,14 @@ pub(super) fn ftrace_enabled(procfs: &Path) -> bool {
     std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
 }
 
-fn ok(id: &'static str, finding: String) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Ok, finding, fix: "" }
+pub(super) fn ok(id: &'static str, finding: String) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }
 }
 
-fn warning(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Warning, finding, fix }
+pub(super) fn warning(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Warning, finding, fix: fix.into() }
 }
 
-fn failed(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Failed, finding, fix }
+pub(super) fn failed(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Failed, finding, fix: fix.into() }
 }

@@ -8,7 +8,7 @@ use crate::filter::FilterError;
 use crate::kernel::FactsError;
 use crate::model::{LabelError, ProbeName};
 use crate::store::StoreError;
-use crate::tracefs::{DefineError, KernelMessage, TracefsError};
+use crate::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
 use crate::validate::Refusal;
 
 /// Why a request was not carried out. Every variant is mapped to a gRPC status in one place: [`crate::rpc::status`].
@@ -106,6 +106,9 @@ pub enum ControlError {
     /// A probe at a function's entry would never fire.
     #[error("probes at function entries do not fire while `kernel.ftrace_enabled` is 0")]
     FtraceDisabled,
+    /// Kprobes are switched off on the whole host.
+    #[error("no probe fires while kprobes are switched off (`/sys/kernel/debug/kprobes/enabled` is 0)")]
+    KprobesDisabled,
     /// The kernel does not have the probe.
     #[error("the kernel does not have `{name}`: {reason}")]
     NotInKernel {
@@ -113,6 +116,8 @@ pub enum ControlError {
         name: ProbeName,
         /// Why.
         reason: String,
+        /// What to do; empty for nothing.
+        hint: String,
     },
     /// The kernel was built without kprobe events.
     #[error(
@@ -182,12 +187,24 @@ pub enum ControlError {
     /// Tracefs.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
+    /// A tracing instance of ours belongs to another daemon.
+    #[error(transparent)]
+    Claim(ClaimError),
     /// Database.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopping,
+}
+
+impl From<ClaimError> for ControlError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Tracefs(error) => Self::Tracefs(error),
+            held @ ClaimError::Held { .. } => Self::Claim(held),
+        }
+    }
 }
 
 fn list(names: &[ProbeName]) -> String {

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use super::ControlError;
 use super::controller::{Controller, in_kernel};
+use super::observed::{ObservedEvent, Switch};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{PauseReason, ReadersError, Wanted};
-use crate::tracefs::{Instance, InstanceOptions, TracefsError, grace_period};
+use crate::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
 
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
 const REMOVALS: usize = 20;
@@ -70,6 +71,9 @@ pub(super) enum HandOverError {
     /// The kernel refused something.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
+    /// Another daemon has the other instance.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// The new buffers cannot be read.
     #[error(transparent)]
     Readers(#[from] ReadersError),
@@ -85,18 +89,25 @@ impl Controller {
     /// What else is in our instance. Empty when nothing of it records: then there is nothing to be lost.
     pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, ControlError> {
         let mut recorded = Vec::new();
-        for probe in self.parts.registry.all() {
-            if let Some(live) = self.live.get(&probe.uid)
-                && in_kernel(&probe.state)
-                && !doomed.contains(&probe.uid)
-            {
-                recorded.push(Recorded {
-                    name: probe.name.clone(),
-                    filter: probe.filter.clone(),
-                    enabled: probe.enabled,
-                    id: live.source.origin.type_id,
-                });
-            }
+        let mut probes = self.parts.registry.all();
+        probes.retain(|probe| in_kernel(&probe.state) && !doomed.contains(&probe.uid));
+        let observed = self.observer.observe(&probes);
+        for probe in probes {
+            let Some(live) = self.live.get(&probe.uid) else { continue };
+            // What somebody else has changed stays as it is: both instances have to record the same.
+            let (enabled, filter) = match observed.events.get(&probe.uid) {
+                Some(ObservedEvent::Lost(_)) => continue,
+                Some(ObservedEvent::There { switch, filter, .. }) => {
+                    (probe.enabled && *switch != Switch::Off, filter.clone())
+                }
+                Some(ObservedEvent::Unknown(_)) | None => (probe.enabled, probe.filter.clone()),
+            };
+            recorded.push(Recorded {
+                name: probe.name.clone(),
+                filter,
+                enabled,
+                id: live.source.origin.type_id,
+            });
         }
         for (name, attachment) in &self.attached {
             if let Ok(source) = &attachment.source
@@ -104,7 +115,7 @@ impl Controller {
             {
                 recorded.push(Recorded {
                     name: name.clone(),
-                    filter: attachment.filter.clone(),
+                    filter: self.parts.instance.filter(name)?,
                     enabled: self.parts.instance.is_enabled(name)?,
                     id: source.origin.type_id,
                 });
@@ -126,7 +137,7 @@ impl Controller {
     ) -> Result<(), HandOverError> {
         let begun = Instant::now();
         let overrun = self.parts.instance.overrun()?;
-        let next = self.parts.instance.create_next(self.tracefs(), options)?;
+        let (next, claim) = self.parts.instance.create_next(self.tracefs(), options)?;
         let prepared = prepare(&next, &self.parts.procfs, recorded);
         // What overflows all the time does so while it is looked at.
         let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
@@ -140,7 +151,10 @@ impl Controller {
         };
         let last = std::mem::replace(&mut self.parts.instance, next.clone());
         self.parts.current_instance.set(next);
+        // The next one is claimed before the last one is given up.
+        let last_claim = std::mem::replace(&mut self.parts.claim, claim);
         remove(&last, recorded);
+        drop(last_claim);
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 live.ever_enabled = recorded.iter().any(|event| event.enabled && event.name == probe.name);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::account::{Account, Losses, Sample, Terms};
 use super::command::KernelHits;
 use super::controller::{Controller, in_kernel};
-use super::{ControlError, Probe};
+use super::{ControlError, Probe, Trouble};
 use crate::model::{Hits, ProbeName, ProbeUid};
 use crate::pipeline::{BufferCounts, PauseReason, ProbeCounts, SubscriberCounts};
 
@@ -44,6 +44,19 @@ pub struct Ledger {
     pub buffer_bytes: u64,
     /// Whether all terms belong to one moment: nothing was recorded or lost while they were read.
     pub settled: bool,
+    /// Probes that are on and do not record what was asked.
+    pub problems: Vec<RecordingProblem>,
+}
+
+/// A probe that is on and does not record what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingProblem {
+    /// Its incarnation.
+    pub uid: ProbeUid,
+    /// Its name.
+    pub name: ProbeName,
+    /// Why, and what to do.
+    pub trouble: Trouble,
 }
 
 /// What was read of the buffers up to some moment.
@@ -203,9 +216,12 @@ impl Controller {
     }
 
     pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
-        if !self.parts.instance.is_recording()? {
-            // Every pause of the daemon ends within the command that needs it.
-            self.live.values_mut().for_each(|live| live.account.note_silence());
+        // Every pause of the daemon ends within the command that needs it: what does not record now was changed by somebody else.
+        let problems = self.problems();
+        for problem in &problems {
+            if let Some(live) = self.live.get_mut(&problem.uid) {
+                live.account.note_silence();
+            }
         }
         let begun = Instant::now();
         let mut before = self.read_all();
@@ -230,7 +246,7 @@ impl Controller {
         probes.extend(self.attached_ledger(read.losses()));
         probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
-        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled })
+        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems })
     }
 
     /// What is known of attached events: only what was read.

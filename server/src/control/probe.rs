@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
 use crate::model::{Labels, ProbeName, ProbeUid};
+use crate::tracefs::OwnEvent;
+use crate::validate::Arming;
 
 /// Where a probe stands between what was asked and what the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +20,40 @@ pub enum ProbeState {
     Disabled,
     /// In the kernel; its module is not loaded. The kernel registers it when the module arrives.
     Waiting,
-    /// Kept, but the kernel does not have it, for this reason.
-    Failed(String),
+    /// Kept, but the kernel does not have it.
+    Failed(Trouble),
+    /// In the kernel, and not as it was asked for.
+    Drifted(Trouble),
+}
+
+/// Why a probe is not as it should be, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Why.
+    pub reason: String,
+    /// What to do; empty for nothing.
+    pub hint: String,
+}
+
+impl Trouble {
+    /// Without advice.
+    pub(super) fn because(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), hint: String::new() }
+    }
+
+    /// Several as one. Absent when there is none.
+    pub(super) fn all(troubles: Vec<Self>) -> Option<Self> {
+        let mut hints: Vec<&str> = Vec::new();
+        for trouble in &troubles {
+            if !trouble.hint.is_empty() && !hints.contains(&trouble.hint.as_str()) {
+                hints.push(&trouble.hint);
+            }
+        }
+        let hint = hints.join("; ");
+        let reasons: Vec<_> = troubles.iter().map(|trouble| trouble.reason.as_str()).collect();
+        let reason = reasons.join("; ");
+        (!troubles.is_empty()).then_some(Self { reason, hint })
+    }
 }
 
 /// A probe: what was asked, and what the kernel has of it.
@@ -41,8 +75,10 @@ pub struct Probe {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
-    /// What the kernel has.
+    /// In the registry, what became of the last change; to clients, what the kernel has: see [`super::Observed::shown`].
     pub state: ProbeState,
+    /// The event that was made of it. Absent when the kernel does not have it.
+    pub own: Option<OwnEvent>,
     /// Counts the changes that clients made, from 1.
     pub revision: i64,
     /// When it was created.
@@ -55,9 +91,17 @@ pub struct Probe {
     pub warnings: Vec<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, once it is resolved.
     pub location: String,
+    /// How the kernel arms it. Absent while it is not resolved.
+    pub arming: Option<Arming>,
 }
 
 impl Probe {
+    /// The module that its place is in.
+    pub(super) fn module(&self) -> Option<&str> {
+        let place = self.own.as_ref().and_then(|own| own.listing.split(' ').nth(1)).unwrap_or_default();
+        [self.location.as_str(), place].iter().find_map(|place| Some(place.split_once(':')?.0))
+    }
+
     /// Changes with every change that a client makes.
     pub fn etag(&self) -> String {
         format!("{}-{}", self.uid, self.revision)

@@ -1,21 +1,22 @@
 //! At start: bringing together what the database wants and what the kernel has.
 //!
 //! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a client wanted gone goes. An event in the
-//! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays.
+//! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays
+//! (see [`crate::tracefs::OwnEvent`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::account::Account;
 use super::controller::{Controller, ControllerParts, Live};
-use super::create::{define, listed_line, refuse, settled_state};
+use super::create::{Defined, define, refuse, settled_state};
 use super::source::{event_source, plan_options};
-use super::{CheckOutcome, ControlError};
-use super::{Probe, ProbeState};
+use super::{CheckOutcome, ControlError, own};
+use super::{Probe, ProbeState, Trouble};
 use crate::model::ProbeUid;
 use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredProbe};
-use crate::tracefs::ListedProbe;
+use crate::tracefs::{KprobeList, OwnEvent};
 
 /// A probe that was on its way out, or never acknowledged, when the daemon ended.
 pub(super) struct Unfinished {
@@ -30,32 +31,30 @@ pub(super) async fn reconcile(
     sources: &SourceTable,
 ) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
-    let listed = parts.mounted.tracefs.list_kprobes()?;
+    let list = parts.mounted.tracefs.kprobe_list()?;
     for row in parts.store.probes().await? {
-        let in_kernel = listed.iter().find(|listed| listed.name.as_ref() == Some(&row.name));
+        let left =
+            parts.mounted.tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
         match row.phase {
             Phase::Pending | Phase::Removing => {
-                let ours = in_kernel.is_some_and(|listed| is_ours(&row, listed));
-                if ours && let Some(entry) = still_recorded(parts, sources, &row) {
+                if left.is_some()
+                    && let Some(entry) = still_recorded(parts, sources, &row)
+                {
                     live.insert(row.uid, entry);
                 }
-                let state = if ours {
-                    ProbeState::Pending
-                } else {
-                    ProbeState::Failed("not in the kernel".to_owned())
-                };
                 let phase = row.phase;
-                unfinished.push(Unfinished { probe: Arc::new(as_probe(parts, row, state)), phase });
+                let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
+                unfinished.push(Unfinished { probe: Arc::new(probe), phase });
             }
             Phase::Settled => {
-                let probe = match bring_back(parts, sources, &row, in_kernel).await {
+                let probe = match bring_back(parts, sources, &row, &list, left).await {
                     Ok((probe, entry)) => {
                         live.insert(probe.uid, entry);
                         probe
                     }
                     Err(error) => {
                         tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
-                        as_probe(parts, row, ProbeState::Failed(error.to_string()))
+                        as_probe(parts, row, ProbeState::Failed(Trouble::because(error)))
                     }
                 };
                 parts.registry.put(probe);
@@ -72,9 +71,9 @@ impl Controller {
         let outcomes = self.take_all_out_of_kernel(&probes);
         for (Unfinished { probe, phase }, outcome) in unfinished.iter().zip(outcomes) {
             match outcome {
-                Ok(()) => {
+                Ok(found) => {
                     self.parts.store.forget(probe.uid).await?;
-                    tracing::info!(probe = %probe.name, ?phase, "finished what a crash interrupted");
+                    tracing::info!(probe = %probe.name, ?phase, ?found, "finished what a crash interrupted");
                 }
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
@@ -105,22 +104,13 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredPr
     }
 }
 
-/// Whether the event in the kernel is the one of this row.
-fn is_ours(row: &StoredProbe, listed: &ListedProbe) -> bool {
-    // A row that was never settled has no listing yet: the crash came between two writes. Then the text that was written has to do.
-    if row.kernel_listing.is_empty() {
-        listed.line == row.kernel_definition
-    } else {
-        listed.line == row.kernel_listing
-    }
-}
-
 /// Finds a probe in the kernel, or defines it anew, and lets it record as it should.
 async fn bring_back(
     parts: &ControllerParts,
     sources: &SourceTable,
     row: &StoredProbe,
-    listed: Option<&ListedProbe>,
+    list: &KprobeList,
+    left: Option<OwnEvent>,
 ) -> Result<(Probe, Live), ControlError> {
     let outcome = parts.checker.check(&row.definition)?;
     // Its name is its own, or is looked at below.
@@ -128,35 +118,39 @@ async fn bring_back(
     let CheckOutcome { definition, report, .. } = outcome;
     let tracefs = &parts.mounted.tracefs;
     let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
-    let described = match listed {
-        Some(listed) if is_ours(row, listed) => {
-            event_source(tracefs, row.uid, &row.name, &plan_options(&definition))
+    let adopted = left.is_some();
+    let Defined { own: event, source } = match left {
+        Some(own) => {
+            Defined { own, source: event_source(tracefs, row.uid, &row.name, &plan_options(&definition)) }
         }
-        Some(_) => return Err(ControlError::ExistsForeign { name: row.name.clone() }),
+        None if list.lines_of(&row.name).next().is_some() => {
+            return Err(ControlError::ExistsForeign { name: row.name.clone() });
+        }
         None => {
             // The definition is rendered anew: another kernel may know other arguments.
             probe.kernel_definition =
                 parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
-            let described = define(tracefs, &probe, &definition, &report)?;
-            let listing = listed_line(tracefs, &row.name)?;
-            parts.store.redefined(row.uid, &probe.kernel_definition, &listing).await?;
-            described
+            let defined = define(tracefs, &probe, &definition, &report)?;
+            parts.store.redefined(row.uid, &probe.kernel_definition, &defined.own.listing).await?;
+            defined
         }
     };
-    let source = match described.and_then(|(id, source)| switch(parts, sources, row, id, source)) {
+    let source = match source.and_then(|(id, source)| switch(parts, sources, row, &event, id, source)) {
         Ok(source) => source,
         Err(error) => {
             // What is not brought back whole is taken out again: a failed probe is not in the kernel.
-            parts.instance.set_enabled(&row.name, false)?;
-            tracefs.remove_kprobe(&row.name)?;
+            own::switch(tracefs, &parts.instance, &event, false)?;
+            tracefs.delete_own(&event)?;
             return Err(error);
         }
     };
+    probe.own = Some(event);
     probe.state = settled_state(row.enabled, &report);
     probe.schema = Some(Arc::clone(&source.origin.schema));
     probe.warnings.clone_from(&definition.warnings);
     probe.location.clone_from(&report.location);
-    tracing::info!(probe = %row.name, state = ?probe.state, adopted = listed.is_some(), "brought back");
+    probe.arming = report.arming;
+    tracing::info!(probe = %row.name, state = ?probe.state, adopted, "brought back");
     // Whoever was here before may have had it enabled: its removal is to be treated so.
     Ok((probe, Live { source, ever_enabled: true, account: Account::default() }))
 }
@@ -166,17 +160,27 @@ fn switch(
     parts: &ControllerParts,
     sources: &SourceTable,
     row: &StoredProbe,
+    event: &OwnEvent,
     id: u16,
     source: Arc<EventSource>,
 ) -> Result<Arc<EventSource>, ControlError> {
-    if parts.instance.filter(&row.name)? != row.filter {
-        parts.instance.set_filter(&row.name, &row.filter)?;
+    let (tracefs, instance) = (&parts.mounted.tracefs, &parts.instance);
+    if instance.filter(&row.name)? != row.filter {
+        own::require(own::set_filter(tracefs, instance, event, &row.filter)?, &row.name)?;
     }
     source.origin.set_labels(row.labels.clone());
     sources.insert(id, Arc::clone(&source));
-    if let Err(error) = parts.instance.set_enabled(&row.name, row.enabled) {
+    if row.enabled && tracefs.kprobes_enabled() == Some(false) {
+        // One that is switched on now would stay dead when kprobes are switched on again. It is off instead, and its state says why.
+        tracing::warn!(probe = %row.name, "left a probe switched off: kprobes are switched off on this host");
+        return Ok(source);
+    }
+    let switched = own::switch(tracefs, instance, event, row.enabled)
+        .map_err(ControlError::from)
+        .and_then(|found| own::require(found, &row.name));
+    if let Err(error) = switched {
         sources.remove(row.uid);
-        return Err(error.into());
+        return Err(error);
     }
     Ok(source)
 }
@@ -200,5 +204,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         schema: None,
         warnings: Vec::new(),
         location: String::new(),
+        arming: None,
+        own: None,
     }
 }

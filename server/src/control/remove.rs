@@ -11,10 +11,10 @@ use super::controller::Controller;
 use super::handover::Settling;
 use super::pause::Pause;
 use super::update::check_etag;
-use super::{Probe, ProbeState};
+use super::{Probe, own};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::PauseReason;
-use crate::tracefs::TracefsError;
+use crate::tracefs::{Deleted, Presence, TracefsError};
 
 /// What one request asks for.
 enum Judged {
@@ -40,7 +40,7 @@ impl Controller {
                         Err(ControlError::NotFound { name: request.name, foreign: false })
                     } else {
                         doomed.push((outcomes.len(), Arc::clone(&probe), profile.clone()));
-                        Ok((probe.name.clone(), profile))
+                        Ok(Removed { name: probe.name.clone(), profile, note: "" })
                     }
                 }
                 Ok(Judged::Done(removed)) => Ok(removed),
@@ -52,8 +52,10 @@ impl Controller {
         let taken_out = self.take_all_out_of_kernel(&probes);
         for ((index, probe, profile), taken_out) in doomed.into_iter().zip(taken_out) {
             let finished = self.finish_removal(&probe, profile.as_ref(), taken_out).await;
-            if let (Err(error), Some(outcome)) = (finished, outcomes.get_mut(index)) {
-                *outcome = Err(error);
+            match (finished, outcomes.get_mut(index)) {
+                (Ok(note), Some(Ok(removed))) => removed.note = note,
+                (Err(error), Some(outcome)) => *outcome = Err(error),
+                _ => {}
             }
         }
         outcomes
@@ -66,14 +68,14 @@ impl Controller {
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
-            return Ok(Judged::Done((name, None)));
+            return Ok(Judged::Done(Removed { name, profile: None, note: "" }));
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
         self.require_uncounted(&probe.name)?;
         let profile = self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid);
         if request.validate_only {
-            return Ok(Judged::Done((probe.name.clone(), profile)));
+            return Ok(Judged::Done(Removed { name: probe.name.clone(), profile, note: "" }));
         }
         self.parts.store.begin_remove(probe.uid, request.request.as_ref()).await?;
         Ok(Judged::Remove(probe, profile))
@@ -83,57 +85,84 @@ impl Controller {
         &mut self,
         probe: &Probe,
         profile: Option<&HitProfile>,
-        taken_out: Result<(), ControlError>,
-    ) -> Result<(), ControlError> {
-        if let Err(error) = taken_out {
-            self.parts.store.abort_remove(probe.uid).await?;
-            return Err(error);
-        }
+        taken_out: Result<Presence, ControlError>,
+    ) -> Result<&'static str, ControlError> {
+        let found = match taken_out {
+            Ok(found) => found,
+            Err(error) => {
+                self.parts.store.abort_remove(probe.uid).await?;
+                return Err(error);
+            }
+        };
         if let Some(profile) = profile {
             self.store_samples(std::slice::from_ref(profile)).await;
         }
         self.parts.registry.remove(&probe.name);
         self.parts.store.forget(probe.uid).await?;
-        tracing::info!(probe = %probe.name, uid = %probe.uid, "deleted");
-        Ok(())
+        tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
+        Ok(match found {
+            Presence::Ours => "",
+            Presence::Shared => "the places that somebody else had added to its event were left alone",
+            Presence::Foreign => "the kernel's event of this name was somebody else's, and was left alone",
+            Presence::Absent if probe.own.is_some() => "somebody else had removed its event from the kernel",
+            Presence::Absent => "",
+        })
     }
 
     /// Takes a probe out that was never switched on.
     pub(super) fn take_unused_out_of_kernel(&mut self, probe: &Probe) -> Result<(), ControlError> {
-        if self.is_in_kernel(probe) {
-            self.parts.instance.set_enabled(&probe.name, false)?;
-            self.tracefs().remove_kprobe(&probe.name).map_err(|error| removal_error(error, &probe.name))?;
+        if let Some(event) = &probe.own
+            && own::switch(self.tracefs(), &self.parts.instance, event, false)?.is_ours()
+        {
+            self.tracefs().delete_own(event).map_err(|error| removal_error(error, &probe.name))?;
         }
         self.forget_live(probe);
         Ok(())
     }
 
-    /// What has failed is not in the kernel: an event of that name is somebody else's.
-    fn is_in_kernel(&self, probe: &Probe) -> bool {
-        self.tracefs().has_event(probe.name.group(), probe.name.event())
-            && !matches!(probe.state, ProbeState::Failed(_))
+    /// What the kernel has under the name of a probe.
+    pub(super) fn presence(&self, probe: &Probe) -> Result<Presence, ControlError> {
+        Ok(match &probe.own {
+            Some(event) => self.tracefs().presence(event)?,
+            None if self.tracefs().has_event(probe.name.group(), probe.name.event()) => Presence::Foreign,
+            None => Presence::Absent,
+        })
     }
 
-    fn forget_live(&mut self, probe: &Probe) {
+    /// Refuses when the kernel's event is not ours.
+    pub(super) fn require_own(&self, probe: &Probe) -> Result<(), ControlError> {
+        own::require(self.presence(probe)?, &probe.name)
+    }
+
+    pub(super) fn forget_live(&mut self, probe: &Probe) {
         self.sources.remove(probe.uid);
         self.live.remove(&probe.uid);
         self.sampled.remove(&probe.uid);
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
-    /// there. So when others record, that is left for another instance first. What cannot be removed is as before.
-    pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<(), ControlError>> {
+    /// there. So when others record, that is left for another instance first. What cannot be removed is as before. Answers what was found under
+    /// the name of each: only what was ours is gone.
+    pub(super) fn take_all_out_of_kernel(
+        &mut self,
+        probes: &[Arc<Probe>],
+    ) -> Vec<Result<Presence, ControlError>> {
+        let is_off =
+            |outcome: &Result<Presence, ControlError>| outcome.as_ref().is_ok_and(|found| found.is_ours());
         let mut outcomes: Vec<_> = probes.iter().map(|probe| self.switch_off(probe)).collect();
-        let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Ok(true)));
+        let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| is_off(outcome));
         let wiping = off().find(|(probe, _)| self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled));
         let wiping = wiping.map(|(probe, _)| Arc::clone(probe));
         let doomed: HashSet<_> = off().map(|(probe, _)| probe.uid).collect();
         let pause = wiping.and_then(|probe| self.make_way(&probe, &doomed));
         for (probe, outcome) in probes.iter().zip(&mut outcomes) {
-            if let Ok(true) = outcome {
-                let removed = self.tracefs().remove_kprobe(&probe.name);
-                if let Err(error) = removed {
-                    *outcome = Err(removal_error(error, &probe.name));
+            if is_off(outcome)
+                && let Some(event) = &probe.own
+            {
+                match self.tracefs().delete_own(event) {
+                    Ok(Deleted::Done) => {}
+                    Ok(Deleted::NotThere(found)) => *outcome = Ok(found),
+                    Err(error) => *outcome = Err(removal_error(error, &probe.name)),
                 }
             }
         }
@@ -147,16 +176,15 @@ impl Controller {
                 Err(_) => self.restore(probe),
             }
         }
-        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+        outcomes
     }
 
-    /// Answers whether there is something to remove.
-    fn switch_off(&self, probe: &Probe) -> Result<bool, ControlError> {
-        let exists = self.is_in_kernel(probe);
-        if exists {
-            self.parts.instance.set_enabled(&probe.name, false)?;
+    /// Switches a probe off. Answers what is there under its name.
+    fn switch_off(&self, probe: &Probe) -> Result<Presence, ControlError> {
+        match &probe.own {
+            Some(event) => Ok(own::switch(self.tracefs(), &self.parts.instance, event, false)?),
+            None => self.presence(probe),
         }
-        Ok(exists)
     }
 
     /// Has the removal of `doomed` empty nothing that matters. When nothing else records that is what is read before; otherwise an instance
@@ -193,13 +221,10 @@ impl Controller {
 
     /// Lets a probe record again that could not be removed. It may be in another instance by now.
     fn restore(&mut self, probe: &Probe) {
-        if !self.is_in_kernel(probe) {
-            return;
-        }
-        let instance = &self.parts.instance;
-        let filtered =
-            if probe.filter.is_empty() { Ok(()) } else { instance.set_filter(&probe.name, &probe.filter) };
-        let restored = filtered.and_then(|()| instance.set_enabled(&probe.name, probe.enabled));
+        let Some(event) = &probe.own else { return };
+        let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
+        let filtered = own::set_filter(tracefs, instance, event, &probe.filter);
+        let restored = filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.enabled));
         if let Err(error) = restored {
             tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
         }

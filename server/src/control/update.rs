@@ -3,15 +3,36 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::ControlError;
 use super::command::UpdateRequest;
-use super::controller::{Controller, in_kernel};
-use super::create::settled_state;
+use super::controller::Controller;
+use super::create::{refuse, settled_state};
+use super::observed::{ObservedEvent, Switch, lost};
+use super::{CheckOutcome, ControlError, own};
 use super::{Probe, ProbeState};
 use crate::decode::Schema;
 use crate::filter::{Filter, FilterError, Functions};
-use crate::model::ProbeName;
 use crate::store::Wanted;
+use crate::tracefs::OwnEvent;
+
+/// What a request changes in the kernel.
+enum Change {
+    /// Nothing: labels, or the intent for a probe that the kernel does not have.
+    Nothing,
+    /// Our event, which looked like this.
+    Event(Before, OwnEvent),
+    /// The kernel has lost it: it is defined anew.
+    Define(Box<CheckOutcome>),
+}
+
+/// What an event was like before a change.
+#[derive(Clone)]
+struct Before {
+    switch: Switch,
+    filter: String,
+    unarmed: bool,
+    /// It did not record what was asked, so that nobody knows what became of its hits.
+    drifted: bool,
+}
 
 impl Controller {
     pub(super) async fn update(&mut self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
@@ -19,100 +40,201 @@ impl Controller {
         if let Some(key) = &request.request
             && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
-            return Ok(probe);
+            return Ok(self.shown(&probe));
         }
         check_etag(&probe, request.etag.as_deref())?;
         let labels = probe
             .labels
             .changed(&request.labels)
             .map_err(|error| ControlError::Labels { field: "set_labels", error })?;
-        let labels_only = !request.labels.is_empty() && request.enabled.is_none() && request.filter.is_none();
-        let enabled = request.enabled.unwrap_or(probe.enabled);
-        let filter = request.filter.unwrap_or_else(|| probe.filter.clone());
-        let new_filter = filter != probe.filter;
-        // The kernel knows of no labels, and need not even have the probe.
-        let state = if labels_only {
-            probe.state.clone()
-        } else {
-            self.judge_change(&probe, enabled, new_filter.then_some(filter.as_str()))?
+        let wanted = Probe {
+            enabled: request.enabled.unwrap_or(probe.enabled),
+            filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
+            labels,
+            ..Probe::clone(&probe)
         };
+        let (wanted, change) = self.judge_change(&probe, wanted, &request)?;
         if request.validate_only {
-            return Ok(Arc::new(Probe { enabled, filter, labels, state, ..Probe::clone(&probe) }));
+            return Ok(Arc::new(wanted));
         }
         let now = SystemTime::now();
-        let wanted = Wanted { enabled, filter: &filter, labels: &labels };
-        self.parts.store.update(probe.uid, wanted, now, request.request.as_ref()).await?;
+        let intent = Wanted { enabled: wanted.enabled, filter: &wanted.filter, labels: &wanted.labels };
+        self.parts.store.update(probe.uid, intent, now, request.request.as_ref()).await?;
         // Before it records: what it is hit from then on is recorded.
-        self.note_enabling(&probe, enabled);
-        if let Err(error) = self.apply(&probe, enabled, new_filter.then_some(filter.as_str())) {
-            // The kernel keeps what it had, and so does the database.
-            let before = Wanted { enabled: probe.enabled, filter: &probe.filter, labels: &probe.labels };
-            self.parts.store.update(probe.uid, before, now, None).await?;
-            self.note_switched(&probe, probe.enabled, &probe.filter);
-            return Err(error);
-        }
-        self.note_switched(&probe, enabled, &filter);
+        self.note_enabling(&probe, wanted.enabled);
+        let updated = Probe { revision: probe.revision + 1, update_time: now, ..wanted };
+        let updated = match self.carry_out_change(&request, updated, change).await {
+            Ok(updated) => updated,
+            Err(error) => {
+                // The kernel keeps what it had, and so does the database.
+                let before = Wanted { enabled: probe.enabled, filter: &probe.filter, labels: &probe.labels };
+                self.parts.store.update(probe.uid, before, now, None).await?;
+                self.note_switched(&probe, probe.enabled, &probe.filter);
+                return Err(error);
+            }
+        };
+        self.note_switched(&probe, updated.enabled, &updated.filter);
         if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= enabled;
-            live.source.origin.set_labels(labels.clone());
+            live.ever_enabled |= updated.enabled;
+            live.source.origin.set_labels(updated.labels.clone());
             self.parts.hub.selections_changed();
         }
-        let revision = probe.revision + 1;
-        tracing::info!(probe = %probe.name, enabled, filter, %labels, "updated");
-        let updated =
-            Probe { enabled, filter, labels, state, revision, update_time: now, ..Probe::clone(&probe) };
+        let Probe { name, enabled, filter, labels, .. } = &updated;
+        tracing::info!(probe = %name, enabled, filter, %labels, "updated");
         let updated = self.parts.registry.put(updated);
         self.note_sharing();
-        Ok(updated)
+        Ok(self.shown(&updated))
     }
 
-    /// Whether a probe can be switched and filtered like that, and its state when it was.
+    /// Whether a probe can be changed like that, and what is to be done in the kernel. Judged by what the kernel has now, and not by what was
+    /// done before: to enable a probe that somebody else has switched off, filtered or removed is to repair it.
     fn judge_change(
         &self,
-        probe: &Probe,
-        enabled: bool,
-        new_filter: Option<&str>,
-    ) -> Result<ProbeState, ControlError> {
-        if let ProbeState::Failed(reason) = &probe.state {
-            return Err(ControlError::NotInKernel { name: probe.name.clone(), reason: reason.clone() });
+        probe: &Arc<Probe>,
+        wanted: Probe,
+        request: &UpdateRequest,
+    ) -> Result<(Probe, Change), ControlError> {
+        let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
+        if request.enabled.is_none() && request.filter.is_none() && !request.labels.is_empty() {
+            // The kernel knows of no labels, and need not even have the probe.
+            return Ok((wanted, Change::Nothing));
         }
-        let report = self.parts.checker.check(&probe.definition)?.report;
-        if enabled && !probe.enabled {
-            self.require_firing(&report)?;
+        let observed = self.observer.observe(std::slice::from_ref(probe));
+        let event = observed.events.get(&probe.uid);
+        match (event, &probe.own) {
+            (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(own)) => {
+                let report = self.parts.checker.check(&probe.definition)?.report;
+                if wanted.enabled && (request.enabled.is_some() || !probe.enabled) {
+                    self.require_firing(&report)?;
+                }
+                if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
+                    self.judge_filter(own, filter, probe.schema.as_deref())?;
+                }
+                let drifted = probe.enabled && observed.state(probe) != ProbeState::Armed;
+                let before = Before { switch: *switch, filter: filter.clone(), unarmed: *unarmed, drifted };
+                let state = settled_state(wanted.enabled, &report);
+                Ok((Probe { state, ..wanted }, Change::Event(before, own.clone())))
+            }
+            // What is not there is off, and can be wanted so.
+            (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(false) && new_filter.is_none() => {
+                Ok((wanted, Change::Nothing))
+            }
+            (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(true) => {
+                if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
+                    return Err(ControlError::ExistsForeign { name: probe.name.clone() });
+                }
+                let outcome = self.parts.checker.check(&probe.definition)?;
+                refuse(&probe.definition, &outcome, None)?;
+                self.require_firing(&outcome.report)?;
+                let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.event().to_owned());
+                let wanted = Probe {
+                    kernel_definition: line.text,
+                    state: settled_state(true, &outcome.report),
+                    location: outcome.report.location.clone(),
+                    arming: outcome.report.arming,
+                    ..wanted
+                };
+                Ok((wanted, Change::Define(Box::new(outcome))))
+            }
+            (event, _) => {
+                let trouble = match (&probe.state, event) {
+                    (ProbeState::Failed(trouble), _) => trouble.clone(),
+                    (_, Some(event)) => lost(event),
+                    (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
+                };
+                let (reason, hint) = (trouble.reason, trouble.hint);
+                Err(ControlError::NotInKernel { name: probe.name.clone(), reason, hint })
+            }
         }
-        if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
-            self.judge_filter(&probe.name, filter, probe.schema.as_deref())?;
+    }
+
+    async fn carry_out_change(
+        &mut self,
+        request: &UpdateRequest,
+        mut wanted: Probe,
+        change: Change,
+    ) -> Result<Probe, ControlError> {
+        match change {
+            Change::Nothing => {}
+            Change::Event(before, event) => {
+                if before.drifted
+                    && let Some(live) = self.live.get_mut(&wanted.uid)
+                {
+                    live.account.note_silence();
+                }
+                if let Err(error) = self.change_event(&event, &before, &wanted, request) {
+                    self.undo_change(&event, &before);
+                    return Err(error);
+                }
+            }
+            Change::Define(outcome) => {
+                let CheckOutcome { definition, report, .. } = *outcome;
+                // What the buffers still hold of the event that was lost is read as what it was.
+                self.readers.drain();
+                self.forget_live(&wanted);
+                self.put_into_kernel(&mut wanted, &definition, &report)?;
+                let listing = wanted.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
+                self.parts.store.redefined(wanted.uid, &wanted.kernel_definition, &listing).await?;
+                tracing::info!(probe = %wanted.name, "defined a probe anew that the kernel had lost");
+            }
         }
-        Ok(settled_state(enabled, &report))
+        Ok(wanted)
     }
 
     /// The filter goes first when switching on, and last when switching off: no event gets out that neither state would have let out.
-    fn apply(&self, probe: &Probe, enabled: bool, filter: Option<&str>) -> Result<(), ControlError> {
-        let instance = &self.parts.instance;
-        if !in_kernel(&probe.state) {
-            return Ok(());
+    fn change_event(
+        &self,
+        event: &OwnEvent,
+        before: &Before,
+        wanted: &Probe,
+        request: &UpdateRequest,
+    ) -> Result<(), ControlError> {
+        let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
+        let switch = |on| {
+            own::switch(tracefs, instance, event, on)
+                .map_err(ControlError::from)
+                .and_then(|found| own::require(found, &event.name))
+        };
+        if request.enabled == Some(false) && before.switch != Switch::Off {
+            switch(false)?;
         }
-        if !enabled && probe.enabled {
-            instance.set_enabled(&probe.name, false)?;
+        if before.filter.trim() != wanted.filter.trim() {
+            own::require(own::set_filter(tracefs, instance, event, &wanted.filter)?, &event.name)?;
         }
-        if let Some(filter) = filter {
-            instance.set_filter(&probe.name, filter)?;
-        }
-        if enabled && !probe.enabled {
-            instance.set_enabled(&probe.name, true)?;
+        if request.enabled == Some(true) {
+            if before.unarmed {
+                switch(false)?;
+            }
+            if before.unarmed || before.switch != Switch::On {
+                switch(true)?;
+            }
+            if !instance.is_recording()? {
+                instance.set_recording(true)?;
+            }
         }
         Ok(())
+    }
+
+    /// Leaves an event as it was before a change that failed.
+    fn undo_change(&self, event: &OwnEvent, before: &Before) {
+        let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
+        let undone = own::set_filter(tracefs, instance, event, &before.filter)
+            .and_then(|_found| own::switch(tracefs, instance, event, before.switch != Switch::Off));
+        if let Err(error) = undone {
+            tracing::warn!(probe = %event.name, %error, "cannot undo a change that failed");
+        }
     }
 
     /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is wrong too, so that there is a place and
     /// advice where the kernel has none.
     fn judge_filter(
         &self,
-        name: &ProbeName,
+        event: &OwnEvent,
         filter: &str,
         schema: Option<&Schema>,
     ) -> Result<(), ControlError> {
-        self.tracefs().try_filter(name, filter).map_err(|(error, message)| {
+        own::require(self.tracefs().presence(event)?, &event.name)?;
+        self.tracefs().try_filter(&event.name, filter).map_err(|(error, message)| {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
             ControlError::Filter { filter: filter.to_owned(), error, message, found }
         })
@@ -127,12 +249,12 @@ impl Controller {
     /// Judges a filter and sets it.
     pub(super) fn filter_in_kernel(
         &self,
-        name: &ProbeName,
+        event: &OwnEvent,
         filter: &str,
         schema: &Schema,
     ) -> Result<(), ControlError> {
-        self.judge_filter(name, filter, Some(schema))?;
-        Ok(self.parts.instance.set_filter(name, filter)?)
+        self.judge_filter(event, filter, Some(schema))?;
+        own::require(own::set_filter(self.tracefs(), &self.parts.instance, event, filter)?, &event.name)
     }
 }
 

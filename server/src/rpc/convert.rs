@@ -114,13 +114,16 @@ pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
 }
 
 pub(super) fn probe(probe: &Probe) -> v1::Probe {
-    let (state, state_reason) = match &probe.state {
-        ProbeState::Pending => (v1::ProbeState::Pending, String::new()),
-        ProbeState::Armed => (v1::ProbeState::Armed, String::new()),
-        ProbeState::Disabled => (v1::ProbeState::Disabled, String::new()),
-        ProbeState::Waiting => (v1::ProbeState::Waiting, "its module is not loaded".to_owned()),
-        ProbeState::Failed(reason) => (v1::ProbeState::Failed, reason.clone()),
+    let (state, trouble) = match &probe.state {
+        ProbeState::Pending => (v1::ProbeState::Pending, None),
+        ProbeState::Armed => (v1::ProbeState::Armed, None),
+        ProbeState::Disabled => (v1::ProbeState::Disabled, None),
+        ProbeState::Waiting => (v1::ProbeState::Waiting, None),
+        ProbeState::Failed(trouble) => (v1::ProbeState::Failed, Some(trouble)),
+        ProbeState::Drifted(trouble) => (v1::ProbeState::Drifted, Some(trouble)),
     };
+    let waiting = || (state == v1::ProbeState::Waiting).then(|| "its module is not loaded".to_owned());
+    let state_reason = trouble.map(|trouble| trouble.reason.clone()).or_else(waiting).unwrap_or_default();
     let kind = match probe.kind {
         ProbeKind::Entry => v1::ProbeKind::Entry,
         ProbeKind::Return => v1::ProbeKind::Return,
@@ -136,6 +139,7 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state.into(),
         state_reason,
+        state_hint: trouble.map(|trouble| trouble.hint.clone()).unwrap_or_default(),
         create_time: Some(timestamp(probe.create_time)),
         update_time: Some(timestamp(probe.update_time)),
         etag: probe.etag(),

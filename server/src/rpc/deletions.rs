@@ -33,9 +33,10 @@ pub(super) fn all_asked(requests: Vec<v1::DeleteProbeRequest>) -> Result<Vec<Rem
 /// What became of one of several.
 pub(super) fn outcome(outcome: Result<Removed, ControlError>) -> v1::ProbeDeletion {
     let outcome = match outcome {
-        Ok((name, profile)) => Outcome::Deleted(v1::DeletedProbe {
+        Ok(Removed { name, profile, note }) => Outcome::Deleted(v1::DeletedProbe {
             name: name.to_string(),
             profile: profile.as_ref().map(convert::profile),
+            note: note.to_owned(),
         }),
         Err(error) => Outcome::Failed(status::of_one(&Status::from(error))),
     };
@@ -90,8 +91,13 @@ mod tests {
         let Error::Rpc(alone) = Error::from(Status::from(error())) else { panic!("no refusal") };
         assert_eq!((told.code, &told.message, &told.reason), (alone.code, &alone.message, &alone.reason));
         assert_eq!((told.code, &told.metadata), (Code::NotFound, &alone.metadata));
-        let deleted = outcome(Ok(("kprobes/open".parse().unwrap(), None))).outcome;
-        let expected = v1::DeletedProbe { name: "kprobes/open".to_owned(), profile: None };
+        let removed = Removed { name: "kprobes/open".parse().unwrap(), profile: None, note: "left alone" };
+        let deleted = outcome(Ok(removed)).outcome;
+        let expected = v1::DeletedProbe {
+            name: "kprobes/open".to_owned(),
+            profile: None,
+            note: "left alone".to_owned(),
+        };
         assert_eq!(deleted, Some(Outcome::Deleted(expected)));
     }
 }

@@ -176,9 +176,8 @@ impl RowStream {
     }
 
     fn push_rows(&mut self, delivery: &Delivery) -> Result<(), Status> {
-        let rows = rows::of_delivery(delivery, &self.projection).map_err(|error| {
-            status::internal(&format!("cannot decode a batch of this daemon: {error}"))
-        })?;
+        let rows = rows::of_delivery(delivery, &self.projection)
+            .map_err(|error| status::internal(&format!("cannot decode a batch of this daemon: {error}")))?;
         let end = delivery.sequence + delivery.log_events;
         if let Some(sorter) = &mut self.sorter {
             sorter.add(rows, delivery.sequence, end);

@@ -9,7 +9,7 @@ use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{CheckStatus, Checker, Doctor, HostCheck};
+use crate::control::{CheckStatus, Checker, Doctor, HostCheck, ProbeStates};
 use crate::definition::Features;
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
 use crate::ring::PageLayout;
@@ -34,6 +34,8 @@ pub struct HostServer {
     pub info: HostInfo,
     /// Looks at the host.
     pub doctor: Arc<Doctor>,
+    /// Looks at the probes.
+    pub states: ProbeStates,
     /// Knows the kernel's probe language.
     pub checker: Arc<Checker>,
 }
@@ -45,7 +47,9 @@ impl HostService for HostServer {
         _request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
-        let (checks, foreign) = tokio::task::block_in_place(|| (self.doctor.checks(), self.doctor.foreign()));
+        let probes = self.states.of(self.doctor.registry.all()).await?;
+        let (checks, foreign) =
+            tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
         let info = &self.info;
         let (buffer_kib, header_page) = self
             .doctor
@@ -90,7 +94,7 @@ fn check(check: &HostCheck) -> v1::HostCheck {
         id: check.id.to_owned(),
         status: status.into(),
         finding: check.finding.clone(),
-        fix: check.fix.to_owned(),
+        fix: check.fix.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use kprobed_proto::v1;
 
 use super::convert;
-use crate::control::{Ledger, ProbeLedger, Terms};
+use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use crate::history::HistoryCounts;
 use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
@@ -16,7 +16,13 @@ pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::
         subscribers: ledger.subscribers.iter().map(subscriber).collect(),
         settled: ledger.settled,
         spool: history.map(spool),
+        problems: ledger.problems.iter().map(problem).collect(),
     }
+}
+
+fn problem(problem: &RecordingProblem) -> v1::RecordingProblem {
+    let Trouble { reason, hint } = problem.trouble.clone();
+    v1::RecordingProblem { probe: problem.name.to_string(), reason, hint }
 }
 
 fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {

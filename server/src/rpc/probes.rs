@@ -11,7 +11,8 @@ use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{convert, deletions, labels, status};
 use crate::control::{
-    Checker, ControlError, ControlHandle, CreateRequest, Probe, Registry, RemoveRequest, UpdateRequest,
+    Checker, ControlError, ControlHandle, CreateRequest, Probe, ProbeStates, Registry, RemoveRequest,
+    UpdateRequest,
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
@@ -24,6 +25,8 @@ pub struct ProbeServer {
     pub control: ControlHandle,
     /// Probes are read here.
     pub registry: Arc<Registry>,
+    /// Their states are looked up here.
+    pub states: ProbeStates,
     /// Definitions are judged here.
     pub checker: Arc<Checker>,
     /// History is read here.
@@ -126,7 +129,9 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
-        let probe = self.registry.find(&request.into_inner().name)?;
+        let name = request.into_inner().name;
+        let gone = || ControlError::NotFound { name: name.clone(), foreign: false };
+        let probe = self.states.of_one(self.registry.find(&name)?).await?.ok_or_else(gone)?;
         Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -152,7 +157,7 @@ impl ProbeService for ProbeServer {
                 .filter(|_| more)
                 .map(|probe| probe.name.to_string())
                 .unwrap_or_default(),
-            probes: page.iter().map(|probe| self.message(probe)).collect(),
+            probes: self.states.of(page).await?.iter().map(|probe| self.message(probe)).collect(),
         }))
     }
 
@@ -181,8 +186,11 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let (_, profile) = self.control.remove(deletions::asked(request.into_inner())?).await?;
-        Ok(Response::new(v1::DeleteProbeResponse { profile: profile.as_ref().map(convert::profile) }))
+        let removed = self.control.remove(deletions::asked(request.into_inner())?).await?;
+        Ok(Response::new(v1::DeleteProbeResponse {
+            profile: removed.profile.as_ref().map(convert::profile),
+            note: removed.note.to_owned(),
+        }))
     }
 
     async fn delete_probes(
@@ -222,7 +230,7 @@ impl ProbeService for ProbeServer {
                     validate_only: request.validate_only,
                 });
                 for deleted in self.control.remove_all(deletions.collect()).await? {
-                    response.deleted.push(deleted?.0.to_string());
+                    response.deleted.push(deleted?.name.to_string());
                 }
             }
         }

@@ -20,7 +20,7 @@ pub(crate) use echo::fit_status;
 
 use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
-use crate::control::ControlError;
+use crate::control::{ControlError, KPROBES_ON};
 use crate::definition::{self, RefusedBy};
 use crate::filter::FilterError;
 use crate::history::HistoryError;
@@ -331,9 +331,14 @@ fn parts_of(error: &ControlError) -> Parts {
         }
         ControlError::FtraceDisabled => Parts::new(Code::FailedPrecondition, "FTRACE_DISABLED")
             .with("fix", "sysctl kernel.ftrace_enabled=1"),
-        ControlError::NotInKernel { name, .. } => {
-            Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name)
+        ControlError::KprobesDisabled => {
+            Parts::new(Code::FailedPrecondition, "KPROBES_DISABLED").with("fix", KPROBES_ON)
         }
+        ControlError::NotInKernel { name, hint, .. } => {
+            let parts = Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name);
+            if hint.is_empty() { parts } else { parts.with("fix", hint) }
+        }
+        ControlError::Claim(_) => Parts::new(Code::FailedPrecondition, "INSTANCE_IN_USE"),
         ControlError::Labels { field, error } => label_parts(field, error),
         ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),
         ControlError::NoSuchEvent { name } => Parts::new(Code::NotFound, "NO_SUCH_EVENT").with("event", name),

@@ -58,7 +58,10 @@ pub(super) fn of(
 
 fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Status> {
     value.map_err(|_unknown| {
-        status::invalid(field, &format!("`{field}` has a value that this version of the daemon does not know"))
+        status::invalid(
+            field,
+            &format!("`{field}` has a value that this version of the daemon does not know"),
+        )
     })
 }
 

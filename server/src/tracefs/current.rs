@@ -6,17 +6,40 @@ use super::{Instance, TracefsError};
 
 /// The daemon's instance as of now: the control thread changes it, whoever looks at the host reads it.
 #[derive(Debug)]
-pub struct CurrentInstance(RwLock<Instance>);
+pub struct CurrentInstance(RwLock<Made>);
+
+/// An instance, and the buffers that it was given.
+#[derive(Clone, Debug)]
+struct Made {
+    instance: Instance,
+    buffer_kib: Option<u64>,
+}
+
+impl Made {
+    fn new(instance: Instance) -> Self {
+        let buffer_kib = instance.buffer_kib().ok();
+        Self { instance, buffer_kib }
+    }
+}
 
 impl CurrentInstance {
-    /// Begins with this one.
-    pub const fn new(instance: Instance) -> Self {
-        Self(RwLock::new(instance))
+    /// Begins with this one, as it was made.
+    pub fn new(instance: Instance) -> Self {
+        Self(RwLock::new(Made::new(instance)))
+    }
+
+    fn made(&self) -> Made {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The one that is used now. It can be replaced, and removed, at any time.
     pub fn get(&self) -> Instance {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.made().instance
+    }
+
+    /// Size of the ring buffer of each CPU when the instance was made, in KiB. Absent when that could not be read.
+    pub fn made_with_kib(&self) -> Option<u64> {
+        self.made().buffer_kib
     }
 
     /// Looks at the one that is used now; at the next one, if it was replaced while it was looked at.
@@ -31,8 +54,8 @@ impl CurrentInstance {
         }
     }
 
-    /// Another one is used from now on.
+    /// Another one is used from now on, as it was made.
     pub fn set(&self, instance: Instance) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = instance;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Made::new(instance);
     }
 }

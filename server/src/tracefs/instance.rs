@@ -107,13 +107,31 @@ impl Instance {
         Ok(control_file::read_trimmed(&self.event(name).join("enable"))?.starts_with('1'))
     }
 
-    /// The filter of an event; empty for none.
+    /// What the `enable` file of an event shows: `0`, `1`, and a `*` behind it when a trigger holds the event.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn switch(&self, name: &ProbeName) -> Result<String, TracefsError> {
+        control_file::read_trimmed(&self.event(name).join("enable"))
+    }
+
+    /// The filter of an event that is in force; empty for none.
     ///
     /// # Errors
     /// [`TracefsError`].
     pub fn filter(&self, name: &ProbeName) -> Result<String, TracefsError> {
         let text = control_file::read_trimmed(&self.event(name).join("filter"))?;
-        Ok(if text == "none" { String::new() } else { text })
+        // One that was refused stays in the file and is not in force.
+        Ok(if text == "none" || from_filter_file(&text).is_some() { String::new() } else { text })
+    }
+
+    /// Whether only some tasks are recorded (`set_event_pid`).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_limited_to_tasks(&self) -> Result<bool, TracefsError> {
+        let text = control_file::read_trimmed(&self.root.join("set_event_pid"))?;
+        Ok(text.lines().any(|line| line.trim().parse::<i32>().is_ok()))
     }
 
     /// Sets the filter of an event; empty removes it. **A filter that the kernel refuses leaves none in force**

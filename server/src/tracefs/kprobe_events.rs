@@ -1,4 +1,4 @@
-//! The `kprobe_events` file: defining, listing and removing probes.
+//! The `kprobe_events` file: defining and listing probes. Deleting them is in [`super::own`].
 
 use thiserror::Error;
 
@@ -83,15 +83,6 @@ impl Tracefs {
                 .filter(|message| Some(message) != before.as_ref() && message.subsystem == "trace_kprobe");
             DefineError { line: line.to_owned(), error, message }
         })
-    }
-
-    /// Removes exactly this event. When it was ever enabled in an instance, the kernel empties the buffers of that instance
-    /// (kernel/trace/trace_dynevent.c:dyn_event_release): read them first.
-    ///
-    /// # Errors
-    /// [`TracefsError`]; EBUSY while somebody has it enabled, ENOENT when it does not exist.
-    pub fn remove_kprobe(&self, name: &ProbeName) -> Result<(), TracefsError> {
-        control_file::append(&self.kprobe_events(), &format!("-:{name}"))
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! The daemon's own has two names, and goes from one to the other when a probe is deleted while others record.
 
-use super::{Instance, Tracefs, TracefsError, control_file};
+use nix::errno::Errno;
+
+use super::{Claim, ClaimError, Instance, Tracefs, TracefsError, control_file};
 
 /// How an instance should be.
 #[derive(Clone, Debug)]
@@ -61,50 +63,111 @@ const SUB_BUFFERS_MIN: u64 = 8;
 const SMALLEST_SUB_BUFFER_KIB: u64 = 4;
 
 impl Instance {
-    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted form.
+    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted form. One that another daemon uses is not
+    /// touched.
     ///
     /// # Errors
-    /// [`TracefsError`] for any step that the kernel refuses.
-    pub fn open_or_create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TracefsError> {
-        let found: Vec<_> = options.names().iter().filter_map(|name| Self::find(tracefs, name)).collect();
-        let instance = match found.as_slice() {
-            [] => Self::make(tracefs, &options.name)?,
-            [one] => one.clone(),
-            [first, second, ..] => {
-                // A daemon that was killed while it went from one to the other. The new one records only after it is complete, and the old one
-                // stops only after that: any that records will do. What was not read of the other is lost.
-                let (kept, other) = if first.is_recording()? { (first, second) } else { (second, first) };
-                tracing::info!(
-                    removed = other.name(),
-                    kept = kept.name(),
-                    "an earlier run has left two instances"
-                );
-                if let Err(error) = other.clone().remove() {
-                    tracing::warn!(%error, "cannot remove an instance that an earlier run left");
-                }
-                kept.clone()
-            }
+    /// [`ClaimError::Held`] when another daemon has one of the two; [`TracefsError`] for any step that the kernel refuses.
+    pub fn open_or_create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<(Self, Claim), ClaimError> {
+        let mut found = Self::claim_what_is_left(tracefs, options)?;
+        let is_new = found.is_empty();
+        let (instance, claim) = match found.pop() {
+            None => Self::make_first(tracefs, options)?,
+            Some(second) => match found.pop() {
+                None => second,
+                Some(first) => Self::keep_one(first, second)?,
+            },
         };
         // A new one has a size of the kernel's choice, which says nothing.
-        let form = if found.is_empty() { options.clone() } else { options.grown_to(instance.buffer_kib()?) };
+        let form = if is_new { options.clone() } else { options.grown_to(instance.buffer_kib()?) };
         instance.bring_into_form(&form)?;
         instance.set_recording(true)?;
-        Ok(instance)
+        Ok((instance, claim))
+    }
+
+    /// Claims what an earlier run has left of the two.
+    fn claim_what_is_left(
+        tracefs: &Tracefs,
+        options: &InstanceOptions,
+    ) -> Result<Vec<(Self, Claim)>, ClaimError> {
+        loop {
+            let mut claimed = Vec::new();
+            for name in options.names() {
+                let root = tracefs.root().join("instances").join(name);
+                if let Some(claim) = Claim::on(&root)? {
+                    claimed.push((Self { root }, claim));
+                }
+            }
+            // Another daemon can have changed from one to the other meanwhile. Once we have one of them, it no longer can: then the other one is
+            // looked at again.
+            let is_complete = options.names().iter().all(|name| {
+                let root = tracefs.root().join("instances").join(name);
+                !root.exists()
+                    || claimed.iter().any(|(instance, claim)| instance.root == root && claim.is_on(&root))
+            });
+            if is_complete {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// Makes the first of the two. Who starts at the same time makes it too, or has made it: one of us is refused.
+    fn make_first(tracefs: &Tracefs, options: &InstanceOptions) -> Result<(Self, Claim), ClaimError> {
+        let instance = match Self::make(tracefs, &options.name) {
+            Ok(instance) => instance,
+            Err(error) if error.errno() == Errno::EEXIST as i32 => {
+                Self { root: tracefs.root().join("instances").join(&options.name) }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let claim = Claim::on_new(&instance.root)?;
+        let [_, other] = options.names();
+        match Claim::on(&tracefs.root().join("instances").join(other)) {
+            Ok(_) => Ok((instance, claim)),
+            Err(error) => {
+                if let Err(error) = instance.remove() {
+                    tracing::warn!(%error, "cannot remove an instance that was only begun");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Of two that were left by a daemon that was killed while it went from one to the other. The new one records only after it is complete, and
+    /// the old one stops only after that: any that records will do. What was not read of the other is lost.
+    fn keep_one(first: (Self, Claim), second: (Self, Claim)) -> Result<(Self, Claim), TracefsError> {
+        let (kept, (other, _)) = if first.0.is_recording()? { (first, second) } else { (second, first) };
+        tracing::info!(removed = other.name(), kept = kept.0.name(), "an earlier run has left two instances");
+        if let Err(error) = other.remove() {
+            tracing::warn!(%error, "cannot remove an instance that an earlier run left");
+        }
+        Ok(kept)
     }
 
     /// Makes the other instance of the two, empty and not recording.
     ///
     /// # Errors
-    /// [`TracefsError`] for any step that the kernel refuses: ENOMEM when there is no room for its buffers. Then there is none.
-    pub fn create_next(&self, tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TracefsError> {
+    /// [`ClaimError`] for any step that the kernel refuses: ENOMEM when there is no room for its buffers. Then there is none.
+    pub fn create_next(
+        &self,
+        tracefs: &Tracefs,
+        options: &InstanceOptions,
+    ) -> Result<(Self, Claim), ClaimError> {
         let [first, second] = options.names();
         let name = if self.name() == first { second } else { first };
         if let Some(leftover) = Self::find(tracefs, &name) {
+            // Somebody who starts may look at it just now.
+            let _claim = Claim::on_new(&leftover.root)?;
             leftover.remove()?;
         }
         let next = Self::make(tracefs, &name)?;
-        match next.set_recording(false).and_then(|()| next.bring_into_form(options)) {
-            Ok(()) => Ok(next),
+        let prepared = Claim::on_new(&next.root).and_then(|claim| {
+            next.set_recording(false)?;
+            next.bring_into_form(options)?;
+            Ok(claim)
+        });
+        match prepared {
+            Ok(claim) => Ok((next, claim)),
             Err(error) => {
                 if let Err(error) = next.remove() {
                     tracing::warn!(%error, "cannot remove an instance that was only begun");

@@ -8,6 +8,8 @@ use crate::model::{Hits, ProbeName};
 pub struct ProfileRow {
     /// The event, with its group.
     pub name: ProbeName,
+    /// Its line in `kprobe_events`: several probes can have one name.
+    pub listing: String,
     /// The counts.
     pub hits: Hits,
 }
@@ -50,7 +52,9 @@ impl Tracefs {
                 return Ok(before
                     .into_iter()
                     .zip(rows)
-                    .filter_map(|(listed, (_, hits))| Some(ProfileRow { name: listed.name?, hits }))
+                    .filter_map(|(listed, (_, hits))| {
+                        Some(ProfileRow { name: listed.name?, listing: listed.line, hits })
+                    })
                     .collect());
             }
         }

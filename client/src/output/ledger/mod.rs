@@ -14,7 +14,7 @@ use kprobed_client::api::GetLedgerResponse;
 
 use self::sums::{probe_closes, spool_closes, subscriber_closes};
 use self::tables::{BUFFER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
-use self::view::{BufferView, LedgerView, ProbeView, SpoolView, SubscriberView};
+use self::view::{BufferView, LedgerView, ProbeView, ProblemView, SpoolView, SubscriberView};
 use super::Output;
 use super::style::Tone;
 use super::table::Table;
@@ -32,6 +32,7 @@ impl Output {
             buffers: ledger.buffers.iter().map(BufferView::new).collect(),
             subscribers: ledger.subscribers.iter().map(SubscriberView::new).collect(),
             spool: ledger.spool.as_ref().map(SpoolView::new),
+            problems: ledger.problems.iter().map(ProblemView::new).collect(),
         };
         if self.structured(&view)? {
             return Ok(closes);
@@ -53,16 +54,13 @@ impl Output {
             }
             self.line("")?;
         }
-        self.line(match (closes, ledger.settled) {
-            (true, true) => "the ledger closes, and it is settled",
-            (true, false) => {
-                "the ledger closes, but it is not settled: events were recorded while it was read"
+        for ProblemView { probe, reason, hint } in &view.problems {
+            self.line(&format!("`{probe}` does not record what was asked: {reason}"))?;
+            if !hint.is_empty() {
+                self.line(&format!("  hint: {hint}"))?;
             }
-            (false, true) => "the ledger DOES NOT CLOSE, although it is settled: please report this",
-            (false, false) => {
-                "the ledger does not close, and it is not settled: events were recorded while it was read"
-            }
-        })?;
+        }
+        self.line(conclusion(closes, ledger))?;
         Ok(closes)
     }
 
@@ -71,6 +69,21 @@ impl Output {
         self.table(table)?;
         let legend = self.style.paint(Tone::Faint, legend);
         self.line(&legend)
+    }
+}
+
+/// Whether it adds up, in one line.
+fn conclusion(closes: bool, ledger: &GetLedgerResponse) -> &'static str {
+    match (closes, ledger.settled) {
+        (true, _) if !ledger.problems.is_empty() => {
+            "the ledger closes for what was recorded, but not every probe that is on records"
+        }
+        (true, true) => "the ledger closes, and it is settled",
+        (true, false) => "the ledger closes, but it is not settled: events were recorded while it was read",
+        (false, true) => "the ledger DOES NOT CLOSE, although it is settled: please report this",
+        (false, false) => {
+            "the ledger does not close, and it is not settled: events were recorded while it was read"
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kprobed_client::api::{BufferLedger, ProbeLedger, SpoolLedger, SubscriberLedger};
+use kprobed_client::api::{BufferLedger, ProbeLedger, RecordingProblem, SpoolLedger, SubscriberLedger};
 use serde_json::Value;
 
 use super::*;
@@ -16,6 +16,7 @@ fn full() -> GetLedgerResponse {
         subscribers: vec![SubscriberLedger::default()],
         settled: true,
         spool: Some(SpoolLedger::default()),
+        problems: Vec::new(),
     }
 }
 
@@ -27,7 +28,17 @@ fn view(ledger: &GetLedgerResponse) -> LedgerView<'_> {
         buffers: ledger.buffers.iter().map(BufferView::new).collect(),
         subscribers: ledger.subscribers.iter().map(SubscriberView::new).collect(),
         spool: ledger.spool.as_ref().map(SpoolView::new),
+        problems: ledger.problems.iter().map(ProblemView::new).collect(),
     }
+}
+
+#[test]
+fn a_probe_that_does_not_record_is_not_settled() {
+    let well = full();
+    assert_eq!(conclusion(true, &well), "the ledger closes, and it is settled");
+    let ill = GetLedgerResponse { problems: vec![RecordingProblem::default()], ..well };
+    assert!(conclusion(true, &ill).contains("not every probe that is on records"));
+    assert!(conclusion(false, &ill).contains("DOES NOT CLOSE"));
 }
 
 /// The part of the help about one table.

@@ -1,7 +1,7 @@
 //! The ledger for programs: names and values of what `-o json` prints.
 
 use kprobed_client::api::{
-    BufferLedger, OverflowPolicy, ProbeLedger, SpoolLedger, SubscriberLedger, TermSpan,
+    BufferLedger, OverflowPolicy, ProbeLedger, RecordingProblem, SpoolLedger, SubscriberLedger, TermSpan,
 };
 use serde::Serialize;
 
@@ -18,6 +18,15 @@ pub(super) struct LedgerView<'a> {
     pub(super) subscribers: Vec<SubscriberView>,
     /// `null`: no history is kept.
     pub(super) spool: Option<SpoolView<'a>>,
+    pub(super) problems: Vec<ProblemView<'a>>,
+}
+
+/// A probe that is on and does not record what was asked.
+#[derive(Serialize)]
+pub(super) struct ProblemView<'a> {
+    pub(super) probe: &'a str,
+    pub(super) reason: &'a str,
+    pub(super) hint: &'a str,
 }
 
 /// When a term was counted for the first and the last time, on the trace clock.
@@ -135,6 +144,12 @@ impl<'a> ProbeView<'a> {
             loss_is_shared: probe.loss_is_shared,
             closes: probe_closes(probe),
         }
+    }
+}
+
+impl<'a> ProblemView<'a> {
+    pub(super) fn new(problem: &'a RecordingProblem) -> Self {
+        Self { probe: &problem.probe, reason: &problem.reason, hint: &problem.hint }
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn probe(name: &str) -> Probe {
         filter: if is_open { "dfd == -100" } else { "" }.to_owned(),
         state: if is_open { ProbeState::Armed } else { ProbeState::Waiting }.into(),
         state_reason: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
+        state_hint: String::new(),
         create_time: Some(time(0)),
         update_time: Some(time(60)),
         etag: "e1".to_owned(),
@@ -136,7 +137,7 @@ pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
     match found {
         Ok(Probe { name, .. }) => {
             let profile = (name == "kprobes/open").then(|| profile(0, 7));
-            Outcome::Deleted(DeletedProbe { name, profile })
+            Outcome::Deleted(DeletedProbe { name, profile, ..Default::default() })
         }
         Err(status) => Outcome::Failed(FailedRequest {
             code: status.code().into(),
@@ -273,6 +274,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
 
 pub(super) fn ledger() -> GetLedgerResponse {
     GetLedgerResponse {
+        problems: Vec::new(),
         probes: vec![
             ProbeLedger {
                 probe: "kprobes/open".to_owned(),

@@ -87,7 +87,7 @@ impl ProbeService for Services {
     async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
         let probe = answers::existing(&request.into_inner().name)?;
         let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
-        Ok(Response::new(DeleteProbeResponse { profile }))
+        Ok(Response::new(DeleteProbeResponse { profile, ..Default::default() }))
     }
 
     async fn delete_probes(&self, request: Request<DeleteProbesRequest>) -> Answer<DeleteProbesResponse> {

@@ -22,6 +22,7 @@ mod fixture;
 mod growth;
 mod history;
 mod machine;
+mod neighbours;
 mod overload;
 mod packaging;
 mod prototype_table;
@@ -65,6 +66,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("attached", attached::TESTS),
+    ("neighbours", neighbours::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("accounting", accounting::TESTS),

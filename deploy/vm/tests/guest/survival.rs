@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("requests_are_safe_to_repeat", requests_are_safe_to_repeat),
     ("a_probe_that_can_not_come_back_says_why", a_probe_that_can_not_come_back_says_why),
     ("labels_survive_the_death_of_the_daemon", labels_survive_the_death_of_the_daemon),
+    ("an_instance_has_one_daemon", an_instance_has_one_daemon),
 ];
 
 const SIGKILL: i32 = 9;
@@ -253,5 +254,71 @@ fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.wait_for(guest.client.change_labels("one", labels(&[("state", "lost")]), Vec::new()))??;
     let probe = guest.wait_for(guest.client.get_probe("one"))??;
     ensure!(probe.state() == ProbeState::Failed && probe.labels.len() == 3, "{probe:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// A daemon with a state directory and a socket of its own, and the same instance.
+fn second(name: &str) -> String {
+    daemon::DEFAULT_CONFIG
+        .replace("/run/kprobed/kprobed.sock", &format!("/run/{name}.sock"))
+        .replace("/var/lib/kprobed", &format!("/var/lib/kprobed/{name}"))
+}
+
+/// What a daemon says that is refused.
+fn refused(guest: &DaemonGuest, run: &str) -> Result<String> {
+    let output = guest.shell(&format!("{run} 2>&1; echo status $?"))?;
+    ensure!(!output.contains("status 0") && output.contains("uses the tracing instance"), "{output}");
+    Ok(output)
+}
+
+fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("second", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    guest.add("p:goes __x64_sys_getppid")?;
+    for name in ["a", "b"] {
+        let config = second(name).replace("tcp = \"127.0.0.1:7000\"\n", "");
+        guest.machine.put(&format!("/etc/kprobed/{name}.toml"), 0o644, config.as_bytes())?;
+    }
+    let pid = guest.shell("pidof kprobed")?;
+    let who = [
+        "/sys/kernel/tracing/instances/kprobed".to_owned(),
+        format!("process {}", pid.trim()),
+        "state directory `/var/lib/kprobed`".to_owned(),
+        "socket `/run/kprobed/kprobed.sock`".to_owned(),
+    ];
+    let run = "kprobed --config /etc/kprobed/a.toml";
+    for _ in 0..2 {
+        let before = guest.in_instance("set_event_notrace_pid")?;
+        ensure!(!before.trim().is_empty());
+        let said = refused(&guest, run)?;
+        ensure!(who.iter().all(|word| said.contains(word)), "{said}");
+        // Tracefs is one, whoever has mounted it where.
+        let script =
+            format!("umount /sys/kernel/tracing; mount -t tracefs nodev /sys/kernel/tracing; exec {run}");
+        let said = refused(&guest, &format!("unshare -m sh -c '{script}'"))?;
+        ensure!(who.iter().all(|word| said.contains(word)), "{said}");
+        ensure!(guest.in_instance("set_event_notrace_pid")? == before);
+        ensure!(guest.tracefs("kprobe_events")?.lines().count() == guest.probes()?.len());
+        let recording = guest.record(|| guest.workload(&["getppid", "20"]).map(drop))?;
+        ensure!(recording.of("kprobes/calls", "workload").count() == 20, "{recording:?}");
+        // The same again in the other of its two instances.
+        if guest.probes()?.len() == 2 {
+            guest.delete("goes")?;
+            ensure!(guest.instance()?.ends_with("/kprobed-next"), "{}", guest.log());
+        }
+    }
+    // The claim of a daemon that was killed is nobody's: the next one takes what it has left.
+    kill(&guest)?;
+    guest.restart(&second("a"))?;
+    ensure!(guest.probes()?.is_empty() && guest.tracefs("instances/kprobed/tracing_on").is_err());
+    ensure!(guest.instance()?.ends_with("/kprobed-next"));
+    // Of two that start at a time one does.
+    kill(&guest)?;
+    let alone = guest.shell(
+        "for name in a b; do kprobed --config /etc/kprobed/$name.toml > /tmp/$name.log 2>&1 & done
+         until [ $(pidof kprobed | wc -w) = 1 ]; do sleep 0.1; done
+         grep -l 'uses the tracing instance' /tmp/a.log /tmp/b.log; kill $(pidof kprobed); wait",
+    )?;
+    ensure!(alone.lines().count() == 1, "{alone}");
     guest.machine.power_off().map_err(Into::into)
 }

@@ -17,12 +17,13 @@ use crate::control::{ControlError, Probe};
 use crate::decode::Schema;
 use crate::kernel::TRACE_CLOCK;
 use crate::model::ProbeName;
-use crate::tracefs::{Instance, InstanceOptions};
+use crate::tracefs::{Claim, Instance, InstanceOptions};
 
 /// All aggregations.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Aggregations {
-    instance: Option<Instance>,
+    /// With our claim on it.
+    instance: Option<(Instance, Claim)>,
     by_name: BTreeMap<String, Live>,
     made: u64,
 }
@@ -132,6 +133,7 @@ impl Controller {
     /// A probe that the kernel has, and its fields.
     fn countable(&self, name: &str) -> Result<(Arc<Probe>, Arc<Schema>), ControlError> {
         let probe = self.probe(name)?;
+        self.require_own(&probe)?;
         match &probe.schema {
             Some(schema) if in_kernel(&probe.state) => {
                 let schema = Arc::clone(schema);
@@ -139,7 +141,7 @@ impl Controller {
             }
             _ => {
                 let reason = "it cannot be counted".to_owned();
-                Err(ControlError::NotInKernel { name: probe.name.clone(), reason })
+                Err(ControlError::NotInKernel { name: probe.name.clone(), reason, hint: String::new() })
             }
         }
     }
@@ -162,7 +164,7 @@ impl Controller {
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, ControlError> {
-        if let Some(instance) = &self.aggregations.instance {
+        if let Some((instance, _)) = &self.aggregations.instance {
             return Ok(instance.clone());
         }
         let name = instance_name(&self.parts.instance_options.name);
@@ -173,8 +175,8 @@ impl Controller {
             sub_buffer_kib: 0,
             clock: TRACE_CLOCK,
         };
-        let instance = Instance::open_or_create(self.tracefs(), &options)?;
-        self.aggregations.instance = Some(instance.clone());
+        let (instance, claim) = Instance::open_or_create(self.tracefs(), &options)?;
+        self.aggregations.instance = Some((instance.clone(), claim));
         Ok(instance)
     }
 
@@ -210,7 +212,7 @@ impl Controller {
 
     fn read_aggregation(&self, name: &str) -> Result<Snapshot, ControlError> {
         let live = self.aggregations.live(name)?;
-        let Some(instance) = &self.aggregations.instance else {
+        let Some((instance, _)) = &self.aggregations.instance else {
             return Err(AggregationError::NotFound(name.to_owned()).into());
         };
         let time = SystemTime::now();
@@ -242,7 +244,7 @@ impl Controller {
     fn delete_aggregation(&mut self, name: &str) -> Result<Option<Snapshot>, ControlError> {
         let live = self.aggregations.live(name)?;
         let snapshot = self.read_aggregation(name);
-        if let Some(instance) = &self.aggregations.instance {
+        if let Some((instance, _)) = &self.aggregations.instance {
             self.take_aggregation_out_of_kernel(instance, &live.plan, live.plan.tables.len())?;
         }
         self.aggregations.by_name.remove(name);
@@ -259,7 +261,7 @@ impl Controller {
 
     fn drop_unused_instance(&mut self) {
         if self.aggregations.by_name.is_empty()
-            && let Some(instance) = self.aggregations.instance.take()
+            && let Some((instance, _claim)) = self.aggregations.instance.take()
             && let Err(error) = instance.remove()
         {
             tracing::warn!(%error, "cannot remove the instance of aggregations");

@@ -65,7 +65,8 @@ pub(crate) fn fit_status(status: Status) -> Status {
 
 /// What a status takes in the trailers: the message is percent-encoded, the details are in base64.
 fn trailers_bytes(status: &pb::Status) -> usize {
-    let encoded = |byte: u8| if byte.is_ascii_alphanumeric() || b" _-./+=:,`'".contains(&byte) { 1 } else { 3 };
+    let encoded =
+        |byte: u8| if byte.is_ascii_alphanumeric() || b" _-./+=:,`'".contains(&byte) { 1 } else { 3 };
     // A blank and a backquote are encoded too: they are counted here, once.
     let more = status.message.bytes().filter(|byte| b" `".contains(byte)).count() * 2;
     let message: usize = status.message.bytes().map(encoded).sum::<usize>() + more;
@@ -211,7 +212,8 @@ mod tests {
         let info = pb::ErrorInfo {
             reason: "BAD_FETCH_ARG".to_owned(),
             domain: ERROR_DOMAIN.to_owned(),
-            metadata: [("errno".to_owned(), "22".to_owned()), ("probe".to_owned(), message.to_owned())].into(),
+            metadata: [("errno".to_owned(), "22".to_owned()), ("probe".to_owned(), message.to_owned())]
+                .into(),
         };
         let violation = pb::bad_request::FieldViolation {
             field: "definition".to_owned(),

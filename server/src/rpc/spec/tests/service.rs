@@ -7,11 +7,12 @@ use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
-use crate::control::{Checker, Controller, Registry};
+use crate::control::{Checker, Controller, Observer, ProbeStates, Registry};
 use crate::kernel::{FactsCache, KernelPaths};
 use crate::rpc::ProbeServer;
 use crate::shutdown::Tasks;
 use crate::store::Store;
+use crate::tracefs::{CurrentInstance, Instance, Tracefs};
 
 /// A client of a service that knows what the kernel's language is, and nothing else of the kernel.
 async fn client(directory: &tempfile::TempDir) -> Client {
@@ -19,7 +20,12 @@ async fn client(directory: &tempfile::TempDir) -> Client {
     let paths = KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
     // Nobody takes commands: what gets as far as the control thread is answered with `Stopping`.
     let (control, _) = Controller::channel();
+    std::fs::create_dir_all(directory.path().join("instances/i")).unwrap();
+    let tracefs = Tracefs::new(directory.path(), "/nonexistent");
+    let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
+    let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
     let server = ProbeServer {
+        states: ProbeStates { observer, control: control.clone() },
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(Checker::new(v6_12(), Arc::new(FactsCache::new(paths)))),

@@ -1,0 +1,301 @@
+//! Others in tracefs: what they made is left alone, and what they did to ours is shown, and repaired when asked.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_client::api::{
+    AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, Probe, ProbeState,
+};
+use kprobed_vm::daemon;
+use kprobed_vm::protocol::Status;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("what_others_made_is_left_alone", what_others_made_is_left_alone),
+    ("armed_is_what_the_kernel_does", armed_is_what_the_kernel_does),
+    ("others_outlive_a_stop_and_a_start", others_outlive_a_stop_and_a_start),
+];
+
+const SIGKILL: i32 = 9;
+
+fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
+    Ok(guest.wait_for(guest.client.get_probe(name))??)
+}
+
+/// The state that `get` and `list` show, which is the same.
+fn expect(guest: &DaemonGuest, name: &str, state: ProbeState, reason: &str) -> Result<()> {
+    let probe = get(guest, name)?;
+    let listed = guest.probes()?.into_iter().find(|listed| listed.name == probe.name);
+    ensure!(probe.state() == state && probe.state_reason.contains(reason), "{probe:?}\n{}", guest.log());
+    ensure!(
+        listed
+            .is_some_and(|listed| (listed.state, &listed.state_reason) == (probe.state, &probe.state_reason))
+    );
+    Ok(())
+}
+
+/// Why a request was refused.
+fn reason<T: std::fmt::Debug>(outcome: Result<T, kprobed_client::Error>) -> Result<String> {
+    match outcome {
+        Err(error) => Ok(error.rpc().with_context(|| format!("{error}"))?.reason.clone()),
+        Ok(answer) => bail!("it was not refused: {answer:?}"),
+    }
+}
+
+/// One of the doctor's findings.
+fn check(guest: &DaemonGuest, id: &str) -> Result<HostCheck> {
+    let host = guest.wait_for(guest.client.host())??;
+    host.checks.into_iter().find(|check| check.id == id).with_context(|| format!("no check `{id}`"))
+}
+
+/// Has somebody else remove our event, as far as the kernel lets them: it is off everywhere.
+fn remove_behind_our_back(guest: &DaemonGuest, name: &str) -> Result<()> {
+    let instance = guest.instance()?;
+    guest.shell(&format!(
+        "echo 0 > {instance}/events/{name}/enable; echo '-:{name}' >> {TRACEFS}/kprobe_events"
+    ))?;
+    Ok(())
+}
+
+fn delete(guest: &DaemonGuest, name: &str) -> Result<String> {
+    let request = DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
+    let outcome = guest.wait_for(guest.client.delete_probes(vec![request]))??.pop().context("no answer")?;
+    Ok(outcome?.note)
+}
+
+fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:fork kernel_clone")?;
+    remove_behind_our_back(&guest, "kprobes/fork")?;
+    let theirs = "p:kprobes/fork vfs_statx";
+    let event = "events/kprobes/fork";
+    guest.shell(&format!(
+        "echo '{theirs}' >> {TRACEFS}/kprobe_events; mkdir {TRACEFS}/instances/theirs
+         echo 1 > {TRACEFS}/instances/theirs/{event}/enable; echo 'common_pid > 1' > {TRACEFS}/{event}/filter"
+    ))?;
+    expect(&guest, "fork", ProbeState::Failed, "somebody else's")?;
+    let untouched = |guest: &DaemonGuest| -> Result<()> {
+        ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
+        ensure!(guest.tracefs(&format!("instances/theirs/{event}/enable"))?.trim() == "1");
+        ensure!(guest.tracefs(&format!("{event}/filter"))?.trim() == "common_pid > 1");
+        ensure!(guest.in_instance(&format!("{event}/enable"))?.trim() == "0");
+        Ok(())
+    };
+    ensure!(reason(guest.wait_for(guest.client.set_enabled("fork", true))?)? == "FOREIGN_EVENT_EXISTS");
+    ensure!(reason(guest.wait_for(guest.client.set_filter("fork", "common_pid > 2"))?)? == "NOT_IN_KERNEL");
+    untouched(&guest)?;
+    // Off is what it is.
+    guest.wait_for(guest.client.set_enabled("fork", false))??;
+    untouched(&guest)?;
+    let note = delete(&guest, "fork")?;
+    ensure!(note.contains("left alone") && guest.probes()?.is_empty(), "{note}");
+    untouched(&guest)?;
+    guest.shell(&format!(
+        "echo 0 > {TRACEFS}/instances/theirs/{event}/enable; rmdir {TRACEFS}/instances/theirs; echo '-:kprobes/fork' >> {TRACEFS}/kprobe_events"
+    ))?;
+
+    // The kernel takes several probes of one name: of those only ours goes. One is elsewhere, one records something else there.
+    let long = "long=+0(+8(+16(+24(+32(+40(+48(+56(+64(%di))))))))):x64";
+    for (definition, line) in [
+        ("p:shared vfs_read x=%di".to_owned(), "p:kprobes/shared vfs_write x=%di".to_owned()),
+        ("p:shared vfs_read x=%di".to_owned(), "p:kprobes/shared vfs_read x=%si".to_owned()),
+        (
+            format!("p:shared vfs_read {long}"),
+            format!("p:kprobes/shared vfs_write {}", long.replace("%di", "%si")),
+        ),
+    ] {
+        let ours = guest.add(&definition)?;
+        // Ours has hidden arguments too: others have to have all of them to be taken.
+        let rest = ours.kernel_definition.split(' ').skip(3).collect::<Vec<_>>().join(" ");
+        guest.shell(&format!("echo '{line} {rest}' >> {TRACEFS}/kprobe_events"))?;
+        let theirs = guest.tracefs("kprobe_events")?.lines().last().unwrap_or_default().to_owned();
+        ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2, "{}", guest.tracefs("kprobe_events")?);
+        expect(&guest, "shared", ProbeState::Drifted, "added a place")?;
+        let note = delete(&guest, "shared")?;
+        ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
+        ensure!(note.contains("left alone"), "{note}");
+        guest.shell(&format!("echo '-:kprobes/shared' >> {TRACEFS}/kprobe_events"))?;
+    }
+    Ok(())
+}
+
+/// Whether calls of `getppid` arrive, and what the state says.
+fn records(guest: &DaemonGuest, name: &str) -> Result<bool> {
+    let name = format!("kprobes/{name}");
+    let recording = guest.record(|| guest.workload(&["getppid", "5"]).map(drop))?;
+    let arrived = recording.of(&name, "workload").count();
+    let state = get(guest, &name)?.state();
+    ensure!((arrived > 0) == (state == ProbeState::Armed), "{arrived} events, and the state is {state:?}");
+    Ok(arrived == 5)
+}
+
+/// Enables a probe, which then records.
+fn repair(guest: &DaemonGuest, name: &str) -> Result<()> {
+    let probe = guest.wait_for(guest.client.set_enabled(name, true))??;
+    ensure!(
+        probe.state() == ProbeState::Armed && probe.state_reason.is_empty(),
+        "{probe:?}\n{}",
+        guest.log()
+    );
+    ensure!(records(guest, name)?, "{}", guest.log());
+    ensure!(check(guest, "probes")?.status() == CheckStatus::Ok && guest.ledger()?.problems.is_empty());
+    Ok(())
+}
+
+fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    ensure!(records(&guest, "calls")?);
+    let instance = guest.instance()?;
+    let event = format!("{instance}/events/kprobes/calls");
+    let drifted = |script: &str, reason: &str| -> Result<()> {
+        guest.shell(script)?;
+        expect(&guest, "calls", ProbeState::Drifted, reason)?;
+        let found = check(&guest, "probes")?;
+        ensure!(found.status() == CheckStatus::Failed && found.finding.contains(reason), "{found:?}");
+        let problems = guest.ledger()?.problems;
+        ensure!(problems.len() == 1 && problems[0].reason.contains(reason), "{problems:?}");
+        Ok(())
+    };
+    drifted(&format!("echo 0 > {instance}/events/enable"), "switched its event off")?;
+    ensure!(!records(&guest, "calls")?);
+    repair(&guest, "calls")?;
+    drifted(&format!("echo 0 > {instance}/tracing_on"), "tracing_on")?;
+    ensure!(check(&guest, "recording")?.status() == CheckStatus::Failed && !records(&guest, "calls")?);
+    repair(&guest, "calls")?;
+    drifted(&format!("echo 1 > {instance}/set_event_pid"), "set_event_pid")?;
+    ensure!(!records(&guest, "calls")?);
+    guest.shell(&format!("echo > {instance}/set_event_pid"))?;
+    ensure!(records(&guest, "calls")?);
+    drifted(&format!("echo 'common_pid == 1' > {event}/filter"), "`common_pid == 1`")?;
+    repair(&guest, "calls")?;
+    guest.wait_for(guest.client.set_filter("calls", "common_pid != 1"))??;
+    drifted(&format!("echo 0 > {event}/filter"), "removed its filter")?;
+    repair(&guest, "calls")?;
+    ensure!(guest.in_instance("events/kprobes/calls/filter")?.trim() == "common_pid != 1");
+
+    // What was removed is not armed, and is defined anew when it is enabled, with its filter.
+    remove_behind_our_back(&guest, "kprobes/calls")?;
+    expect(&guest, "calls", ProbeState::Failed, "removed its event")?;
+    ensure!(guest.ledger()?.problems.len() == 1);
+    repair(&guest, "calls")?;
+    ensure!(guest.in_instance("events/kprobes/calls/filter")?.trim() == "common_pid != 1");
+    let ledger = guest.ledger_of("kprobes/calls")?;
+    ensure!(ledger.hits == Some(5) && ledger.read == 5, "{ledger:?}");
+
+    // And off is off.
+    guest.wait_for(guest.client.set_enabled("calls", false))??;
+    expect(&guest, "calls", ProbeState::Disabled, "")?;
+    guest.shell(&format!("echo 1 > {event}/enable"))?;
+    expect(&guest, "calls", ProbeState::Drifted, "switched its event on")?;
+    let probe = guest.wait_for(guest.client.set_enabled("calls", false))??;
+    ensure!(probe.state() == ProbeState::Disabled, "{probe:?}");
+    ensure!(guest.in_instance("events/kprobes/calls/enable")?.trim() == "0");
+
+    // So it is with attached events.
+    let attached = || -> Result<(AttachedEventState, String)> {
+        let event = guest.wait_for(guest.client.attached_events())??.pop().context("not attached")?;
+        Ok((event.state(), event.state_reason))
+    };
+    let name = "syscalls/sys_enter_getpgid";
+    guest.wait_for(guest.client.attach_event(name, "pid > 3"))??;
+    for (file, value, reason) in [
+        ("enable", "0", "switched it off"),
+        ("filter", "0", "removed its filter"),
+        ("filter", "pid > 4", "`pid > 4`"),
+    ] {
+        ensure!(attached()?.0 == AttachedEventState::Recording);
+        guest.shell(&format!("echo '{value}' > {instance}/events/{name}/{file}"))?;
+        let (state, said) = attached()?;
+        ensure!(state == AttachedEventState::Waiting && said.contains(reason), "{state:?}: {said}");
+        guest.wait_for(guest.client.attach_event(name, "pid > 3"))??;
+    }
+    Ok(())
+}
+
+fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("neighbours", daemon::DEFAULT_CONFIG)?;
+    let mounts = "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
+         mountpoint -q /sys/kernel/debug || mount -t debugfs nodev /sys/kernel/debug; true";
+    guest.add("p:mine vfs_fsync_range")?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    guest.add("p:other __x64_sys_getppid+0")?;
+    guest.wait_for(guest.client.set_enabled("other", false))??;
+    remove_behind_our_back(&guest, "kprobes/mine")?;
+    let theirs = "p:kprobes/mine vfs_statx";
+    guest.shell(&format!("echo '{theirs}' >> {TRACEFS}/kprobe_events"))?;
+    ensure!(daemon::stop(&guest.machine)?.success());
+    guest.shell(mounts)?;
+    ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect(&guest, "mine", ProbeState::Failed, "somebody else")?;
+    ensure!(guest.tracefs("kprobe_events")?.starts_with(theirs));
+    guest.shell(&format!("echo '-:kprobes/mine' >> {TRACEFS}/kprobe_events"))?;
+    let probe = guest.wait_for(guest.client.set_enabled("mine", true))??;
+    ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+
+    // While the daemon is dead ours can become somebody else's too.
+    let kill = |guest: &DaemonGuest| -> Result<()> {
+        guest.machine.kill(daemon::NAME, SIGKILL)?;
+        let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+        ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+        Ok(())
+    };
+    let instance = guest.instance()?;
+    kill(&guest)?;
+    guest.shell(&format!(
+        "cd {TRACEFS}; echo 0 > {instance}/events/kprobes/mine/enable; echo '-:kprobes/mine' >> kprobe_events; echo '{theirs}' >> kprobe_events
+         echo 0 > /sys/kernel/debug/kprobes/enabled"
+    ))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect(&guest, "mine", ProbeState::Failed, "somebody else")?;
+    delete(&guest, "mine")?;
+    ensure!(guest.tracefs("kprobe_events")?.contains(theirs));
+
+    // Kprobes are off on the whole host now: nothing is armed, and nothing pretends to be.
+    expect(&guest, "calls", ProbeState::Drifted, "kprobes are switched off")?;
+    ensure!(!records(&guest, "calls")? && check(&guest, "kprobes_enabled")?.status() == CheckStatus::Failed);
+    let create = |definition: &str, enabled| CreateProbeRequest {
+        definition: definition.to_owned(),
+        enabled,
+        ..Default::default()
+    };
+    let refused = guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getppid", true)))?;
+    ensure!(reason(refused)? == "KPROBES_DISABLED");
+    for name in ["calls", "other"] {
+        ensure!(reason(guest.wait_for(guest.client.set_enabled(name, true))?)? == "KPROBES_DISABLED");
+    }
+    guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getsid", false)))??;
+    // Somebody toggles ours while they are off: the kernel (6.1) leaves it dead then.
+    let event = format!("{}/events/kprobes/calls/enable", guest.instance()?);
+    guest
+        .shell(&format!("echo 0 > {event}; echo 1 > {event}; echo 1 > /sys/kernel/debug/kprobes/enabled"))?;
+    records(&guest, "calls")?;
+    repair(&guest, "calls")?;
+    // One that is off when the daemon starts is not switched on for nothing.
+    kill(&guest)?;
+    guest.shell("echo 0 > /sys/kernel/debug/kprobes/enabled")?;
+    guest.shell(&format!("echo 0 > {event}"))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.shell("echo 1 > /sys/kernel/debug/kprobes/enabled")?;
+    records(&guest, "calls")?;
+    repair(&guest, "calls")?;
+    repair(&guest, "other")?;
+
+    let instance = guest.instance()?;
+    let kib = guest.in_instance("buffer_size_kb")?.trim().to_owned();
+    for (id, file, other, own) in [
+        ("trace_clock", "trace_clock", "global", "boot"),
+        ("buffer_size", "buffer_size_kb", "4321", kib.as_str()),
+    ] {
+        ensure!(check(&guest, id)?.status() == CheckStatus::Ok, "{:?}", check(&guest, id)?);
+        guest.shell(&format!("echo {other} > {instance}/{file}"))?;
+        let found = check(&guest, id)?;
+        ensure!(found.status() != CheckStatus::Ok && !found.fix.is_empty(), "{found:?}");
+        guest.shell(&format!("echo {own} > {instance}/{file}"))?;
+    }
+    guest.machine.power_off().map_err(Into::into)
+}

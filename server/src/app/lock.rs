@@ -1,0 +1,158 @@
+//! Who runs: the lock of a state directory, and what it says to a daemon that is refused.
+//!
+//! The kernel releases the lock when the daemon ends, however it does. The file names the daemon's socket, so that another daemon can say with
+//! whom it would share something.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// The file in the state directory.
+const FILE: &str = "kprobed.lock";
+
+/// What stands before the socket in it.
+const SOCKET: &str = "socket ";
+
+/// Longer files are not ours.
+const MOST_BYTES: u64 = 8192;
+
+/// Held as long as the daemon runs.
+#[derive(Debug)]
+pub(super) struct StateLock {
+    _file: Flock<File>,
+}
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub(super) enum LockError {
+    /// Another daemon has it.
+    Held { path: PathBuf, holder: Holder },
+    /// The file cannot be made, or not be locked.
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl StateLock {
+    /// Locks a state directory, and writes there which socket its daemon has.
+    pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, LockError> {
+        let path = directory.join(FILE);
+        let failed = |source| LockError::Io { path: path.clone(), source };
+        // What is in it is the other daemon's until we have the lock.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => file,
+            Err((file, Errno::EWOULDBLOCK)) => {
+                let holder = Holder { state: Some(directory.to_owned()), ..Holder::written_in(file) };
+                return Err(LockError::Held { path, holder });
+            }
+            Err((_, errno)) => return Err(failed(errno.into())),
+        };
+        let text = format!("pid {}\n{SOCKET}{}\n", std::process::id(), socket.display());
+        // For people only: without it the lock is as good.
+        if let Err(error) = file.set_len(0).and_then(|()| file.write_all(text.as_bytes())) {
+            tracing::debug!(%error, path = %path.display(), "cannot write who runs");
+        }
+        Ok(Self { _file: file })
+    }
+}
+
+/// Another daemon, as far as it can be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    pid: Option<i32>,
+    state: Option<PathBuf>,
+    socket: Option<String>,
+}
+
+impl Holder {
+    /// Looks up a process. It may have other mounts: its lock is read through its descriptor.
+    pub(super) fn of_process(procfs: &Path, pid: Option<i32>) -> Self {
+        let found = pid.and_then(|pid| {
+            let descriptors = std::fs::read_dir(procfs.join(format!("{pid}/fd"))).ok()?;
+            descriptors.filter_map(Result::ok).find_map(|entry| {
+                let target = std::fs::read_link(entry.path()).ok()?;
+                let is_lock = target.file_name().is_some_and(|name| name == FILE);
+                is_lock.then(|| {
+                    let written = File::open(entry.path()).map(Self::written_in).unwrap_or_default();
+                    Self { state: target.parent().map(Path::to_owned), ..written }
+                })
+            })
+        });
+        Self { pid, ..found.unwrap_or_default() }
+    }
+
+    fn written_in(file: File) -> Self {
+        let mut text = String::new();
+        // Nothing can be said of a file that cannot be read.
+        if file.take(MOST_BYTES).read_to_string(&mut text).is_err() {
+            return Self::default();
+        }
+        let after = |prefix: &str| text.lines().find_map(|line| line.strip_prefix(prefix));
+        Self {
+            pid: after("pid ").and_then(|pid| pid.parse().ok()),
+            state: None,
+            socket: after(SOCKET).map(str::to_owned),
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "process {pid}")?,
+            None => f.write_str("a process that cannot be seen from here")?,
+        }
+        if let Some(state) = &self.state {
+            write!(f, ", state directory `{}`", state.display())?;
+        }
+        if let Some(socket) = &self.socket {
+            write!(f, ", socket `{socket}`")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_learns_by_whom() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = StateLock::take(directory.path(), Path::new("/run/a.sock")).unwrap();
+        let Err(LockError::Held { path, holder }) =
+            StateLock::take(directory.path(), Path::new("/run/b.sock"))
+        else {
+            panic!("locked twice")
+        };
+        assert_eq!(path, directory.path().join("kprobed.lock"));
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let expected = Holder {
+            pid: Some(pid),
+            state: Some(directory.path().to_owned()),
+            socket: Some("/run/a.sock".to_owned()),
+        };
+        assert_eq!(holder, expected);
+        assert_eq!(Holder::of_process(Path::new("/proc"), Some(pid)), expected);
+        let told =
+            format!("process {pid}, state directory `{}`, socket `/run/a.sock`", directory.path().display());
+        assert_eq!(holder.to_string(), told);
+        drop(lock);
+        StateLock::take(directory.path(), Path::new("/run/a-longer-name.sock")).unwrap();
+        assert_eq!(
+            Holder::of_process(Path::new("/proc"), None).to_string(),
+            "a process that cannot be seen from here"
+        );
+    }
+}

@@ -1,0 +1,325 @@
+//! What the kernel has of the probes, read at one time, and the state that follows from it.
+//!
+//! A state that a client sees is never a memory: others can switch, filter and remove our events at any time. Deciding is a plain function over
+//! what was read; [`super::Observer`] reads.
+
+use std::collections::HashMap;
+
+use super::probe::{Probe, ProbeState, Trouble};
+use crate::model::ProbeUid;
+use crate::tracefs::Presence;
+use crate::validate::Arming;
+
+/// Whether an event records in our instance, as far as its own switch is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switch {
+    On,
+    Off,
+    /// A trigger that somebody else has set decides when it records.
+    Held,
+}
+
+/// What the kernel has of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ObservedEvent {
+    /// Our event is not there; this is.
+    Lost(Presence),
+    /// Our event.
+    There {
+        switch: Switch,
+        /// The filter in force; empty for none.
+        filter: String,
+        /// Somebody else has added places to it.
+        shared: bool,
+        /// It is switched on, and its kprobe is marked as disabled all the same.
+        unarmed: bool,
+        /// The module that it is in is not loaded.
+        module_is_absent: bool,
+    },
+    /// That could not be read.
+    Unknown(String),
+}
+
+/// What keeps probes from firing or from being recorded, whatever their own switches are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Switches {
+    /// The directory of our instance.
+    pub(super) instance: String,
+    /// `tracing_on` of our instance.
+    pub(super) recording: bool,
+    /// `set_event_pid` of our instance is in use.
+    pub(super) limited_to_tasks: bool,
+    /// Debugfs `kprobes/enabled`.
+    pub(super) kprobes: bool,
+    /// `kernel.ftrace_enabled`.
+    pub(super) ftrace: bool,
+}
+
+/// Everything that was read.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub(super) switches: Switches,
+    pub(super) events: HashMap<ProbeUid, ObservedEvent>,
+}
+
+impl Observed {
+    /// The state of a probe.
+    pub fn state(&self, probe: &Probe) -> ProbeState {
+        let unknown = || ObservedEvent::Unknown("it was not looked at".to_owned());
+        state(probe, &self.events.get(&probe.uid).cloned().unwrap_or_else(unknown), &self.switches)
+    }
+
+    /// The probe with its state.
+    pub fn shown(&self, probe: &Probe) -> Probe {
+        Probe { state: self.state(probe), ..probe.clone() }
+    }
+}
+
+/// The state of a probe that was wanted as it is, given what the kernel has.
+pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -> ProbeState {
+    match &probe.state {
+        ProbeState::Pending | ProbeState::Failed(_) => return probe.state.clone(),
+        _ => {}
+    }
+    let ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } = event else {
+        return ProbeState::Failed(lost(event));
+    };
+    let mut troubles = Vec::new();
+    let mut trouble = |reason: String, hint: String| troubles.push(Trouble { reason, hint });
+    if probe.enabled && !module_is_absent {
+        silent(probe, switches, &mut trouble);
+    }
+    match (probe.enabled, switch) {
+        (true, Switch::Off) => trouble(
+            "somebody else has switched its event off in the daemon's instance".to_owned(),
+            "enable the probe: that switches its event on again".to_owned(),
+        ),
+        (_, Switch::Held) => trouble(
+            "a trigger of somebody else in the daemon's instance decides when it records".to_owned(),
+            format!("remove the trigger in `{}/events/{}/trigger`", switches.instance, probe.name),
+        ),
+        (false, Switch::On) => trouble(
+            "somebody else has switched its event on in the daemon's instance".to_owned(),
+            "disable the probe: that switches its event off again".to_owned(),
+        ),
+        (true, Switch::On) if *unarmed && switches.kprobes => trouble(
+            "the kernel has not armed it, since it was enabled while kprobes were switched off".to_owned(),
+            "enable the probe: that arms it".to_owned(),
+        ),
+        _ => {}
+    }
+    if filter.trim() != probe.filter.trim() {
+        let has = if filter.is_empty() {
+            "removed its filter".to_owned()
+        } else {
+            format!("changed its filter to `{filter}`")
+        };
+        let again = if probe.enabled { "enable" } else { "disable" };
+        trouble(
+            format!("somebody else has {has} in the daemon's instance"),
+            format!("{again} the probe: that sets its own filter again"),
+        );
+    }
+    if *shared {
+        trouble(
+            "somebody else has added a place to its event, whose hits are recorded too".to_owned(),
+            format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
+        );
+    }
+    match Trouble::all(troubles) {
+        Some(trouble) => ProbeState::Drifted(trouble),
+        None if *module_is_absent => ProbeState::Waiting,
+        None if probe.enabled => ProbeState::Armed,
+        None => ProbeState::Disabled,
+    }
+}
+
+/// Why nothing of a probe is recorded that is on.
+fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(String, String)) {
+    let Switches { instance, recording, limited_to_tasks, kprobes, ftrace } = switches;
+    if !kprobes {
+        trouble(KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
+    }
+    if !ftrace && probe.arming == Some(Arming::Ftrace) {
+        trouble(
+            "`kernel.ftrace_enabled` is 0, and a probe at a function entry does not fire then".to_owned(),
+            "`sysctl kernel.ftrace_enabled=1`".to_owned(),
+        );
+    }
+    if !recording {
+        trouble(
+            "somebody else has switched recording off in the daemon's instance (`tracing_on` is 0)"
+                .to_owned(),
+            "enable the probe: that switches recording on again".to_owned(),
+        );
+    }
+    if *limited_to_tasks {
+        trouble(
+            "somebody else has limited the daemon's instance to some tasks (`set_event_pid`)".to_owned(),
+            format!("`echo > {instance}/set_event_pid`"),
+        );
+    }
+}
+
+/// What is said while all kprobes are off.
+pub(super) const KPROBES_OFF: &str =
+    "kprobes are switched off on this host (`/sys/kernel/debug/kprobes/enabled` is 0)";
+
+/// The command that switches them on.
+pub const KPROBES_ON: &str = "echo 1 > /sys/kernel/debug/kprobes/enabled";
+
+/// Why the kernel does not have a probe that it had.
+pub(super) fn lost(event: &ObservedEvent) -> Trouble {
+    let trouble = |reason: &str, hint: &str| Trouble { reason: reason.to_owned(), hint: hint.to_owned() };
+    match event {
+        ObservedEvent::Lost(Presence::Foreign | Presence::Ours | Presence::Shared) => trouble(
+            "its event was removed, and the kernel's event of this name is somebody else's",
+            "delete the probe; or remove that event, and enable the probe",
+        ),
+        ObservedEvent::Lost(Presence::Absent) | ObservedEvent::There { .. } => trouble(
+            "somebody else has removed its event from the kernel",
+            "enable the probe: that defines its event anew",
+        ),
+        ObservedEvent::Unknown(reason) => trouble(&format!("its event cannot be read: {reason}"), ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::definition::ProbeKind;
+    use crate::model::Labels;
+    use crate::tracefs::OwnEvent;
+
+    fn probe(enabled: bool, filter: &str) -> Probe {
+        let name: crate::model::ProbeName = "kprobes/fork".parse().unwrap();
+        let listing = "p:kprobes/fork kernel_clone".to_owned();
+        Probe {
+            uid: ProbeUid(1),
+            own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id: 1500 }),
+            name,
+            definition: listing.clone(),
+            kernel_definition: listing,
+            kind: ProbeKind::Entry,
+            enabled,
+            filter: filter.to_owned(),
+            labels: Labels::default(),
+            state: ProbeState::Armed,
+            revision: 1,
+            create_time: SystemTime::UNIX_EPOCH,
+            update_time: SystemTime::UNIX_EPOCH,
+            schema: None,
+            warnings: Vec::new(),
+            location: "kernel_clone+0x0".to_owned(),
+            arming: Some(Arming::Ftrace),
+        }
+    }
+
+    fn all_on() -> Switches {
+        let instance = "/sys/kernel/tracing/instances/kprobed".to_owned();
+        Switches { instance, recording: true, limited_to_tasks: false, kprobes: true, ftrace: true }
+    }
+
+    fn event(switch: Switch, filter: &str) -> ObservedEvent {
+        let filter = filter.to_owned();
+        ObservedEvent::There { switch, filter, shared: false, unarmed: false, module_is_absent: false }
+    }
+
+    fn drift(state: &ProbeState) -> &Trouble {
+        match state {
+            ProbeState::Drifted(trouble) => trouble,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_state_is_what_the_kernel_has() {
+        let on = all_on();
+        assert_eq!(state(&probe(true, ""), &event(Switch::On, ""), &on), ProbeState::Armed);
+        assert_eq!(state(&probe(false, "a == 1"), &event(Switch::Off, "a == 1"), &on), ProbeState::Disabled);
+        let off = state(&probe(true, ""), &event(Switch::Off, ""), &on);
+        assert!(drift(&off).reason.contains("switched its event off"), "{off:?}");
+        let on_again = state(&probe(false, ""), &event(Switch::On, ""), &on);
+        assert!(drift(&on_again).hint.starts_with("disable"), "{on_again:?}");
+        let filtered = state(&probe(true, ""), &event(Switch::On, "a == 2"), &on);
+        assert!(drift(&filtered).reason.contains("`a == 2`"), "{filtered:?}");
+        // Two at once are both said.
+        let both = state(&probe(true, "a == 1"), &event(Switch::Off, ""), &on);
+        assert!(drift(&both).reason.contains("off") && drift(&both).reason.contains("removed its filter"));
+    }
+
+    #[test]
+    fn switches_of_the_host_are_told() {
+        let at_entry = probe(true, "");
+        let inside = Probe { arming: Some(Arming::Breakpoint), ..at_entry.clone() };
+        let there = event(Switch::On, "");
+        let no_ftrace = Switches { ftrace: false, ..all_on() };
+        assert!(drift(&state(&at_entry, &there, &no_ftrace)).reason.contains("ftrace_enabled"));
+        assert_eq!(state(&inside, &there, &no_ftrace), ProbeState::Armed);
+        for (switches, word) in [
+            (Switches { kprobes: false, ..all_on() }, "kprobes/enabled"),
+            (Switches { recording: false, ..all_on() }, "tracing_on"),
+            (Switches { limited_to_tasks: true, ..all_on() }, "set_event_pid"),
+        ] {
+            assert!(drift(&state(&inside, &there, &switches)).reason.contains(word), "{word}");
+            // It is as it should be: off.
+            assert_eq!(state(&probe(false, ""), &event(Switch::Off, ""), &switches), ProbeState::Disabled);
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_armed() {
+        let state = |presence| state(&probe(true, ""), &ObservedEvent::Lost(presence), &all_on());
+        let ProbeState::Failed(gone) = state(Presence::Absent) else { panic!("it is gone") };
+        assert!(gone.reason.contains("removed") && gone.hint.contains("anew"), "{gone:?}");
+        let ProbeState::Failed(taken) = state(Presence::Foreign) else { panic!("it is gone") };
+        assert!(taken.reason.contains("somebody else's") && taken.hint.contains("delete"), "{taken:?}");
+    }
+
+    fn any_event() -> impl Strategy<Value = ObservedEvent> {
+        let switch = prop_oneof![Just(Switch::On), Just(Switch::Off), Just(Switch::Held)];
+        let there = (switch, prop_oneof![Just(""), Just("a == 1")], any::<[bool; 3]>()).prop_map(
+            |(switch, filter, [shared, unarmed, module_is_absent])| {
+                let filter = filter.to_owned();
+                ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent }
+            },
+        );
+        let presence = prop_oneof![Just(Presence::Absent), Just(Presence::Foreign)];
+        prop_oneof![4 => there, 1 => presence.prop_map(ObservedEvent::Lost)]
+    }
+
+    proptest! {
+        /// "armed" is said if and only if everything is as it has to be for the probe to record what was asked; and what is not as asked has a reason.
+        #[test]
+        fn armed_is_armed(
+            enabled: bool,
+            filtered: bool,
+            event in any_event(),
+            [recording, limited_to_tasks, kprobes, ftrace]: [bool; 4],
+        ) {
+            let probe = probe(enabled, if filtered { "a == 1" } else { "" });
+            let switches = Switches { recording, limited_to_tasks, kprobes, ftrace, ..all_on() };
+            let records = match &event {
+                ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } => {
+                    *switch == Switch::On && *filter == probe.filter && !shared && !unarmed && !module_is_absent
+                        && recording && !limited_to_tasks && kprobes && ftrace
+                }
+                _ => false,
+            };
+            let state = state(&probe, &event, &switches);
+            prop_assert_eq!(state == ProbeState::Armed, enabled && records);
+            match state {
+                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => {
+                    prop_assert!(!trouble.reason.is_empty() && !trouble.hint.is_empty());
+                }
+                ProbeState::Disabled => prop_assert!(!enabled),
+                ProbeState::Armed | ProbeState::Waiting => {}
+                ProbeState::Pending => prop_assert!(false),
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The states of probes as clients see them: what the kernel has now.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{ControlError, ControlHandle, Observer, Probe, ProbeState};
+
+/// Looks up the states of probes.
+#[derive(Clone, Debug)]
+pub struct ProbeStates {
+    /// Looks at the kernel.
+    pub observer: Observer,
+    /// Looks again when nothing is being changed.
+    pub control: ControlHandle,
+}
+
+impl ProbeStates {
+    /// These probes with their states. What looks as if somebody else had changed it is looked at again by the control thread: it may be what that
+    /// is just doing. Probes that it has deleted meanwhile are left out.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn of(&self, probes: Vec<Arc<Probe>>) -> Result<Vec<Arc<Probe>>, ControlError> {
+        let observed = tokio::task::block_in_place(|| self.observer.observe(&probes));
+        let shown: Vec<_> = probes.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
+        let doubtful = probes.iter().zip(&shown).filter(|(known, shown)| is_doubtful(known, shown));
+        let doubtful: Vec<_> = doubtful.map(|(probe, _)| probe.uid).collect();
+        if doubtful.is_empty() {
+            return Ok(shown);
+        }
+        let again = self.control.observe(doubtful.clone()).await?;
+        let mut again: HashMap<_, _> = again.into_iter().map(|probe| (probe.uid, probe)).collect();
+        let looked_at = |probe: Arc<Probe>| {
+            if doubtful.contains(&probe.uid) { again.remove(&probe.uid) } else { Some(probe) }
+        };
+        Ok(shown.into_iter().filter_map(looked_at).collect())
+    }
+
+    /// One probe with its state. Absent when it was deleted meanwhile.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn of_one(&self, probe: Arc<Probe>) -> Result<Option<Arc<Probe>>, ControlError> {
+        Ok(self.of(vec![probe]).await?.pop())
+    }
+}
+
+/// Whether the kernel has something else than the last change has left.
+fn is_doubtful(known: &Probe, shown: &Probe) -> bool {
+    match &shown.state {
+        ProbeState::Drifted(_) => true,
+        ProbeState::Failed(_) => known.state != shown.state,
+        _ => false,
+    }
+}
