@@ -386,7 +386,7 @@ impl Column {
         if self.kind == FieldKind::String {
             self.values.truncate(values.saturating_sub(self.texts()).saturating_mul(ADDRESS_BYTES));
             self.offsets.truncate(values.saturating_add(1).saturating_mul(4));
-            self.bytes.truncate(self.offset(values).unwrap_or(0));
+            self.bytes.truncate(self.offset(values.min(self.texts())).unwrap_or(0));
         } else {
             self.values.truncate(values.saturating_mul(self.kind.value_bytes()));
         }

@@ -13,7 +13,15 @@ fn le<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> bytes::Bytes
 }
 
 fn field(name: &str, kind: api::FieldType, width: u32, array_length: u32) -> api::EventField {
-    api::EventField { name: name.to_owned(), r#type: kind.into(), width, array_length, ..Default::default() }
+    api::EventField {
+        name: name.to_owned(),
+        r#type: kind.into(),
+        width,
+        array_length,
+        // Nothing proves what the flags are.
+        fault_detected: name != "flags",
+        ..Default::default()
+    }
 }
 
 /// A return probe that sees files being opened.
@@ -113,21 +121,21 @@ fn objects_of_both_writers_are_the_same() {
 fn lines_for_people() {
     insta::assert_snapshot!(lines(TimeForm::Wall, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
-    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
-    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Delta, true), @r#"
     TIME [CPU] CONTEXT COMM-TID PROBE (LOCATION) FIELDS
-    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
-    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
-    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Trace, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615 filename="/etc/ld.so.cache" pair={0,1}
-    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615 filename="/tmp/\xff\x1b" pair={2,3}
-    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615 filename="/etc/ld.so.cache" pair={4,5}
+    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
 }
 
@@ -169,7 +177,9 @@ fn objects_for_programs() {
       "faults": [
         "fd"
       ],
-      "unproven": []
+      "unproven": [
+        "flags"
+      ]
     }
     "#);
     let second: serde_json::Value = serde_json::to_value(EventView(&rows[1])).unwrap();
@@ -204,7 +214,8 @@ fn objects_for_programs() {
       - 2
       - 3
     faults: []
-    unproven: []
+    unproven:
+    - flags
     ");
 }
 
