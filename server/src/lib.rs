@@ -14,7 +14,7 @@
 //!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Imports point one way: `app` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
@@ -24,6 +24,7 @@ pub mod control;
 pub mod decode;
 pub mod definition;
 pub mod filter;
+pub mod front;
 pub mod history;
 pub mod insn;
 pub mod kernel;

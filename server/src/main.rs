@@ -1,46 +1,88 @@
 //! `kprobed`: the daemon.
 
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser;
-use kprobed::app::App;
-use kprobed::config::Config;
-use kprobed::{shutdown, telemetry};
+use kprobed::app::{App, StartError};
+use kprobed::config::{Config, HostSize, Judged};
+use kprobed::{front, shutdown, telemetry};
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
+///
+/// Ends with 0 after an orderly stop, 1 if it cannot start or leave the kernel as it should be, and 2 if the configuration is wrong.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// Configuration file (TOML). Without it everything has its default.
+    /// Read this configuration file (TOML). Every setting has a default.
     #[arg(long, env = "KPROBED_CONFIG")]
     config: Option<PathBuf>,
-    /// Read the configuration, say what is wrong with it, and leave.
+    /// Judge the configuration as a start would, print everything that is wrong with it, and exit.
     #[arg(long)]
     check_config: bool,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+/// The configuration is wrong: starting again does not help.
+const BAD_CONFIGURATION: u8 = 2;
+
+/// Threads for control calls. They do little, and have a thread of the control loop to wait for.
+const CONTROL_THREADS: usize = 4;
+
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let config = arguments.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let host = match HostSize::here().map_err(StartError::Memory) {
+        Ok(host) => host,
+        Err(error) => return failed(&error, error.hint()),
+    };
+    let Judged { config, warnings } = match Config::read(arguments.config.as_deref(), host) {
+        Ok(judged) => judged,
+        Err(error) => {
+            complain(&error, error.hint());
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
     if arguments.check_config {
-        return Ok(ExitCode::SUCCESS);
+        for warning in warnings {
+            say(format_args!("warning: {warning}\nhint: {}", warning.hint));
+        }
+        return ExitCode::SUCCESS;
     }
     telemetry::init(&config.log.level);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("kprobed-rpc").build()?;
-    let done = runtime.block_on(run(&config))?;
-    // Whatever still blocks by now is left behind.
-    runtime.shutdown_background();
-    Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    for warning in warnings {
+        tracing::warn!(hint = warning.hint, "{warning}");
+    }
+    front::raise_limit();
+    match serve(&config) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(&error, error.hint()),
+    }
 }
 
-async fn run(config: &Config) -> anyhow::Result<bool> {
-    let app = App::start(config).await.context("cannot start")?;
+fn serve(config: &Config) -> Result<bool, StartError> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let control = cpus.clamp(2, CONTROL_THREADS);
+    // The runtime does not say when there are no threads to be had: it panics.
+    front::try_threads(control + cpus).map_err(StartError::Thread)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(control)
+        .enable_all()
+        .thread_name("kprobed-rpc")
+        .build()
+        .map_err(StartError::Thread)?;
+    let done = runtime.block_on(run(config));
+    // Whatever still blocks by now is left behind.
+    runtime.shutdown_background();
+    done
+}
+
+async fn run(config: &Config) -> Result<bool, StartError> {
+    let app = App::start(config).await?;
     notify(NotifyState::Ready);
-    let signal = shutdown::requested().await.context("cannot listen for signals")?;
+    let signal = shutdown::requested().await.map_err(StartError::Signals)?;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
@@ -50,6 +92,24 @@ async fn run(config: &Config) -> anyhow::Result<bool> {
     };
     tracing::info!(done, "stopped");
     Ok(done)
+}
+
+fn failed(error: &impl Display, hint: Option<String>) -> ExitCode {
+    complain(&format_args!("error: {error}"), hint);
+    ExitCode::FAILURE
+}
+
+/// An error is one line, and what to do about it another.
+fn complain(error: &impl Display, hint: Option<String>) {
+    match hint {
+        Some(hint) => say(format_args!("{error}\nhint: {hint}")),
+        None => say(format_args!("{error}")),
+    }
+}
+
+fn say(text: impl Display) {
+    // There is nowhere else to say that it failed.
+    drop(writeln!(io::stderr(), "{text}"));
 }
 
 /// Tells systemd, if it is there.

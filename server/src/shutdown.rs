@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +21,16 @@ impl Tasks {
     /// Starts a task. It has to end soon after [`Tasks::stopping`] is cancelled.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(task.instrument(tracing::debug_span!("task", name)));
+    }
+
+    /// The same on another runtime.
+    pub fn spawn_on(
+        &self,
+        runtime: &Handle,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tracker.spawn_on(task.instrument(tracing::debug_span!("task", name)), runtime);
     }
 
     /// Is cancelled when the daemon begins to stop.

@@ -6,7 +6,13 @@ use tracing_subscriber::EnvFilter;
 
 /// Logs to standard error, where systemd and container runtimes pick it up. `RUST_LOG` overrides the configured level.
 pub fn init(level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
+    let wished = environment.as_deref().map(EnvFilter::try_new);
+    let (filter, refused) = match wished {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (EnvFilter::new(level), Some(error)),
+        None => (EnvFilter::new(level), None),
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -17,5 +23,8 @@ pub fn init(level: &str) {
         subscriber.without_time().init();
     } else {
         subscriber.init();
+    }
+    if let Some(error) = refused {
+        tracing::warn!(%error, level, "ignored RUST_LOG: it is not a filter");
     }
 }

@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["pipeline"],
     &["control", "history"],
     &["rpc", "config", "shutdown", "telemetry"],
+    &["front"],
     &["app"],
 ];
 

@@ -23,7 +23,6 @@ use tower::Service;
 
 use super::EventServer;
 use super::events::Responses;
-use super::status;
 
 const STREAM_EVENTS: &str = "/kprobed.v1.EventService/StreamEvents";
 
@@ -130,7 +129,7 @@ impl<S> Frames<S> {
     fn end(&mut self, status: &Status) -> Result<Frame<Bytes>, Status> {
         self.is_over = true;
         let mut trailers = http::HeaderMap::new();
-        status::fit_status(status.clone()).add_header(&mut trailers)?;
+        status.add_header(&mut trailers)?;
         Ok(Frame::trailers(trailers))
     }
 }

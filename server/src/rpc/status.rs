@@ -5,6 +5,7 @@
 
 mod aggregation;
 mod echo;
+mod front;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +17,8 @@ use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-pub(crate) use echo::fit_status;
+pub(crate) use echo::fit_headers;
+pub(crate) use front::{no_room, too_late};
 
 use super::convert;
 use super::spec::{Given, GivenError, Unwritable};

@@ -21,10 +21,7 @@ pub enum SpoolError {
         source: io::Error,
     },
     /// Another daemon writes there.
-    #[error(
-        "`{path}` is used by another kprobed: give this one another directory (`spool.directory`)",
-        path = path.display()
-    )]
+    #[error("another kprobed uses `{path}`", path = path.display())]
     InUse {
         /// The directory.
         path: PathBuf,

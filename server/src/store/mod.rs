@@ -29,11 +29,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The database was written by a later version of the daemon. It is neither downgraded nor deleted.
-    #[error(
-        "`{path}` was written by a later version of kprobed (it has migration {version}): install that version, or give this one \
-         another state directory",
-        path = path.display()
-    )]
+    #[error("`{path}` was written by a later version of kprobed: it has migration {version}", path = path.display())]
     Newer {
         /// The database.
         path: PathBuf,

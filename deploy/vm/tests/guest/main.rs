@@ -21,6 +21,7 @@ mod filters;
 mod fixture;
 mod growth;
 mod history;
+mod hostile;
 mod machine;
 mod neighbours;
 mod overload;
@@ -30,6 +31,7 @@ mod prototypes;
 mod readers;
 mod refusals;
 mod seeds;
+mod start_errors;
 mod survival;
 mod torn_deletion;
 mod types;
@@ -78,6 +80,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
     ("overload", overload::TESTS),
+    ("start_errors", start_errors::TESTS),
+    ("hostile", hostile::TESTS),
 ];
 
 fn main() -> ExitCode {

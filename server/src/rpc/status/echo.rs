@@ -8,6 +8,7 @@ use kprobed_proto::v1;
 use prost::Message as _;
 use prost_types::Any;
 use tonic::Status;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic_types::pb;
 
 /// Trailers that every gRPC client accepts, in bytes: name, value and 32 for each, as HTTP/2 counts them.
@@ -46,22 +47,29 @@ pub(super) fn fit(whole: pb::Status) -> pb::Status {
     smaller.into_iter().find(|cut| trailers_bytes(cut) <= TRAILERS_BYTES).unwrap_or(bare)
 }
 
-/// The same for a status that was made elsewhere.
-pub(crate) fn fit_status(status: Status) -> Status {
+/// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if there is no answer.
+pub(crate) fn fit_headers(headers: &mut HeaderMap) {
+    let bytes: usize =
+        STATUS_HEADERS.iter().filter_map(|name| headers.get(*name)).map(HeaderValue::len).sum();
+    if bytes + OTHER_BYTES <= TRAILERS_BYTES {
+        return;
+    }
+    let Some(status) = Status::from_header_map(headers) else { return };
     let whole = pb::Status::decode(status.details()).unwrap_or_default();
     let whole = pb::Status { code: status.code().into(), message: status.message().to_owned(), ..whole };
-    if trailers_bytes(&whole) <= TRAILERS_BYTES {
-        return status;
-    }
     let fitting = fit(whole);
     let details = if fitting.details.is_empty() { Vec::new() } else { fitting.encode_to_vec() };
-    Status::with_details_and_metadata(
-        status.code(),
-        fitting.message,
-        details.into(),
-        status.metadata().clone(),
-    )
+    for name in STATUS_HEADERS {
+        headers.remove(name);
+    }
+    let fitting = Status::with_details(status.code(), fitting.message, details.into());
+    if let Err(error) = fitting.add_header(headers) {
+        tracing::error!(%error, "a status cannot be sent");
+    }
 }
+
+/// Where a status is.
+const STATUS_HEADERS: [&str; 2] = ["grpc-message", "grpc-status-details-bin"];
 
 /// What a status takes in the trailers: the message is percent-encoded, the details are in base64.
 fn trailers_bytes(status: &pb::Status) -> usize {
@@ -241,7 +249,7 @@ mod tests {
     fn bytes_on_the_wire(status: &pb::Status) -> usize {
         let code = Code::from_i32(status.code);
         let status = Status::with_details(code, status.message.clone(), status.encode_to_vec().into());
-        let mut trailers = tonic::codegen::http::HeaderMap::new();
+        let mut trailers = HeaderMap::new();
         status.add_header(&mut trailers).unwrap();
         trailers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
     }
@@ -285,11 +293,16 @@ mod tests {
 
     #[test]
     fn statuses_that_were_made_elsewhere_are_cut_too() {
-        let long = Status::not_found("x".repeat(100_000));
-        let short = fit_status(long);
+        let fitted = |status: &Status| {
+            let mut headers = HeaderMap::new();
+            status.add_header(&mut headers).unwrap();
+            fit_headers(&mut headers);
+            Status::from_header_map(&headers).unwrap()
+        };
+        let short = fitted(&Status::not_found("x".repeat(100_000)));
         assert_eq!(short.code(), Code::NotFound);
         assert!(short.message().len() < 400 && short.message().contains("bytes) ..."), "{}", short.message());
-        assert_eq!(fit_status(Status::aborted("why")).message(), "why");
+        assert_eq!(fitted(&Status::aborted("why")).message(), "why");
     }
 
     proptest! {

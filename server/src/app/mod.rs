@@ -1,10 +1,13 @@
 //! The composition root: builds everything, starts it, and takes it down in order.
 
 mod lock;
+mod start_error;
+mod state_directory;
+mod streams;
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+pub use lock::Holder;
+pub use start_error::StartError;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -18,111 +21,31 @@ use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
-use nix::sys::sysinfo::sysinfo;
-use nix::unistd::{Group, SysconfVar, sysconf};
-use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::service::Routes;
-use tonic::transport::server::Router;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
-pub use self::lock::Holder;
-use self::lock::{LockError, StateLock};
-use crate::config::{Config, Listen, Tls};
+use crate::config::{Config, HostSize};
 use crate::control::{
     Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Observer, ProbeStates, Registry,
 };
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
+use crate::front;
 use crate::history::History;
 use crate::kernel::btf::KernelTypes;
-use crate::kernel::{FactsCache, HostIdentity, KernelPaths, ReadError, TRACE_CLOCK, threads_of_this_process};
+use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
     SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
-use crate::spool::{BootId, BootIdError, Cursor, SpoolError};
-use crate::store::{Store, StoreError};
-use crate::tracefs::{
-    ClaimError, CurrentInstance, Instance, InstanceOptions, MountError, Mounts, TracefsError,
-};
+use crate::spool::{BootId, Cursor};
+use crate::store::Store;
+use crate::tracefs::{Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounts, Tracefs};
 
-/// Why the daemon could not be started.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// No tracefs.
-    #[error(transparent)]
-    Mount(#[from] MountError),
-    /// Tracefs does not do what is needed.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// Procfs.
-    #[error(transparent)]
-    Procfs(#[from] ReadError),
-    /// The database.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Probes or readers.
-    #[error(transparent)]
-    Control(#[from] crate::control::StartError),
-    /// A socket.
-    #[error("cannot listen on `{address}`: {source}")]
-    Listen {
-        /// Its address.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A certificate.
-    #[error("cannot use `{path}`: {source}", path = path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// TLS.
-    #[error("tls: {0}")]
-    Tls(#[source] tonic::transport::Error),
-    /// Reflection.
-    #[error("reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The history.
-    #[error("the history cannot be kept: {0}; `enabled = false` in `[spool]` does without it")]
-    History(#[from] SpoolError),
-    /// The boot id.
-    #[error(transparent)]
-    BootId(BootIdError),
-    /// A thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[source] io::Error),
-    /// The size of the host.
-    #[error("cannot look at the host: {0}")]
-    Memory(#[source] nix::Error),
-    /// The state directory belongs to another daemon.
-    #[error("another kprobed has locked `{path}`: {holder}", path = path.display())]
-    AlreadyRunning {
-        /// The lock.
-        path: PathBuf,
-        /// The other one.
-        holder: Holder,
-    },
-    /// The tracing instance belongs to another daemon.
-    #[error("another kprobed uses the tracing instance `{path}`: {holder}", path = path.display())]
-    InstanceInUse {
-        /// The instance.
-        path: PathBuf,
-        /// The other one.
-        holder: Holder,
-    },
-}
-
-/// All buffers together never grow beyond this part of the memory of the host.
-const MEMORY_SHARE: u64 = 16;
+use self::lock::StateLock;
+use self::streams::Streams;
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -146,6 +69,7 @@ struct Front {
     tasks: Tasks,
     health: HealthReporter,
     socket: PathBuf,
+    _streams: Streams,
     /// Held as long as the daemon runs.
     _lock: StateLock,
 }
@@ -197,8 +121,12 @@ impl App {
 
     async fn build(config: &Config, engine: &mut Engine) -> Result<Front, StartError> {
         let start = SystemTime::now();
-        let store = Store::open(&config.state.directory).await?;
-        let lock = StateLock::take(&config.state.directory, &config.listen.unix)?;
+        let directory = &config.state.directory;
+        // First: a database that another daemon works with is not touched.
+        let lock = state_directory::claim(directory, &config.listen.unix)?;
+        let store = Store::open(directory)
+            .await
+            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?;
         let mounts = Mounts::default();
         let procfs = PathBuf::from("/proc");
         let host = HostIdentity::read(&procfs)?;
@@ -209,15 +137,15 @@ impl App {
         let features = Features::from_readme(&tracefs.readme()?)
             .with_types(own_types)
             .with_version(&host.kernel_release, &host.kernel_version);
+        let host_size = HostSize::here().map_err(StartError::Memory)?;
         let instance_options = InstanceOptions {
             name: config.tracing.instance.clone(),
             buffer_kib: config.tracing.buffer_kib,
-            buffer_max_kib: config.tracing.buffer_max_kib.min(memory_share_kib()?),
+            buffer_max_kib: config.tracing.buffer_max_kib.min(host_size.most_grown_kib()),
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let (instance, claim) =
-            Instance::open_or_create(&tracefs, &instance_options).map_err(|error| in_use(error, &procfs))?;
+        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, &procfs)?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
@@ -334,8 +262,9 @@ impl App {
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         let tasks = Tasks::default();
-        listen(&config.listen, &services, &tasks).await?;
-        Ok(Front { tasks, health, socket: config.listen.unix.clone(), _lock: lock })
+        let streams = Streams::start().map_err(StartError::Thread)?;
+        front::open(&config.listen, services, &tasks, streams.handle()).await?;
+        Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether the
@@ -353,13 +282,6 @@ impl App {
     }
 }
 
-/// What the buffer of one CPU may grow to, in KiB, going by the memory of the host.
-fn memory_share_kib() -> Result<u64, StartError> {
-    let cpus = sysconf(SysconfVar::_NPROCESSORS_CONF).map_err(StartError::Memory)?.unwrap_or(1);
-    let share_kib = sysinfo().map_err(StartError::Memory)?.ram_total() / MEMORY_SHARE / 1024;
-    Ok(share_kib / u64::try_from(cpus).unwrap_or(1).max(1))
-}
-
 /// What the kernel's own filters know (kernel/trace/trace_events_filter.c). Names of tasks are left to the daemon, which compares those
 /// that clients see.
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
@@ -367,100 +289,31 @@ fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: false }
 }
 
-impl From<LockError> for StartError {
-    fn from(error: LockError) -> Self {
-        match error {
-            LockError::Held { path, holder } => Self::AlreadyRunning { path, holder },
-            LockError::Io { path, source } => Self::Listen { address: path.display().to_string(), source },
-        }
-    }
-}
-
-/// Says who has the instance.
-fn in_use(error: ClaimError, procfs: &Path) -> StartError {
-    match error {
+/// Opens the instance, or makes it. One that was only begun is not left behind.
+fn open_instance(
+    tracefs: &Tracefs,
+    options: &InstanceOptions,
+    host: HostSize,
+    procfs: &Path,
+) -> Result<(Instance, Claim), StartError> {
+    let is_there = || Instance::find(tracefs, &options.name);
+    let was_there = is_there().is_some();
+    Instance::open_or_create(tracefs, options).map_err(|error| match error {
+        // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
             StartError::InstanceInUse { path, holder: Holder::of_process(procfs, pid) }
         }
-        ClaimError::Tracefs(error) => error.into(),
-    }
-}
-
-async fn listen(listen: &Listen, services: &Routes, tasks: &Tasks) -> Result<(), StartError> {
-    let unix = bind_unix(&listen.unix, &listen.group)?;
-    tracing::info!(socket = %listen.unix.display(), "listening");
-    let stopping = tasks.stopping().clone();
-    let router = server().add_routes(services.clone());
-    tasks.spawn("unix", async move {
-        let incoming = UnixListenerStream::new(unix);
-        if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopping.cancelled_owned()).await {
-            tracing::error!(%error, "the unix socket has failed");
+        ClaimError::Tracefs(source) => {
+            if let (false, Some(begun)) = (was_there, is_there())
+                && let Err(error) = begun.remove()
+            {
+                tracing::warn!(%error, "cannot remove an instance that was only begun");
+            }
+            if source.errno() == nix::errno::Errno::ENOMEM as i32 {
+                StartError::Buffers { buffer_kib: options.buffer_kib, host }
+            } else {
+                StartError::Tracefs(source)
+            }
         }
-    });
-    let Some(address) = listen.tcp else { return Ok(()) };
-    let tcp = TcpListener::bind(address)
-        .await
-        .map_err(|source| StartError::Listen { address: address.to_string(), source })?;
-    let mut server = server();
-    if let Some(tls) = &listen.tls {
-        server = server.tls_config(tls_config(tls)?).map_err(StartError::Tls)?;
-    }
-    let local: SocketAddr = tcp.local_addr().unwrap_or(address);
-    tracing::info!(address = %local, tls = listen.tls.is_some(), "listening");
-    let stopping = tasks.stopping().clone();
-    let server: Router = server.add_routes(services.clone());
-    tasks.spawn("tcp", async move {
-        let incoming = TcpListenerStream::new(tcp);
-        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopping.cancelled_owned()).await {
-            tracing::error!(%error, "the tcp socket has failed");
-        }
-    });
-    Ok(())
-}
-
-/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its queue for ever.
-fn server() -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(20)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-        .initial_stream_window_size(8 << 20)
-        .initial_connection_window_size(16 << 20)
-}
-
-fn tls_config(tls: &Tls) -> Result<ServerTlsConfig, StartError> {
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|source| StartError::Certificate { path: path.to_owned(), source })
-    };
-    let identity = Identity::from_pem(read(&tls.certificate)?, read(&tls.key)?);
-    Ok(ServerTlsConfig::new().identity(identity).client_ca_root(Certificate::from_pem(read(&tls.client_ca)?)))
-}
-
-/// Binds the socket so that nobody but root and the group can ever open it: it gets its name only after its rights.
-fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, StartError> {
-    let failed = |source| StartError::Listen { address: path.display().to_string(), source };
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
-    let unnamed = path.with_extension("new");
-    for stale in [path, unnamed.as_path()] {
-        match std::fs::remove_file(stale) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-    }
-    let listener = UnixListener::bind(&unnamed).map_err(failed)?;
-    let gid = Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
-    if gid.is_none() {
-        tracing::info!(group, "no such group: the socket is root's alone");
-    }
-    std::fs::set_permissions(
-        &unnamed,
-        std::fs::Permissions::from_mode(if gid.is_some() { 0o660 } else { 0o600 }),
-    )
-    .map_err(failed)?;
-    if gid.is_some() {
-        chown(&unnamed, None, gid).map_err(failed)?;
-    }
-    std::fs::rename(&unnamed, path).map_err(failed)?;
-    Ok(listener)
+    })
 }

@@ -1,0 +1,141 @@
+//! A daemon that does not start says what failed, on what and why, once, and what to do; and it says all that is wrong with its
+//! configuration.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::machine::Command;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("all_that_is_wrong_with_a_configuration_is_said", all_that_is_wrong_with_a_configuration_is_said),
+    ("a_failed_start_says_what_to_do", a_failed_start_says_what_to_do),
+];
+
+/// What a daemon printed that ended by itself: its exit code, and the lines that are not of its log.
+fn ended(guest: &DaemonGuest, config: &str, arguments: &str, before: &str) -> Result<(i32, Vec<String>)> {
+    guest.machine.put("/tmp/start.toml", 0o644, config.as_bytes())?;
+    let script = format!("{before}\nkprobed --config /tmp/start.toml {arguments}\necho \"exit $?\" >&2");
+    let output = guest.machine.exec(&Command::shell(script))?;
+    let text = output.stderr_text();
+    let lines = text.lines().filter(|line| {
+        ["error: ", "warning: ", "hint: ", "exit "].iter().any(|kind| line.starts_with(kind))
+    });
+    let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+    ensure!(!text.contains("panicked"), "{text}");
+    let code = lines.pop().and_then(|line| line.strip_prefix("exit ")?.parse().ok());
+    Ok((code.with_context(|| text.clone())?, lines))
+}
+
+fn all_that_is_wrong_with_a_configuration_is_said(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let config = "[listen]\nunix = \"\"\ntcp = \"127.0.0.1:7001\"\n[listen.tls]\ncertificate = \"/nosuch.pem\"\n\
+                  key = \"/etc/hostname\"\nclient_ca = \"/nosuch-ca.pem\"\n[state]\ndirectory = \"kprobed\"\n[tracing]\n\
+                  buffer_kib = 99_999_999_999\n[log]\nlevel = \"loud\"\nlevels = 3\n";
+    guest.shell("echo guest > /etc/hostname")?;
+    // A start makes the same judgement as `--check-config`.
+    for arguments in ["--check-config", ""] {
+        let (code, lines) = ended(&guest, config, arguments, "")?;
+        ensure!(code == 2, "{code} {lines:#?}");
+        let errors: Vec<_> =
+            lines.iter().filter_map(|line| line.strip_prefix("error: /tmp/start.toml:")).collect();
+        let expected = [
+            ("2:1: ", "`listen.unix` cannot be ``: it is empty"),
+            ("5:1: ", "`listen.tls.certificate` cannot be `/nosuch.pem`: No such file"),
+            ("6:1: ", "`listen.tls.key` cannot be `/etc/hostname`: it holds no private key"),
+            ("7:1: ", "`listen.tls.client_ca` cannot be `/nosuch-ca.pem`: No such file"),
+            ("9:1: ", "`state.directory` cannot be `kprobed`: it is relative"),
+            ("11:1: ", "`tracing.buffer_kib` cannot be `99999999999`: with "),
+            ("13:1: ", "`log.level` cannot be `loud`: `loud` is not a level"),
+            ("14:1: ", "`log.levels` is not a setting"),
+        ];
+        ensure!(errors.len() == expected.len(), "{lines:#?}");
+        for (error, (place, message)) in errors.iter().zip(expected) {
+            ensure!(error.strip_prefix(place).is_some_and(|rest| rest.starts_with(message)), "{error}");
+        }
+        let hints = lines.iter().filter(|line| line.starts_with("hint: ")).count();
+        ensure!(hints >= expected.len(), "{lines:#?}");
+    }
+    Ok(())
+}
+
+/// What keeps a daemon from starting: what is done before, its configuration, and what its error and its hint have to contain.
+struct Case {
+    name: &'static str,
+    before: &'static str,
+    config: &'static str,
+    error: &'static str,
+    hint: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "a state directory that cannot be written",
+        before: "mkdir -p /tmp/ro && mount -t tmpfs -o ro none /tmp/ro",
+        config: "[state]\ndirectory = \"/tmp/ro\"\n",
+        error: "cannot write to the state directory `/tmp/ro`: Read-only file system (os error 30)",
+        hint: "set `state.directory` to a directory that can be written",
+    },
+    Case {
+        name: "a history that cannot be written",
+        before: "true",
+        config: "[state]\ndirectory = \"/tmp/state\"\n[tracing]\ninstance = \"other\"\n[spool]\ndirectory = \"/tmp/ro/spool\"\n",
+        error: "`/tmp/ro/spool`: Read-only file system (os error 30)",
+        hint: "`enabled = false` in `[spool]`",
+    },
+    Case {
+        name: "the state directory of another daemon",
+        before: "umount /tmp/ro",
+        config: "[state]\ndirectory = \"/var/lib/kprobed\"\n",
+        error: "another kprobed has locked `/var/lib/kprobed/kprobed.lock`: process ",
+        hint: "systemctl stop kprobed",
+    },
+    Case {
+        name: "the instance of another daemon",
+        before: "true",
+        config: "[state]\ndirectory = \"/tmp/state\"\n",
+        error: "another kprobed uses the tracing instance `/sys/kernel/tracing/instances/kprobed",
+        hint: "set `tracing.instance` to another name",
+    },
+    Case {
+        name: "a database that is none",
+        before: "mkdir -p /tmp/garbage && yes nonsense | head -c 9000 > /tmp/garbage/kprobed.db",
+        config: "[state]\ndirectory = \"/tmp/garbage\"\n",
+        error: "cannot open the database `/tmp/garbage/kprobed.db`: file is not a database",
+        hint: "move it away",
+    },
+    Case {
+        name: "the socket of another daemon",
+        before: "true",
+        config: "[state]\ndirectory = \"/tmp/state\"\n[tracing]\ninstance = \"other\"\n",
+        error: "cannot listen on `/run/kprobed/kprobed.sock`: another process listens there",
+        hint: "set `listen.unix` to another place",
+    },
+    Case {
+        name: "the port of another daemon",
+        before: "true",
+        config: "[listen]\nunix = \"/tmp/other.sock\"\ntcp = \"127.0.0.1:7000\"\n[state]\ndirectory = \"/tmp/state\"\n\
+                 [tracing]\ninstance = \"other\"\n",
+        error: "cannot listen on `127.0.0.1:7000`: Address already in use (os error 98)",
+        hint: "stop the process that listens there",
+    },
+];
+
+fn a_failed_start_says_what_to_do(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for Case { name, before, config, error, hint } in CASES {
+        let (code, lines) = ended(&guest, config, "", before)?;
+        ensure!(code == 1, "{name}: {code} {lines:#?}");
+        let [error_line, hint_line] = lines.as_slice() else { anyhow::bail!("{name}: {lines:#?}") };
+        ensure!(error_line.starts_with("error: ") && error_line.contains(error), "{name}: {lines:#?}");
+        ensure!(hint_line.starts_with("hint: ") && hint_line.contains(hint), "{name}: {lines:#?}");
+        // The cause is told once.
+        let cause = error.rsplit(": ").next().unwrap_or(error);
+        ensure!(error_line.matches(cause).count() == 1, "{name}: {lines:#?}");
+    }
+    // Whoever was there goes on, and nothing is left of the others.
+    ensure!(guest.probes()?.is_empty());
+    guest.shell("test ! -e /sys/kernel/tracing/instances/other && test -S /run/kprobed/kprobed.sock")?;
+    Ok(())
+}

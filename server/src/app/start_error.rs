@@ -1,0 +1,331 @@
+//! Why the daemon did not start, and what to do about it.
+//!
+//! Owns the hints. An error says what failed, on what and why, once, in one line; the hint is for whoever reads it in the journal at
+//! night.
+
+use std::io;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use thiserror::Error;
+
+use super::Holder;
+use crate::config::HostSize;
+use crate::control;
+use crate::front::ListenError;
+use crate::kernel::ReadError;
+use crate::pipeline::ReadersError;
+use crate::spool::{BootIdError, SpoolError};
+use crate::store::StoreError;
+use crate::tracefs::{MountError, TracefsError};
+
+/// Why the daemon could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The directory of the state cannot be used.
+    #[error("cannot {action} `{path}`: {source}", path = path.display())]
+    StateDirectory {
+        /// What was tried.
+        action: &'static str,
+        /// The directory, or the lock in it.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The state directory belongs to another daemon.
+    #[error("another kprobed has locked `{path}`: {holder}", path = path.display())]
+    AlreadyRunning {
+        /// The lock.
+        path: PathBuf,
+        /// The other one.
+        holder: Holder,
+    },
+    /// The tracing instance belongs to another daemon.
+    #[error("another kprobed uses the tracing instance `{path}`: {holder}", path = path.display())]
+    InstanceInUse {
+        /// The instance.
+        path: PathBuf,
+        /// The other one.
+        holder: Holder,
+    },
+    /// The database.
+    #[error("{}", database(path, source))]
+    Store {
+        /// The database.
+        path: PathBuf,
+        /// Why not.
+        source: StoreError,
+    },
+    /// No tracefs.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// There is no memory for the ring buffers.
+    #[error(
+        "cannot make ring buffers of {buffer_kib} KiB for each of {cpus} CPUs (`tracing.buffer_kib`): the kernel has no memory for them, \
+         of {memory} MiB that the host has",
+        cpus = host.cpus,
+        memory = host.memory_kib / 1024
+    )]
+    Buffers {
+        /// What is configured.
+        buffer_kib: u64,
+        /// The host.
+        host: HostSize,
+    },
+    /// Tracefs does not do what is needed.
+    #[error("cannot {0}")]
+    Tracefs(#[from] TracefsError),
+    /// Procfs.
+    #[error(transparent)]
+    Procfs(#[from] ReadError),
+    /// Probes or readers.
+    #[error(transparent)]
+    Control(#[from] control::StartError),
+    /// A socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Reflection.
+    #[error("cannot describe the API to its clients: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The history.
+    #[error("cannot keep a history of events: {0}")]
+    History(#[from] SpoolError),
+    /// The boot id.
+    #[error(transparent)]
+    BootId(BootIdError),
+    /// A thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The size of the host.
+    #[error("cannot read the number of CPUs and the size of the memory: {0}")]
+    Memory(nix::Error),
+    /// Signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// What is wrong with the database, with its path, and the cause once.
+fn database(path: &std::path::Path, error: &StoreError) -> String {
+    let why = match sqlite(error) {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    };
+    let path = format!("`{}`", path.display());
+    if why.contains(&path) { why } else { format!("cannot open the database {path}: {why}") }
+}
+
+/// SQLite's own error, however it was wrapped.
+fn sqlite(error: &StoreError) -> Option<&dyn sqlx::error::DatabaseError> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(sqlx::Error::Database(found)) = error.downcast_ref::<sqlx::Error>() {
+            return Some(found.as_ref());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// SQLite's result codes (sqlite3.h).
+mod sqlite_code {
+    pub(super) const BUSY: u32 = 5;
+    pub(super) const LOCKED: u32 = 6;
+    pub(super) const READONLY: u32 = 8;
+    pub(super) const IOERR: u32 = 10;
+    pub(super) const CORRUPT: u32 = 11;
+    pub(super) const FULL: u32 = 13;
+    pub(super) const CANTOPEN: u32 = 14;
+    pub(super) const NOTADB: u32 = 26;
+}
+
+const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with what CapabilityBoundingSet= in deploy/systemd/kprobed.service lists";
+
+impl StartError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::StateDirectory { source, .. } => Some(of_directory(source, "state.directory")),
+            Self::AlreadyRunning { .. } => Some(
+                "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own"
+                    .to_owned(),
+            ),
+            Self::InstanceInUse { .. } => {
+                Some("stop it, or set `tracing.instance` to another name".to_owned())
+            }
+            Self::Store { source, .. } => of_database(source),
+            Self::Mount(error) => Some(of_mount(&error.source)),
+            Self::Buffers { buffer_kib, host } => Some(format!(
+                "set `tracing.buffer_kib` to less, for example {}",
+                (buffer_kib / 4).min(host.most_grown_kib()).max(16)
+            )),
+            Self::Tracefs(error) => of_tracefs(&error.source),
+            Self::Procfs(_) => Some("mount procfs on /proc".to_owned()),
+            Self::Control(error) => of_control(error),
+            Self::Listen(error) => Some(error.hint()),
+            Self::History(error) => Some(of_history(error)),
+            Self::Thread(error) => Some(of_thread(error)),
+            Self::Reflection(_) | Self::BootId(_) | Self::Memory(_) | Self::Signals(_) => None,
+        }
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn not_permitted() -> String {
+    if is_root() { CAPABILITIES.to_owned() } else { "run the daemon as root".to_owned() }
+}
+
+fn of_directory(error: &io::Error, setting: &str) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if !is_root() => "run the daemon as root".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!(
+                "mount the file system for writing, or set `{setting}` to a directory that can be written"
+            )
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("make room on the disk, or set `{setting}` to a directory that has some")
+        }
+        _ => format!("set `{setting}` to a directory that the daemon can make files in"),
+    }
+}
+
+fn of_database(error: &StoreError) -> Option<String> {
+    if let StoreError::Newer { .. } = error {
+        return Some("install that version, or set `state.directory` to another directory".to_owned());
+    }
+    let code: u32 = sqlite(error)?.code()?.parse().ok()?;
+    // The upper bits say more precisely what happened.
+    Some(match code & 0xff {
+        sqlite_code::NOTADB | sqlite_code::CORRUPT => {
+            "put a backup of it back, or move it away: the daemon then starts without any probe".to_owned()
+        }
+        sqlite_code::BUSY | sqlite_code::LOCKED => {
+            "end the program that has it open (`fuser -v` names it)".to_owned()
+        }
+        sqlite_code::FULL => "make room on the disk".to_owned(),
+        sqlite_code::IOERR => "the disk may be failing: look at the kernel's log".to_owned(),
+        sqlite_code::READONLY | sqlite_code::CANTOPEN => {
+            "let the user of the daemon write to it and to its directory".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+fn of_mount(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES) => {
+            format!("{}; or mount it before: `mount -t tracefs nodev /sys/kernel/tracing`", not_permitted())
+        }
+        Some(Errno::ENODEV | Errno::ENOENT) => {
+            "this kernel has no tracing: it needs CONFIG_TRACING and CONFIG_KPROBE_EVENTS".to_owned()
+        }
+        _ => "mount it before: `mount -t tracefs nodev /sys/kernel/tracing`".to_owned(),
+    }
+}
+
+fn of_tracefs(error: &io::Error) -> Option<String> {
+    // A kernel that is locked down shows an empty directory, or refuses to open what is in it.
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Some(
+            "the kernel is locked down (lockdown=confidentiality), which forbids tracing: boot it with lockdown=integrity".to_owned(),
+        );
+    }
+    match error.raw_os_error().map(Errno::from_raw)? {
+        Errno::EPERM | Errno::EACCES => Some(not_permitted()),
+        Errno::ENOENT => {
+            Some("look at what is mounted on /sys/kernel/tracing: this is not a whole tracefs".to_owned())
+        }
+        Errno::ENOMEM => Some("set `tracing.buffer_kib` to less".to_owned()),
+        Errno::EMFILE => Some("raise the limit of open files (LimitNOFILE=)".to_owned()),
+        _ => None,
+    }
+}
+
+fn of_control(error: &control::StartError) -> Option<String> {
+    match error {
+        control::StartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
+        control::StartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
+        control::StartError::Control(control::ControlError::Tracefs(error)) => of_tracefs(&error.source),
+        control::StartError::Control(control::ControlError::Store(error)) => of_database(error),
+        _ => None,
+    }
+}
+
+fn of_history(error: &SpoolError) -> String {
+    let hint = match error {
+        SpoolError::Io { source, .. } => of_directory(source, "spool.directory"),
+        SpoolError::InUse { .. } => "set `spool.directory` to another directory".to_owned(),
+        SpoolError::ForeignCursor { .. } => String::new(),
+    };
+    format!("{hint}; or keep no history: `enabled = false` in `[spool]`")
+}
+
+fn of_thread(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EAGAIN) => "raise the limit of threads (TasksMax=, or `ulimit -u`)".to_owned(),
+        Some(Errno::EMFILE) => "raise the limit of open files (LimitNOFILE=)".to_owned(),
+        _ => "look at the memory that is free, and at the limits of the daemon".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(text: &str, part: &str) -> usize {
+        text.matches(part).count()
+    }
+
+    #[tokio::test]
+    async fn a_bad_database_is_named_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kprobed.db");
+        std::fs::write(&path, "this is no database, and long enough that somebody would look".repeat(20))
+            .unwrap();
+        let source = crate::store::Store::open(directory.path()).await.unwrap_err();
+        let error = StartError::Store { path: path.clone(), source };
+        let text = error.to_string();
+        assert_eq!(text, format!("cannot open the database `{}`: file is not a database", path.display()));
+        assert!(error.hint().unwrap().contains("move it away"), "{:?}", error.hint());
+    }
+
+    #[test]
+    fn causes_are_told_once_and_hints_are_apart() {
+        let io = |errno: Errno| io::Error::from(errno);
+        let read_only = StartError::StateDirectory {
+            action: "write to the state directory",
+            path: "/ro".into(),
+            source: io(Errno::EROFS),
+        };
+        assert_eq!(
+            read_only.to_string(),
+            "cannot write to the state directory `/ro`: Read-only file system (os error 30)"
+        );
+        assert!(read_only.hint().unwrap().starts_with("mount the file system for writing"));
+        let buffers =
+            StartError::Buffers { buffer_kib: 100_000, host: HostSize { cpus: 4, memory_kib: 512 << 10 } };
+        let text = buffers.to_string();
+        assert!(
+            ["100000 KiB", "4 CPUs", "`tracing.buffer_kib`", "512 MiB"]
+                .iter()
+                .all(|part| text.contains(part)),
+            "{text}"
+        );
+        assert_eq!(buffers.hint().unwrap(), "set `tracing.buffer_kib` to less, for example 8192");
+        let mount = StartError::from(MountError {
+            filesystem: "tracefs",
+            path: "/sys/kernel/tracing".into(),
+            source: io(Errno::ENODEV),
+        });
+        assert_eq!(times(&mount.to_string(), "os error"), 1, "{mount}");
+        assert!(mount.hint().unwrap().contains("CONFIG_TRACING"));
+        let threads = StartError::Thread(io(Errno::EAGAIN));
+        assert!(threads.hint().unwrap().contains("TasksMax="));
+        let spool = StartError::from(SpoolError::InUse { path: "/spool".into() });
+        assert!(spool.hint().unwrap().contains("`enabled = false`"));
+    }
+}

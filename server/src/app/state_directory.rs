@@ -1,0 +1,44 @@
+//! The directory of the state: making it, and keeping a second daemon out of it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use super::StartError;
+use super::lock::{LockError, StateLock};
+
+/// Makes the directory if it is missing, and locks it for as long as the daemon runs: two would fight over the same rows.
+pub(super) fn claim(directory: &Path, socket: &Path) -> Result<StateLock, StartError> {
+    let failed = |action| {
+        let path = directory.to_owned();
+        move |source| StartError::StateDirectory { action, path, source }
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(failed("make the state directory"))?;
+    StateLock::take(directory, socket).map_err(|error| match error {
+        LockError::Held { path, holder } => StartError::AlreadyRunning { path, holder },
+        LockError::Io { source, .. } => failed("write to the state directory")(source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_for_each_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, socket) = (parent.path().join("a/b"), Path::new("/run/k.sock"));
+        let held = claim(&directory, socket).unwrap();
+        let refused = claim(&directory, socket).unwrap_err();
+        assert!(matches!(refused, StartError::AlreadyRunning { .. }), "{refused}");
+        drop(held);
+        claim(&directory, socket).unwrap();
+        fs::write(parent.path().join("file"), "").unwrap();
+        let refused = claim(&parent.path().join("file"), socket).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot make the state directory `"), "{refused}");
+    }
+}

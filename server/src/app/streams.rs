@@ -1,0 +1,35 @@
+//! The threads that serve streams.
+//!
+//! They are apart from those that serve control calls, so that the events of hundreds of streams do not stand before a `list`.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// A runtime of their own.
+#[derive(Debug)]
+pub(super) struct Streams {
+    handle: Handle,
+    /// Until it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Streams {
+    pub(super) fn start() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().enable_all().thread_name("kprobed-stream").build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    pub(super) const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Streams {
+    /// Does not wait: that is not possible inside of another runtime, and the tasks have ended or are to be cut.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

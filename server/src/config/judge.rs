@@ -1,0 +1,149 @@
+//! The rules: what a setting can be, and what to write instead.
+
+use std::ops::RangeInclusive;
+
+use nix::unistd::Group;
+
+use super::problem::Problem;
+use super::{Config, HostSize, level, paths, tls};
+
+/// Longest name of an instance, in bytes: the second one of the two has `-next` behind it, and it is the name of a directory.
+const INSTANCE_BYTES: usize = 250;
+
+/// Everything that is wrong.
+pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
+    let mut found = listen(config);
+    found.extend(paths::state(&config.state));
+    found.extend(tracing(config, host));
+    found.extend(paths::spool(&config.spool, &config.state));
+    found.extend(numbers(config));
+    if let Some(why) = level::judge(&config.log.level) {
+        let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
+        found.push(Problem::value("log.level", &config.log.level, why, hint.to_owned()));
+    }
+    found
+}
+
+fn listen(config: &Config) -> Vec<Problem> {
+    let listen = &config.listen;
+    let mut found: Vec<_> = paths::socket(listen).into_iter().collect();
+    match (listen.tcp, &listen.tls) {
+        (Some(address), None) if !address.ip().is_loopback() => found.push(Problem::value(
+            "listen.tcp",
+            address,
+            "it is open to the network, and whoever connects can read all memory of the kernel",
+            "use a loopback address such as `127.0.0.1:7000`, or add `[listen.tls]`".to_owned(),
+        )),
+        (None, Some(_)) => found.push(Problem::warning(
+            "listen.tls",
+            "`listen.tls` is not used: the daemon does not listen on TCP".to_owned(),
+            "set `listen.tcp`",
+        )),
+        _ => {}
+    }
+    found.extend(listen.tls.iter().flat_map(tls::judge));
+    if listen.group.is_empty() {
+        let hint = "use the name of a group, for example `kprobed`";
+        found.push(Problem::value("listen.group", "", "it is empty", hint.to_owned()));
+    } else if matches!(Group::from_name(&listen.group), Ok(None)) {
+        found.push(Problem::warning(
+            "listen.group",
+            format!("this host has no group `{}`: only root can use the socket", listen.group),
+            "make it with `groupadd --system`, or as `deploy/systemd/kprobed.sysusers.conf` does",
+        ));
+    }
+    found
+}
+
+fn tracing(config: &Config, host: HostSize) -> Vec<Problem> {
+    let tracing = &config.tracing;
+    let mut found = Vec::new();
+    let instance = &tracing.instance;
+    let hint = "use letters, digits, `_` and `-`, for example `kprobed`";
+    let wrong_instance = if instance.is_empty() {
+        Some("it is empty".to_owned())
+    } else if instance.len() > INSTANCE_BYTES {
+        Some(format!("it has more than {INSTANCE_BYTES} bytes"))
+    } else {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let bad = instance.chars().find(|c| !good(*c));
+        bad.map(|c| format!("it contains {c:?}, and it is the name of a directory in tracefs"))
+    };
+    found.extend(wrong_instance.map(|why| {
+        let shown = &instance[..instance.floor_char_boundary(60)];
+        Problem::value("tracing.instance", shown, why, hint.to_owned())
+    }));
+    found.extend(at_least("tracing.buffer_kib", tracing.buffer_kib, 16));
+    let (cpus, memory_mib) = (host.cpus, host.memory_kib / 1024);
+    if tracing.buffer_kib > host.most_buffer_kib().max(16) {
+        let total_mib = u128::from(tracing.buffer_kib) * u128::from(cpus) / 1024;
+        found.push(Problem::value(
+            "tracing.buffer_kib",
+            tracing.buffer_kib,
+            format!(
+                "with {cpus} CPUs the buffers take {total_mib} MiB, and the host has {memory_mib} MiB of memory"
+            ),
+            format!("use at most {}: a quarter of the memory for all CPUs", host.most_buffer_kib().max(16)),
+        ));
+    }
+    // The default is for hosts of every size: what it may come to is limited where it is used.
+    if tracing.buffer_max_kib > host.memory_kib
+        && tracing.buffer_max_kib != super::Tracing::default().buffer_max_kib
+    {
+        found.push(Problem::value(
+            "tracing.buffer_max_kib",
+            tracing.buffer_max_kib,
+            format!("that is the size for one CPU, and the host has {memory_mib} MiB of memory"),
+            format!("buffers never grow beyond {} here", host.most_grown_kib()),
+        ));
+    }
+    // The kernel takes up to 128 pages (kernel/trace/trace.c:buffer_subbuf_size_write).
+    let sub_buffer_kib = tracing.sub_buffer_kib;
+    if sub_buffer_kib != 0 && !(sub_buffer_kib.is_power_of_two() && (4..=512).contains(&sub_buffer_kib)) {
+        let nearest = sub_buffer_kib.clamp(4, 512).next_power_of_two();
+        found.push(Problem::value(
+            "tracing.sub_buffer_kib",
+            sub_buffer_kib,
+            "it has to be a power of two from 4 to 512",
+            format!("use {nearest}, or 0 for what the kernel chooses"),
+        ));
+    }
+    found
+}
+
+fn numbers(config: &Config) -> Vec<Problem> {
+    /// A year, in seconds.
+    const YEAR_S: u64 = 365 * 24 * 3600;
+    let (listen, state, spool) = (&config.listen, &config.state, &config.spool);
+    let mut found = Vec::new();
+    found.extend(within("listen.max_connections", listen.max_connections, 4..=1_000_000));
+    found.extend(within("listen.max_connections_per_peer", listen.max_connections_per_peer, 1..=1_000_000));
+    found.extend(within("listen.idle_timeout_s", listen.idle_timeout_s, 1..=YEAR_S));
+    found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
+    found.extend(within("state.sample_retention_days", state.sample_retention_days, 1..=36_500));
+    if spool.enabled {
+        let off = |problem: Problem| Problem {
+            hint: format!("{}; `enabled = false` keeps no events", problem.hint),
+            ..problem
+        };
+        found.extend(within("spool.max_mib", spool.max_mib, 4..=1 << 24).map(off));
+        found.extend(within("spool.max_age_hours", spool.max_age_hours, 1..=876_000).map(off));
+        found.extend(within("spool.sync_interval_ms", spool.sync_interval_ms, 1..=3_600_000));
+    }
+    found
+}
+
+fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {
+    let too_small =
+        || Problem::value(setting, value, format!("it has to be at least {least}"), format!("use {least}"));
+    (value < least).then(too_small)
+}
+
+fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> Option<Problem> {
+    let (least, most) = (*range.start(), *range.end());
+    if range.contains(&value) {
+        return None;
+    }
+    let why = format!("it has to be from {least} to {most}");
+    Some(Problem::value(setting, value, why, format!("use {}", value.clamp(least, most))))
+}

@@ -1,0 +1,290 @@
+//! The configuration file.
+//!
+//! Owns reading and judging it: everything that is wrong is said at once, with its place in the file and what to write instead,
+//! before the daemon touches anything. `--check-config` and a start make the same judgement.
+
+mod file;
+mod host;
+mod judge;
+mod level;
+mod paths;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+pub use host::HostSize;
+pub(crate) use paths::SOCKET_SUFFIX;
+pub use problem::{Place, Problem, Severity};
+pub use tls::{TlsError, server_config};
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::control::OnExit;
+use crate::spool::SpoolOptions;
+
+/// Why the configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("error: cannot read `{path}`: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Settings that cannot be used.
+    #[error("{}", problem::list(path.as_deref(), problems))]
+    Settings {
+        /// The file. Without one the defaults are in force.
+        path: Option<PathBuf>,
+        /// What is wrong, warnings among it.
+        problems: Vec<Problem>,
+    },
+}
+
+impl ConfigError {
+    /// What to do about it. Problems have hints of their own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Some("make the file, or run `kprobed` without `--config` to use the defaults".to_owned())
+            }
+            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some("run the daemon as root, or let its user read the file".to_owned())
+            }
+            Self::Read { .. } | Self::Settings { .. } => None,
+        }
+    }
+}
+
+/// A configuration that can be used, and what an operator should look at all the same.
+#[derive(Debug)]
+pub struct Judged {
+    /// The settings.
+    pub config: Config,
+    /// What will probably not do what was meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// All settings. The defaults are those of a host; `deploy/kprobed.example.toml` explains each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: Listen,
+    /// What is kept on disk.
+    pub state: State,
+    /// How the kernel is used.
+    pub tracing: Tracing,
+    /// Events that are kept on disk.
+    pub spool: Spool,
+    /// The daemon's own log.
+    pub log: Log,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Listen {
+    /// Unix socket.
+    pub unix: PathBuf,
+    /// Group that may use the socket, besides root. The socket is root's alone when the host has no such group.
+    pub group: String,
+    /// TCP address as well. Loopback only, unless `tls` is there.
+    pub tcp: Option<SocketAddr>,
+    /// Certificates for TCP.
+    pub tls: Option<Tls>,
+    /// Connections that may be open at a time, of all peers together.
+    pub max_connections: u64,
+    /// Connections that one peer may have open: one user of the unix socket, or one address.
+    pub max_connections_per_peer: u64,
+    /// Seconds after which a connection without a call is closed. Clients connect again by themselves.
+    pub idle_timeout_s: u64,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            unix: "/run/kprobed/kprobed.sock".into(),
+            group: "kprobed".to_owned(),
+            tcp: None,
+            tls: None,
+            max_connections: 1024,
+            max_connections_per_peer: 512,
+            idle_timeout_s: 300,
+        }
+    }
+}
+
+impl Listen {
+    /// How long a connection may be without a call.
+    pub fn idle_timeout(&self) -> Duration {
+        Duration::from_secs(self.idle_timeout_s)
+    }
+}
+
+/// Certificates for TCP. Both sides prove who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The daemon's certificate chain (PEM).
+    pub certificate: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Authority that signs the certificates of clients (PEM).
+    pub client_ca: PathBuf,
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// Directory of the database.
+    pub directory: PathBuf,
+    /// Seconds between two samples of the hit counts.
+    pub sample_interval_s: u64,
+    /// Days that samples are kept.
+    pub sample_retention_days: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { directory: "/var/lib/kprobed".into(), sample_interval_s: 60, sample_retention_days: 30 }
+    }
+}
+
+impl State {
+    /// Time between two samples.
+    pub fn sample_interval(&self) -> Duration {
+        Duration::from_secs(self.sample_interval_s)
+    }
+
+    /// How long samples are kept.
+    pub fn sample_retention(&self) -> Duration {
+        Duration::from_hours(24 * self.sample_retention_days)
+    }
+}
+
+/// How the kernel is used.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tracing {
+    /// Name of the tracing instance.
+    pub instance: String,
+    /// Size of the ring buffer of each CPU at first, in KiB.
+    pub buffer_kib: u64,
+    /// Size that it may come to when the rate of events asks for it, in KiB. Not above `buffer_kib`: it stays as it is.
+    pub buffer_max_kib: u64,
+    /// Size of a sub-buffer, in KiB: a power of two from 4 to 512. 0 leaves it as the kernel has it, and so does a kernel without the choice
+    /// (before 6.8).
+    pub sub_buffer_kib: u64,
+    /// What becomes of the kernel when the daemon stops.
+    pub on_exit: OnExit,
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            instance: "kprobed".to_owned(),
+            buffer_kib: 8192,
+            buffer_max_kib: 65_536,
+            sub_buffer_kib: 64,
+            on_exit: OnExit::Restore,
+        }
+    }
+}
+
+/// Events that are kept on disk, for clients that ask for what was, or come back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spool {
+    /// Whether events are kept at all.
+    pub enabled: bool,
+    /// Directory for them, of its own: it is closed to everybody but the daemon. Relative to `state.directory`.
+    pub directory: PathBuf,
+    /// MiB that they may take; the oldest go first.
+    pub max_mib: u64,
+    /// Hours that they are kept.
+    pub max_age_hours: u64,
+    /// Milliseconds of events that a power cut may cost.
+    pub sync_interval_ms: u64,
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            directory: "spool".into(),
+            max_mib: 256,
+            max_age_hours: 24,
+            sync_interval_ms: 1000,
+        }
+    }
+}
+
+impl Spool {
+    /// What the spool is opened with. `None` when it is not wanted.
+    pub fn options(&self, state: &State) -> Option<SpoolOptions> {
+        let directory = state.directory.join(&self.directory);
+        let max_bytes = self.max_mib.saturating_mul(1 << 20);
+        let max_age = Duration::from_secs(self.max_age_hours.saturating_mul(3600));
+        let sync_interval = Duration::from_millis(self.sync_interval_ms);
+        self.enabled.then(|| SpoolOptions::new(&directory, max_bytes, max_age, sync_interval))
+    }
+}
+
+/// The daemon's own log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned() }
+    }
+}
+
+impl Config {
+    /// Reads a file and judges it; the defaults without one.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(path: Option<&Path>, host: HostSize) -> Result<Judged, ConfigError> {
+        let text = match path {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
+            None => String::new(),
+        };
+        Self::of_text(&text, host)
+            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })
+    }
+
+    /// The same for the text of a file.
+    fn of_text(text: &str, host: HostSize) -> Result<Judged, Vec<Problem>> {
+        let (config, mut problems) = file::read(text);
+        if let Some(config) = &config {
+            let mut found = judge::judge(config, host);
+            file::locate(text, &mut found);
+            // A setting that could not be read has its default here, about which nothing is to be said.
+            let unread: Vec<_> = problems.iter().map(|problem| problem.setting.clone()).collect();
+            problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
+        }
+        problems.sort_by_key(|problem| problem.place);
+        match config {
+            Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
+                Ok(Judged { config, warnings: problems })
+            }
+            _ => Err(problems),
+        }
+    }
+}

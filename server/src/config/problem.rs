@@ -1,0 +1,80 @@
+//! One thing that is wrong with the configuration, as it is told to an operator.
+
+use std::fmt;
+use std::path::Path;
+
+/// Where in the file. Both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+}
+
+/// Whether the daemon can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// It cannot.
+    Error,
+    /// It can, and something will probably not be as it was meant.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether it keeps the daemon from starting.
+    pub severity: Severity,
+    /// The setting, with its section: `tracing.buffer_kib`.
+    pub setting: String,
+    /// What is wrong with it and why. Names the setting, and its value where it has one.
+    pub message: String,
+    /// What to write instead.
+    pub hint: String,
+    /// Where it is in the file. Absent for a default.
+    pub place: Option<Place>,
+}
+
+impl Problem {
+    /// A value that a setting cannot have.
+    pub(super) fn value(
+        setting: &str,
+        value: impl fmt::Display,
+        why: impl fmt::Display,
+        hint: String,
+    ) -> Self {
+        let message = format!("`{setting}` cannot be `{value}`: {why}");
+        Self { severity: Severity::Error, setting: setting.to_owned(), message, hint, place: None }
+    }
+
+    /// Something that the daemon can live with.
+    pub(super) fn warning(setting: &str, message: String, hint: &str) -> Self {
+        let (setting, hint) = (setting.to_owned(), hint.to_owned());
+        Self { severity: Severity::Warning, setting, message, hint, place: None }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// All problems as lines: the place, what is wrong, and below it what to do.
+pub(super) fn list(path: Option<&Path>, problems: &[Problem]) -> String {
+    let lines = problems.iter().map(|problem| {
+        let kind = match problem.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let place = match (path, problem.place) {
+            (Some(path), Some(Place { line, column })) => format!("{}:{line}:{column}: ", path.display()),
+            (Some(path), None) => format!("{}: ", path.display()),
+            (None, _) => "without a configuration file: ".to_owned(),
+        };
+        let hint = if problem.hint.is_empty() { String::new() } else { format!("\nhint: {}", problem.hint) };
+        format!("{kind}: {place}{}{hint}", problem.message)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

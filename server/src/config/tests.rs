@@ -1,0 +1,250 @@
+use std::fs;
+use std::path::PathBuf;
+
+use rcgen::{CertificateParams, KeyPair};
+
+use super::*;
+
+const HOST: HostSize = HostSize { cpus: 2, memory_kib: 512 << 10 };
+
+fn judged(text: &str) -> Result<Judged, Vec<Problem>> {
+    Config::of_text(text, HOST)
+}
+
+/// All that is wrong, as `SETTING LINE:COLUMN MESSAGE`.
+fn wrong(text: &str) -> Vec<String> {
+    let problems = match judged(text) {
+        Ok(judged) => judged.warnings,
+        Err(problems) => problems,
+    };
+    let errors = problems.into_iter().filter(|problem| problem.severity == Severity::Error);
+    errors
+        .map(|Problem { setting, message, place, .. }| {
+            let place = place.map_or_else(String::new, |place| format!("{}:{}", place.line, place.column));
+            format!("{setting} {place} {message}")
+        })
+        .collect()
+}
+
+/// The one thing that is wrong: its message and its hint.
+fn only(text: &str) -> (String, String) {
+    let problems = judged(text).unwrap_err();
+    let mut errors = problems.into_iter().filter(|problem| problem.severity == Severity::Error);
+    let error = errors.next().unwrap();
+    assert_eq!(errors.next(), None);
+    (error.message, error.hint)
+}
+
+#[test]
+fn the_example_is_the_default() {
+    let example = include_str!("../../../deploy/kprobed.example.toml");
+    assert_eq!(judged(example).unwrap().config, Config::default());
+}
+
+#[test]
+fn everything_is_said_at_once_with_its_place() {
+    let text = "[listen]\nunix = ''\nport = 1\n\n[state]\ndirectory = 'kprobed'\n[tracing]\n  buffer_kib = 'big'\n\
+                on_exit = 'stay'\n[log]\nlevel = 'loud'\n";
+    assert_eq!(
+        wrong(text),
+        [
+            "listen.unix 2:1 `listen.unix` cannot be ``: it is empty",
+            "listen.port 3:1 `listen.port` is not a setting",
+            "state.directory 6:1 `state.directory` cannot be `kprobed`: it is relative, and a daemon has no directory of \
+             its own to begin from",
+            "tracing.buffer_kib 8:16 `tracing.buffer_kib` cannot be `big`: it has to be a whole number",
+            "tracing.on_exit 9:11 `tracing.on_exit` cannot be `stay`: there is no such choice",
+            "log.level 11:1 `log.level` cannot be `loud`: `loud` is not a level",
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_toml_says_where() {
+    let problems = judged("[listen\nunix = 3").unwrap_err();
+    assert!(problems[0].message.starts_with("this is not TOML: "), "{problems:?}");
+    assert_eq!(problems[0].place.unwrap().line, 1);
+    assert_eq!(
+        wrong("[listen]\ntcp = '1.2.3.4'")[0],
+        "listen.tcp 2:7 `listen.tcp` cannot be `1.2.3.4`: it is not an address with a port"
+    );
+    assert_eq!(wrong("listen = 3\n[no]\n").len(), 2);
+}
+
+#[test]
+fn the_lines_that_an_operator_reads() {
+    let problems = judged("[tracing]\nbuffer_kib = 99_999_999_999\n").unwrap_err();
+    let error = ConfigError::Settings { path: Some("/etc/k.toml".into()), problems };
+    let text = error.to_string();
+    let lines: Vec<_> = text.lines().filter(|line| !line.contains("group")).collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "error: /etc/k.toml:2:1: `tracing.buffer_kib` cannot be `99999999999`: with 2 CPUs the buffers take 195312499 MiB, \
+             and the host has 512 MiB of memory",
+            "hint: use at most 65536: a quarter of the memory for all CPUs",
+        ]
+    );
+}
+
+#[test]
+fn tcp_is_loopback_or_tls() {
+    assert!(wrong("[listen]\ntcp = '127.0.0.1:7000'").is_empty());
+    assert!(wrong("[listen]\ntcp = '[::1]:7000'").is_empty());
+    let (message, hint) = only("[listen]\ntcp = '0.0.0.0:7000'");
+    assert!(message.contains("open to the network") && hint.contains("[listen.tls]"), "{message} {hint}");
+}
+
+#[test]
+fn a_socket_has_a_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "not to be removed").unwrap();
+    let unix = |path: PathBuf| wrong(&format!("[listen]\nunix = '{}'", path.display()));
+    assert!(unix(directory.path().join("k.sock")).is_empty());
+    assert!(unix(directory.path().join("missing/k.sock")).is_empty());
+    for (path, why) in [
+        (PathBuf::from("k.sock"), "it is relative"),
+        (file.clone(), "there is a file of that name"),
+        (directory.path().to_owned(), "there is a directory of that name"),
+        (file.join("k.sock"), "is a file"),
+        (
+            PathBuf::from(format!("/{}", "x".repeat(110))),
+            "it has 111 bytes, and the name of a socket can have 103",
+        ),
+    ] {
+        let found = unix(path);
+        assert!(found.len() == 1 && found[0].contains(why), "{found:?}");
+    }
+}
+
+#[test]
+fn directories_are_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let state = |path: PathBuf| wrong(&format!("[state]\ndirectory = '{}'", path.display()));
+    assert!(state(directory.path().join("new/one")).is_empty());
+    assert!(state(file.clone())[0].contains("is a file"));
+    assert!(state(file.join("state"))[0].contains("is a file"));
+    let spool = |path: &str| {
+        let root = directory.path().display();
+        wrong(&format!("[state]\ndirectory = '{root}'\n[spool]\ndirectory = '{path}'"))
+    };
+    assert!(spool("events").is_empty());
+    for (path, why) in [
+        ("", "the directory of the state itself"),
+        ("x/..", "the directory of the state itself"),
+        ("/", "the directory of the state is in it"),
+        ("..", "the directory of the state is in it"),
+        ("file", "is a file"),
+    ] {
+        let found = spool(path);
+        assert!(found.len() == 1 && found[0].contains(why), "{path}: {found:?}");
+    }
+}
+
+#[test]
+fn numbers_have_bounds() {
+    for (setting, value, why) in [
+        ("tracing.buffer_kib", "1", "it has to be at least 16"),
+        ("tracing.buffer_kib", "65537", "with 2 CPUs the buffers take 128 MiB"),
+        ("tracing.buffer_kib", "-1", "it has to be a whole number"),
+        ("tracing.buffer_max_kib", "99999999999", "that is the size for one CPU"),
+        ("tracing.sub_buffer_kib", "48", "it has to be a power of two from 4 to 512"),
+        ("state.sample_interval_s", "0", "it has to be from 1 to"),
+        ("state.sample_interval_s", "9223372036854775807", "it has to be from 1 to"),
+        ("state.sample_retention_days", "9223372036854775807", "it has to be from 1 to 36500"),
+        ("spool.max_mib", "3", "it has to be from 4 to"),
+        ("spool.max_age_hours", "0", "it has to be from 1 to"),
+        ("spool.sync_interval_ms", "0", "it has to be from 1 to"),
+        ("listen.max_connections", "0", "it has to be from 4 to"),
+        ("listen.max_connections_per_peer", "0", "it has to be from 1 to"),
+        ("listen.idle_timeout_s", "0", "it has to be from 1 to"),
+    ] {
+        let (section, name) = setting.split_once('.').unwrap();
+        let (message, hint) = only(&format!("[{section}]\n{name} = {value}"));
+        assert_eq!(
+            message,
+            format!(
+                "`{setting}` cannot be `{value}`: {why}{}",
+                &message[message.find(why).unwrap() + why.len()..]
+            )
+        );
+        assert!(!hint.is_empty(), "{message}");
+    }
+    for good in [
+        "[tracing]\nbuffer_kib = 65536",
+        "[tracing]\nsub_buffer_kib = 0",
+        "[spool]\nenabled = false\nmax_mib = 0",
+    ] {
+        assert!(wrong(good).is_empty(), "{good}");
+    }
+}
+
+#[test]
+fn names_are_names() {
+    for (name, why) in
+        [("", "it is empty"), ("../x", "it contains '.'"), (&"x".repeat(251), "more than 250 bytes")]
+    {
+        let (message, _) = only(&format!("[tracing]\ninstance = '{name}'"));
+        assert!(message.contains(why), "{message}");
+    }
+    assert!(only("[listen]\ngroup = ''").0.contains("it is empty"));
+    let warnings = judged("[listen]\ngroup = 'nosuch-group'").unwrap().warnings;
+    assert_eq!(warnings[0].message, "this host has no group `nosuch-group`: only root can use the socket");
+    assert_eq!(warnings[0].place, Some(Place { line: 2, column: 1 }));
+}
+
+#[test]
+fn certificates_and_keys_belong_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let certified = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (certificate, key) = certified("one");
+    let (certificate, key) = (put("one.pem", &certificate), put("one.key", &key));
+    let (_, other) = certified("other");
+    let other = put("other.key", &other);
+    let garbage = put("garbage", "hello");
+    let torn = put("torn", "-----BEGIN CERTIFICATE-----\nAAA");
+    let missing = directory.path().join("missing");
+    let tls = |certificate: &Path, key: &Path, ca: &Path| {
+        let (certificate, key, ca) = (certificate.display(), key.display(), ca.display());
+        wrong(&format!(
+            "[listen]\ntcp = '0.0.0.0:1'\n[listen.tls]\ncertificate = '{certificate}'\nkey = '{key}'\nclient_ca = '{ca}'"
+        ))
+    };
+    assert!(tls(&certificate, &key, &certificate).is_empty());
+    let all = tls(&missing, &garbage, &torn);
+    assert_eq!(all.len(), 3);
+    assert!(all[0].starts_with("listen.tls.certificate 4:1") && all[0].contains("No such file"), "{all:?}");
+    assert!(all[1].starts_with("listen.tls.key 5:1") && all[1].contains("no private key"), "{all:?}");
+    assert!(all[2].starts_with("listen.tls.client_ca 6:1") && all[2].contains("PEM"), "{all:?}");
+    let mismatch = tls(&certificate, &other, &certificate);
+    assert!(
+        mismatch.len() == 1 && mismatch[0].contains("the key does not belong to the certificate in"),
+        "{mismatch:?}"
+    );
+    assert_eq!(wrong("[listen.tls]\nkey = 'k'"), ["listen.tls 1:9 `listen.tls` has no `certificate`"]);
+}
+
+#[test]
+fn the_spool_has_room() {
+    let options = |text: &str| {
+        let config = judged(text).unwrap().config;
+        config.spool.options(&config.state)
+    };
+    assert_eq!(options("[spool]\nenabled = false"), None);
+    let options = options("[spool]\nmax_mib = 32\nmax_age_hours = 2").unwrap();
+    assert_eq!(options.directory, PathBuf::from("/var/lib/kprobed/spool"));
+    assert_eq!((options.max_bytes, options.segment_bytes), (32 << 20, 2 << 20));
+    assert_eq!((options.max_age.as_secs(), options.sync_interval.as_millis()), (7200, 1000));
+}

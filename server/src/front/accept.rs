@@ -1,0 +1,222 @@
+//! Accepting connections, whatever happens.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use super::admission::{Admission, Peer};
+use super::call::Services;
+use super::connection::{self, Serving};
+use super::lane::Lane;
+use super::memory::Trimmer;
+use super::rarely::Rarely;
+use super::refusal::{self, Refusals};
+use crate::shutdown::Tasks;
+
+/// How long a client may take for the handshake of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Pause after a failure that would come again at once.
+const BACKOFF: Duration = Duration::from_millis(100);
+
+/// What is logged about clients.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    refused: Rarely,
+    evicted: Rarely,
+    failed: Rarely,
+}
+
+/// Takes connections in.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    pub(super) admission: Arc<Admission>,
+    pub(super) services: Services,
+    pub(super) streams: Handle,
+    pub(super) tasks: Tasks,
+    pub(super) idle_timeout: Duration,
+    pub(super) trimmer: Arc<Trimmer>,
+    pub(super) refusals: Refusals,
+    pub(super) warnings: Warnings,
+}
+
+/// A socket on its way to HTTP/2.
+trait Handshake: Send + 'static {
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    fn finish(self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+}
+
+impl Handshake for UnixStream {
+    type Io = Self;
+
+    async fn finish(self) -> io::Result<Self> {
+        Ok(self)
+    }
+}
+
+impl Handshake for TcpStream {
+    type Io = Self;
+
+    async fn finish(self) -> io::Result<Self> {
+        Ok(self)
+    }
+}
+
+impl Handshake for (TcpStream, TlsAcceptor) {
+    type Io = tokio_rustls::server::TlsStream<TcpStream>;
+
+    async fn finish(self) -> io::Result<Self::Io> {
+        let (socket, acceptor) = self;
+        tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await?
+    }
+}
+
+impl Acceptor {
+    pub(super) async fn run_unix(&self, listener: UnixListener) {
+        while let Some(accepted) = self.next(listener.accept()).await {
+            let Some((socket, _)) = self.look_at(accepted).await else { continue };
+            // The kernel knows it from the moment of `connect`.
+            let Ok(credentials) = socket.peer_cred() else { continue };
+            self.take(socket, Peer::User(credentials.uid()));
+        }
+    }
+
+    pub(super) async fn run_tcp(&self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+        while let Some(accepted) = self.next(listener.accept()).await {
+            let Some((socket, address)) = self.look_at(accepted).await else { continue };
+            let peer = Peer::Address(address.ip().to_canonical());
+            // Answers are small, and should not wait for one another.
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "a socket without TCP_NODELAY");
+            }
+            match tls.clone() {
+                Some(tls) => self.take((socket, tls), peer),
+                None => self.take(socket, peer),
+            }
+        }
+    }
+
+    /// The next connection, or why there is none. `None` when the daemon stops.
+    async fn next<T>(&self, accept: impl Future<Output = io::Result<T>>) -> Option<io::Result<T>> {
+        tokio::select! {
+            biased;
+            () = self.tasks.stopping().cancelled() => None,
+            accepted = accept => Some(accepted),
+        }
+    }
+
+    /// Leaves out what cannot be served, and waits where accepting would fail again at once.
+    async fn look_at<S: AsFd, A>(&self, accepted: io::Result<(S, A)>) -> Option<(S, A)> {
+        match accepted {
+            Ok((socket, _)) if has_left(&socket) => {
+                // It waited here until it gave up. What it asked for must not be done behind its back.
+                tracing::debug!("a client left before it was served");
+                None
+            }
+            Ok(accepted) => Some(accepted),
+            Err(error) if is_of_one_connection(&error) => None,
+            Err(error) => {
+                self.warnings.failed.log(|times| {
+                    let open = self.admission.existing();
+                    tracing::warn!(%error, open, times, "cannot accept connections");
+                });
+                self.admission.make_room();
+                tokio::time::sleep(BACKOFF).await;
+                None
+            }
+        }
+    }
+
+    /// Serves a socket, or tells it why not.
+    fn take<H: Handshake>(&self, socket: H, peer: Peer) {
+        if self.admission.existing() >= self.admission.most_existing() {
+            self.warnings.refused.log(|times| {
+                tracing::warn!(%peer, times, "refused connections: too many are closing");
+            });
+            return;
+        }
+        match self.admission.admit(peer, Instant::now()) {
+            Ok((admitted, evicted)) => {
+                if let Some(evicted) = evicted {
+                    self.warnings.evicted.log(|times| {
+                        tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
+                    });
+                }
+                let serving = Serving {
+                    services: self.services.clone(),
+                    lane: Lane::new(self.streams.clone()),
+                    tasks: self.tasks.clone(),
+                    idle_timeout: self.idle_timeout,
+                    trimmer: Arc::clone(&self.trimmer),
+                };
+                self.tasks.spawn("connection", async move {
+                    match socket.finish().await {
+                        Ok(io) => connection::serve(io, admitted, serving).await,
+                        Err(error) => tracing::debug!(%error, "a handshake failed"),
+                    }
+                });
+            }
+            Err(refusal) => {
+                self.warnings.refused.log(|times| {
+                    tracing::warn!(%peer, reason = %refusal, times, "refused connections");
+                });
+                if let Some(place) = self.refusals.place() {
+                    self.tasks.spawn("refusal", async move {
+                        match socket.finish().await {
+                            Ok(io) => refusal::tell(io, refusal, place).await,
+                            Err(error) => tracing::debug!(%error, "a handshake failed"),
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Whether a failure is about one connection, so that the next one may be good.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::WouldBlock
+    )
+}
+
+/// Whether the peer has closed its end.
+fn has_left(socket: &impl AsFd) -> bool {
+    let hung_up = PollFlags::from_bits_retain(libc::POLLRDHUP) | PollFlags::POLLHUP;
+    let mut fds = [PollFd::new(socket.as_fd(), hung_up)];
+    match poll(&mut fds, PollTimeout::ZERO) {
+        Ok(ready) => ready > 0 && fds[0].revents().is_some_and(|flags| flags.intersects(hung_up)),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_has_left_is_known() {
+        let (near, far) = UnixStream::pair().unwrap();
+        assert!(!has_left(&near));
+        io::Write::write_all(&mut &far, b"what it asked for").unwrap();
+        assert!(!has_left(&near));
+        drop(far);
+        assert!(has_left(&near));
+    }
+}

@@ -1,0 +1,274 @@
+//! Who may be connected: how many connections there are, whose they are, and which of them does least.
+//!
+//! A peer at its limit gets another connection in the place of the one that has been idle longest; only if all of them are busy it
+//! is refused. So connections that nobody uses keep nobody out.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::descriptors;
+use crate::config::{HostSize, Listen};
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A user of this host.
+    User(u32),
+    /// A host.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Address(address) => write!(f, "address {address}"),
+        }
+    }
+}
+
+/// Connections that may be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) total: usize,
+    pub(super) per_peer: usize,
+}
+
+impl Limits {
+    /// What is configured, as far as there are descriptors.
+    pub(super) fn new(listen: &Listen, descriptors: u64) -> Self {
+        let cpus = HostSize::here().map_or(1, |host| host.cpus);
+        let possible = descriptors::for_connections(descriptors, cpus);
+        if possible < listen.max_connections {
+            tracing::warn!(
+                configured = listen.max_connections,
+                possible,
+                descriptors,
+                "too few file descriptors for `listen.max_connections`: raise the limit (LimitNOFILE=)"
+            );
+        }
+        let total = usize::try_from(possible.min(listen.max_connections)).unwrap_or(usize::MAX);
+        let per_peer = usize::try_from(listen.max_connections_per_peer).unwrap_or(usize::MAX).min(total);
+        Self { total, per_peer }
+    }
+}
+
+/// Why somebody may not connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// It has as many as one peer may have, and all are in use.
+    #[error(
+        "{peer} has {limit} connections with calls under way, and one peer can have no more \
+         (`listen.max_connections_per_peer`)"
+    )]
+    Peer { peer: Peer, limit: usize },
+    /// There are as many as there may be, and all are in use.
+    #[error(
+        "the daemon has {limit} connections with calls under way, and can have no more (`listen.max_connections`)"
+    )]
+    Total { limit: usize },
+}
+
+/// A connection, as far as admission goes.
+#[derive(Debug)]
+struct Entry {
+    peer: Peer,
+    calls: AtomicUsize,
+    idle_since: Mutex<Instant>,
+    /// It is to close.
+    closing: CancellationToken,
+}
+
+impl Entry {
+    /// Since when it has no call. `None` while it has one.
+    fn idle_since(&self) -> Option<Instant> {
+        let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.calls.load(Ordering::SeqCst) == 0).then_some(since)
+    }
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(super) struct Admission {
+    limits: Limits,
+    entries: Mutex<Vec<Arc<Entry>>>,
+}
+
+impl Admission {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, entries: Mutex::default() }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a peer in. Says too whose idle connection has to go for it.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        peer: Peer,
+        now: Instant,
+    ) -> Result<(Admitted, Option<Peer>), Refusal> {
+        let mut entries = self.entries();
+        // Those that close are as good as gone.
+        let open = || entries.iter().filter(|entry| !entry.closing.is_cancelled()).cloned();
+        let of_peer = || open().filter(|entry| entry.peer == peer);
+        let evicted = if of_peer().count() >= self.limits.per_peer {
+            Some(close_idlest(of_peer()).ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?)
+        } else if open().count() >= self.limits.total {
+            Some(close_idlest(open()).ok_or(Refusal::Total { limit: self.limits.total })?)
+        } else {
+            None
+        };
+        let entry = Arc::new(Entry {
+            peer,
+            calls: AtomicUsize::new(0),
+            idle_since: Mutex::new(now),
+            closing: CancellationToken::new(),
+        });
+        entries.push(Arc::clone(&entry));
+        Ok((Admitted { entry, admission: Arc::clone(self) }, evicted))
+    }
+
+    /// Closes the connection that has been idle longest, if any is idle.
+    pub(super) fn make_room(&self) -> Option<Peer> {
+        close_idlest(self.entries().iter().filter(|entry| !entry.closing.is_cancelled()).cloned())
+    }
+
+    /// Connections that exist, with those that close.
+    pub(super) fn existing(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// More than these do not exist at a time: those that close take a moment.
+    pub(super) fn most_existing(&self) -> usize {
+        self.limits.total.saturating_add(self.limits.total / 4).saturating_add(8)
+    }
+}
+
+fn close_idlest(entries: impl Iterator<Item = Arc<Entry>>) -> Option<Peer> {
+    let idle = entries.filter_map(|entry| Some((entry.idle_since()?, entry)));
+    let (_, entry) = idle.min_by_key(|(since, _)| *since)?;
+    entry.closing.cancel();
+    Some(entry.peer)
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    entry: Arc<Entry>,
+    admission: Arc<Admission>,
+}
+
+impl Admitted {
+    /// A call begins. It lasts as long as what is given back.
+    pub(super) fn call(&self) -> CallUnderWay {
+        self.entry.calls.fetch_add(1, Ordering::SeqCst);
+        CallUnderWay(Arc::clone(&self.entry))
+    }
+
+    /// Since when it has no call. `None` while it has one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.entry.idle_since()
+    }
+
+    /// Is cancelled when it has to go.
+    pub(super) fn closing(&self) -> &CancellationToken {
+        &self.entry.closing
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.admission.entries().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+    }
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub(super) struct CallUnderWay(Arc<Entry>);
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn admission(total: usize, per_peer: usize) -> Arc<Admission> {
+        Arc::new(Admission::new(Limits { total, per_peer }))
+    }
+
+    /// Lets peers in, one a second, long ago.
+    struct Door {
+        admission: Arc<Admission>,
+        now: Instant,
+    }
+
+    impl Door {
+        fn new(total: usize, per_peer: usize) -> Self {
+            let now = Instant::now() - Duration::from_secs(100);
+            Self { admission: admission(total, per_peer), now }
+        }
+
+        fn admit(&mut self, peer: Peer) -> Result<(Admitted, Option<Peer>), Refusal> {
+            self.now += Duration::from_secs(1);
+            self.admission.admit(peer, self.now)
+        }
+    }
+
+    #[test]
+    fn the_idlest_goes_first() {
+        let (mut all, root, other) = (Door::new(10, 3), Peer::User(0), Peer::User(1));
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(all.admit(root).unwrap().0);
+        }
+        all.admit(other).unwrap();
+        // The first one has just done something.
+        drop(held[0].call());
+        let (fourth, evicted) = all.admit(root).unwrap();
+        assert_eq!(evicted, Some(root));
+        let closing: Vec<_> = held.iter().map(|one| one.closing().is_cancelled()).collect();
+        assert_eq!((closing, fourth.closing().is_cancelled()), (vec![false, true, false], false));
+    }
+
+    #[test]
+    fn those_that_work_stay_and_others_are_refused() {
+        let (mut all, root) = (Door::new(10, 2), Peer::User(0));
+        let first = all.admit(root).unwrap().0;
+        let second = all.admit(root).unwrap().0;
+        let (_one, two) = (first.call(), second.call());
+        let refusal = all.admit(root).unwrap_err();
+        assert_eq!(refusal, Refusal::Peer { peer: root, limit: 2 });
+        assert_eq!(first.idle_since(), None);
+        drop(two);
+        assert!(second.idle_since().is_some());
+        assert_eq!(all.admit(root).unwrap().1, Some(root));
+        assert!(second.closing().is_cancelled() && !first.closing().is_cancelled());
+    }
+
+    #[test]
+    fn the_total_is_shared() {
+        let mut all = Door::new(2, 2);
+        let address = |last| Peer::Address([10, 0, 0, last].into());
+        let first = all.admit(address(1)).unwrap().0;
+        let second = all.admit(address(2)).unwrap().0;
+        let _busy = (first.call(), second.call());
+        assert_eq!(all.admit(address(3)).unwrap_err(), Refusal::Total { limit: 2 });
+        drop(first);
+        assert_eq!(all.admission.existing(), 1);
+        assert_eq!(all.admit(address(3)).unwrap().1, None);
+    }
+}

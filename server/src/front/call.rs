@@ -1,0 +1,137 @@
+//! One call: counted, given its deadline, and put on its lane.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::service::Routes;
+use tower::Service as _;
+
+use super::admission::Admitted;
+use super::body::CallBody;
+use super::lane::Lane;
+use crate::rpc::status;
+
+/// Calls that take more than a moment: they go on for as long as the client wants.
+const STREAMS: [&str; 4] = [
+    "/kprobed.v1.EventService/StreamEvents",
+    "/kprobed.v1.EventService/StreamEventRows",
+    "/kprobed.v1.AggregationService/StreamAggregation",
+    "/kprobed.v1.ProbeService/CheckProbes",
+];
+
+/// All services.
+#[derive(Clone, Debug)]
+pub(super) struct Services(Routes);
+
+impl Services {
+    pub(super) fn new(routes: Routes) -> Self {
+        Self(routes.prepare())
+    }
+}
+
+/// The services, for one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    pub(super) services: Services,
+    pub(super) admitted: Arc<Admitted>,
+    pub(super) lane: Lane,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Calls {
+    type Response = Response<CallBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let call = self.admitted.call();
+        let mut routes = self.services.0.clone();
+        let lane = self.lane.clone();
+        Box::pin(async move {
+            if STREAMS.contains(&request.uri().path()) {
+                lane.take_streams();
+                // The task goes over when it has to wait.
+                tokio::task::yield_now().await;
+            }
+            let deadline = deadline(request.headers());
+            let answer = routes.call(request.map(tonic::body::Body::new));
+            let response = match deadline {
+                // What was begun for the caller ends with it.
+                Some(deadline) => match tokio::time::timeout(deadline, answer).await {
+                    Ok(response) => response,
+                    Err(_elapsed) => Ok(status::too_late(deadline).into_http()),
+                },
+                None => answer.await,
+            };
+            let mut response = response?;
+            status::fit_headers(response.headers_mut());
+            Ok(response.map(|body| CallBody::new(body, Some(call))))
+        })
+    }
+}
+
+/// How long the client waits (the gRPC over HTTP2 protocol, "Timeout"). A header that makes no sense is none.
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if number.is_empty() || number.len() > 8 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_proto::FILE_DESCRIPTOR_SET;
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            deadline(&headers)
+        };
+        assert_eq!(read("30S"), Some(Duration::from_secs(30)));
+        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(read("250m"), Some(Duration::from_millis(250)));
+        assert_eq!((read("7u"), read("7n")), (Some(Duration::from_micros(7)), Some(Duration::from_nanos(7))));
+        assert_eq!(read("2M"), Some(Duration::from_secs(120)));
+        for bad in ["", "S", "30", "-3S", "123456789S", "3 S", "3X"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        assert_eq!(deadline(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn every_call_that_streams_is_a_stream() {
+        let files = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let mut streams = Vec::new();
+        for file in &files.file {
+            for service in &file.service {
+                for method in service.method.iter().filter(|method| method.server_streaming()) {
+                    streams.push(format!("/{}.{}/{}", file.package(), service.name(), method.name()));
+                }
+            }
+        }
+        streams.sort_unstable();
+        let mut known = STREAMS.to_vec();
+        known.sort_unstable();
+        assert_eq!(streams, known);
+    }
+}

@@ -1,0 +1,135 @@
+//! One connection from its first byte to its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Admitted;
+use super::call::{Calls, Services};
+use super::lane::Lane;
+use super::memory::Trimmer;
+use crate::shutdown::Tasks;
+
+/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its queue for ever.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a client may send before it is read.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// How long a peer that was asked to leave may take.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// HTTP/2 as gRPC speaks it.
+pub(super) fn http2<E: Clone>(executor: E) -> http2::Builder<E> {
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    builder
+}
+
+/// A connection that is served.
+struct Served<I> {
+    connection: Pin<Box<http2::Connection<TokioIo<I>, Calls, Lane>>>,
+    admitted: Arc<Admitted>,
+    lane: Lane,
+    stopping: CancellationToken,
+    idle_timeout: Duration,
+    /// It was asked to leave, and is cut then unless it has calls.
+    leaves_by: Option<Instant>,
+    /// The daemon stops: whoever waits for that cuts what is left.
+    is_stopping: bool,
+}
+
+/// What connections are served with.
+pub(super) struct Serving {
+    pub(super) services: Services,
+    pub(super) lane: Lane,
+    pub(super) tasks: Tasks,
+    pub(super) idle_timeout: Duration,
+    pub(super) trimmer: Arc<Trimmer>,
+}
+
+/// Serves a connection to its end, on its lane.
+pub(super) async fn serve<I>(io: I, admitted: Admitted, serving: Serving)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Serving { services, lane, tasks, idle_timeout, trimmer } = serving;
+    let admitted = Arc::new(admitted);
+    let calls = Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone() };
+    let served = Served {
+        connection: Box::pin(http2(lane.clone()).serve_connection(TokioIo::new(io), calls)),
+        admitted,
+        lane: lane.clone(),
+        stopping: tasks.stopping().clone(),
+        idle_timeout,
+        leaves_by: None,
+        is_stopping: false,
+    };
+    match served.run(true).await {
+        None => trimmer.closed(1),
+        Some(served) => tasks.spawn_on(lane.streams(), "streams", async move {
+            served.run(false).await;
+            trimmer.closed(Trimmer::STREAM);
+        }),
+    }
+}
+
+impl<I> Served<I>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    /// Until it ends, or has to go on elsewhere.
+    async fn run(mut self, may_move: bool) -> Option<Self> {
+        loop {
+            let look_at = self.leaves_by.unwrap_or_else(|| {
+                self.admitted.idle_since().unwrap_or_else(Instant::now) + self.idle_timeout
+            });
+            tokio::select! {
+                outcome = self.connection.as_mut() => {
+                    if let Err(error) = outcome {
+                        tracing::debug!(%error, "a connection ended");
+                    }
+                    return None;
+                }
+                () = self.lane.changed(), if may_move => return Some(self),
+                () = self.stopping.cancelled(), if !self.is_stopping => {
+                    self.is_stopping = true;
+                    self.connection.as_mut().graceful_shutdown();
+                }
+                () = self.admitted.closing().cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
+                () = sleep_until(look_at) => {
+                    let idle_since = self.admitted.idle_since();
+                    if self.leaves_by.is_some() {
+                        if idle_since.is_some() {
+                            return None;
+                        }
+                        // A call slipped in, and is finished.
+                        self.leaves_by = Some(Instant::now() + CLOSING);
+                    } else if idle_since.is_some_and(|since| since.elapsed() >= self.idle_timeout) {
+                        tracing::debug!("closing an idle connection");
+                        self.ask_to_leave();
+                    }
+                }
+            }
+        }
+    }
+
+    /// GOAWAY: what is under way is finished, and the client makes a new connection for what comes next.
+    fn ask_to_leave(&mut self) {
+        self.connection.as_mut().graceful_shutdown();
+        self.leaves_by = Some(Instant::now() + CLOSING);
+    }
+}

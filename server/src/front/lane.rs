@@ -1,0 +1,136 @@
+//! Which threads serve a connection.
+//!
+//! A connection begins on the threads for control calls. With its first stream it goes over to those for streams, with all its tasks:
+//! they would otherwise stand between a control call and its answer, a turn of each stream for every step of the call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// The lane of one connection.
+#[derive(Clone)]
+pub(super) struct Lane(Arc<Shared>);
+
+struct Shared {
+    streams: Handle,
+    has_streams: AtomicBool,
+    changed: Notify,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("has_streams", &self.has_streams()).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    pub(super) fn new(streams: Handle) -> Self {
+        Self(Arc::new(Shared { streams, has_streams: AtomicBool::new(false), changed: Notify::new() }))
+    }
+
+    /// Where streams are served.
+    pub(super) fn streams(&self) -> &Handle {
+        &self.0.streams
+    }
+
+    /// Whether it has, or had, a stream.
+    pub(super) fn has_streams(&self) -> bool {
+        self.0.has_streams.load(Ordering::Acquire)
+    }
+
+    /// A stream begins.
+    pub(super) fn take_streams(&self) {
+        if !self.0.has_streams.swap(true, Ordering::AcqRel) {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Waits for the first stream.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Lane
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        if self.has_streams() {
+            self.0.streams.spawn(future);
+        } else {
+            tokio::spawn(Movable { lane: self.clone(), task: Some(Box::pin(future)) });
+        }
+    }
+}
+
+/// A task that goes over to the threads for streams.
+struct Movable<F> {
+    lane: Lane,
+    task: Option<Pin<Box<F>>>,
+}
+
+impl<F> Future for Movable<F>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(task) = &mut self.task else { return Poll::Ready(()) };
+        if task.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if !self.lane.has_streams() {
+            return Poll::Pending;
+        }
+        if let Some(task) = self.task.take() {
+            self.lane.streams().spawn(task);
+        }
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::rt::Executor as _;
+    use tokio::runtime::Builder;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    #[test]
+    fn a_task_goes_over_with_the_first_stream() {
+        let runtime = |name: &str| {
+            Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
+        };
+        let (control, streams) = (runtime("control"), runtime("streams"));
+        let lane = Lane::new(streams.handle().clone());
+        let (told, mut names) = mpsc::unbounded_channel();
+        let (begin, begun) = oneshot::channel::<()>();
+        let place = move || std::thread::current().name().map(str::to_owned);
+        let inner = lane.clone();
+        control.block_on(async {
+            let executor = lane.clone();
+            tokio::spawn(async move {
+                executor.execute(async move {
+                    told.send(place()).unwrap();
+                    begun.await.unwrap();
+                    inner.take_streams();
+                    tokio::task::yield_now().await;
+                    told.send(place()).unwrap();
+                });
+            });
+            assert_eq!(names.recv().await.unwrap().as_deref(), Some("control"));
+            begin.send(()).unwrap();
+            assert_eq!(names.recv().await.unwrap().as_deref(), Some("streams"));
+            lane.changed().await;
+        });
+    }
+}

@@ -1,0 +1,114 @@
+//! Sockets: making them, with the rights that they should have.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::unistd::Group;
+use thiserror::Error;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::{Listen, SOCKET_SUFFIX, TlsError, server_config};
+
+/// Why the daemon cannot listen.
+#[derive(Debug, Error)]
+#[error("cannot listen on `{address}`: {kind}")]
+pub struct ListenError {
+    /// Path of a socket, or address and port.
+    pub address: String,
+    /// Why.
+    pub kind: ListenErrorKind,
+}
+
+/// What is in the way.
+#[derive(Debug, Error)]
+pub enum ListenErrorKind {
+    /// The system refused.
+    #[error("{0}")]
+    Io(io::Error),
+    /// There is something else at the path.
+    #[error("there is something of that name that is not a socket")]
+    NoSocket,
+    /// Somebody answers there.
+    #[error("another process listens there")]
+    Taken,
+    /// Certificates.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+}
+
+impl ListenError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        let setting = if self.address.starts_with('/') { "listen.unix" } else { "listen.tcp" };
+        match &self.kind {
+            ListenErrorKind::Taken => format!("stop it, or set `{setting}` to another place"),
+            ListenErrorKind::NoSocket => format!("remove it, or set `{setting}` to another path"),
+            ListenErrorKind::Tls(error) => error.hint().to_owned(),
+            ListenErrorKind::Io(error) => match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    format!("stop the process that listens there, or set `{setting}` to another place")
+                }
+                io::ErrorKind::AddrNotAvailable => {
+                    "use an address that this host has (`ip address`)".to_owned()
+                }
+                io::ErrorKind::PermissionDenied => {
+                    "run the daemon as root, or with the capabilities of deploy/systemd/kprobed.service"
+                        .to_owned()
+                }
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    format!("set `{setting}` to a path in a file system that can be written, such as /run")
+                }
+                _ => format!("set `{setting}` to another place"),
+            },
+        }
+    }
+}
+
+/// Binds the socket so that nobody but root and the group can ever open it: it gets its name only after its rights.
+pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
+    let wrong = |kind| ListenError { address: path.display().to_string(), kind };
+    let failed = |source| wrong(ListenErrorKind::Io(source));
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(wrong(ListenErrorKind::NoSocket)),
+        // What a daemon that was killed has left does not answer.
+        Ok(_) if UnixStream::connect(path).await.is_ok() => return Err(wrong(ListenErrorKind::Taken)),
+        _ => {}
+    }
+    let unnamed = unnamed(path);
+    if let Err(error) = std::fs::remove_file(&unnamed)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(failed(error));
+    }
+    let listener = UnixListener::bind(&unnamed).map_err(failed)?;
+    let gid = Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    let mode = if gid.is_some() { 0o660 } else { 0o600 };
+    std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+    if gid.is_some() {
+        chown(&unnamed, None, gid).map_err(failed)?;
+    }
+    std::fs::rename(&unnamed, path).map_err(failed)?;
+    Ok(listener)
+}
+
+/// The name of a socket until its rights are set.
+fn unnamed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(SOCKET_SUFFIX);
+    name.into()
+}
+
+/// Binds the TCP address, if one is wanted.
+pub(super) async fn tcp(listen: &Listen) -> Result<Option<(TcpListener, Option<TlsAcceptor>)>, ListenError> {
+    let Some(address) = listen.tcp else { return Ok(None) };
+    let wrong = |kind| ListenError { address: address.to_string(), kind };
+    let tls = listen.tls.as_ref().map(server_config).transpose().map_err(|error| wrong(error.into()))?;
+    let listener = TcpListener::bind(address).await.map_err(|source| wrong(ListenErrorKind::Io(source)))?;
+    Ok(Some((listener, tls.map(|config| TlsAcceptor::from(Arc::new(config))))))
+}

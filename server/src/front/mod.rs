@@ -1,0 +1,73 @@
+//! The way in: sockets, connections and calls, before any service sees them.
+//!
+//! Owns who may connect and how many may, what becomes of connections that do nothing, the deadline of a call, and which threads
+//! serve it. Control calls and streams have threads of their own, so that a `list` does not queue behind the events of three hundred
+//! streams. Never knows what a call means.
+
+mod accept;
+mod admission;
+mod body;
+mod call;
+mod connection;
+mod descriptors;
+mod lane;
+mod listen;
+mod memory;
+mod rarely;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+pub use descriptors::raise_limit;
+pub use listen::{ListenError, ListenErrorKind};
+pub use threads::try_threads;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tonic::service::Routes;
+
+use self::accept::Acceptor;
+use self::admission::{Admission, Limits};
+use self::call::Services;
+use self::memory::Trimmer;
+use crate::config::Listen;
+use crate::shutdown::Tasks;
+
+/// Listens, and serves whoever connects, until the tasks are told to stop. Streams run on `streams`.
+///
+/// # Errors
+/// See [`ListenError`].
+pub async fn open(
+    listen: &Listen,
+    services: Routes,
+    tasks: &Tasks,
+    streams: &Handle,
+) -> Result<(), ListenError> {
+    let unix = listen::unix(&listen.unix, &listen.group).await?;
+    let tcp = listen::tcp(listen).await?;
+    let limits = Limits::new(listen, descriptors::limit());
+    let trimmer = Arc::<Trimmer>::default();
+    let acceptor = Arc::new(Acceptor {
+        admission: Arc::new(Admission::new(limits)),
+        services: Services::new(services),
+        streams: streams.clone(),
+        tasks: tasks.clone(),
+        idle_timeout: listen.idle_timeout(),
+        trimmer: Arc::clone(&trimmer),
+        refusals: refusal::Refusals::default(),
+        warnings: accept::Warnings::default(),
+    });
+    let stopping = tasks.stopping().clone();
+    tasks.spawn("memory", async move { trimmer.run(&stopping).await });
+    tracing::info!(socket = %listen.unix.display(), "listening");
+    let accepting = Arc::clone(&acceptor);
+    tasks.spawn("unix", async move { accepting.run_unix(unix).await });
+    if let Some((tcp, tls)) = tcp {
+        let address = tcp.local_addr().ok().or(listen.tcp);
+        tracing::info!(address = ?address, tls = tls.is_some(), "listening");
+        tasks.spawn("tcp", async move { acceptor.run_tcp(tcp, tls).await });
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Telling a client that there is no room for it.
+//!
+//! A connection that is only closed looks like a daemon that does not run. So the first call is answered with why, for as many
+//! clients at a time as there are descriptors set aside; the others are closed.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::codegen::http::{Request, Response};
+
+use super::admission::Refusal;
+use super::body::CallBody;
+use super::connection::http2;
+use crate::rpc::status;
+
+/// Clients that are told at a time.
+const AT_A_TIME: usize = 32;
+
+/// How long a client may take to ask and to be told.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Places for clients that are told.
+#[derive(Debug)]
+pub(super) struct Refusals(Arc<Semaphore>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+    }
+}
+
+impl Refusals {
+    /// A place, if there is one.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+}
+
+/// Answers whatever the client asks first.
+pub(super) async fn tell<I>(io: I, refusal: Refusal, place: OwnedSemaphorePermit)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |_request: Request<Incoming>| {
+        let response: Response<tonic::body::Body> = status::no_room(&refusal.to_string()).into_http();
+        ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, None))))
+    });
+    let connection = http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    if tokio::time::timeout(PATIENCE, connection).await.is_err() {
+        tracing::debug!("a refused client did not leave");
+    }
+    drop(place);
+}
