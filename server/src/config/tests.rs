@@ -233,7 +233,7 @@ fn certificates_and_keys_belong_together() {
         mismatch.len() == 1 && mismatch[0].contains("the key does not belong to the certificate in"),
         "{mismatch:?}"
     );
-    assert_eq!(wrong("[listen.tls]\nkey = 'k'"), ["listen.tls 1:9 `listen.tls` has no `certificate`"]);
+    assert_eq!(wrong("[listen.tls]\nkey = 'k'"), ["listen.tls 1:1 `listen.tls` has no `certificate`"]);
 }
 
 #[test]

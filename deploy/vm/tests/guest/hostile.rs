@@ -76,7 +76,8 @@ fn idle_connections_keep_nobody_out(fixture: &Fixture) -> Result<()> {
 }
 
 fn with_idle_connections(guest: &DaemonGuest) -> Result<()> {
-    let waited = "for i in $(seq 300); do grep -q connected /run/log/holder.log && exit 0; sleep 0.1; done; exit 1";
+    let waited =
+        "for i in $(seq 300); do grep -q connected /run/log/holder.log && exit 0; sleep 0.1; done; exit 1";
     guest.shell(waited).context("the daemon does not take them")?;
     let begun = Instant::now();
     guest.shell("kprobectl --timeout 20s add 'p:late vfs_read' && kprobectl --timeout 20s delete late")?;
@@ -95,8 +96,9 @@ fn a_call_that_timed_out_is_not_carried_out(fixture: &Fixture) -> Result<()> {
     guest.shell(&format!("kill -STOP {pid}"))?;
     let new = guest.machine.exec(&Command::shell("kprobectl --timeout 1s add 'p:new vfs_read'"))?;
     let request = CreateProbeRequest { definition: "p:known vfs_read".to_owned(), ..Default::default() };
-    let short = guest
-        .wait_for(async { tokio::time::timeout(Duration::from_secs(1), guest.client.create_probe(request)).await });
+    let short = guest.wait_for(async {
+        tokio::time::timeout(Duration::from_secs(1), guest.client.create_probe(request)).await
+    });
     guest.shell(&format!("kill -CONT {pid}"))?;
     ensure!(!new.status.success() && short?.is_err(), "{new:?}");
     // What was asked before is begun before this, or not at all.

@@ -19,9 +19,9 @@ fn ended(guest: &DaemonGuest, config: &str, arguments: &str, before: &str) -> Re
     let script = format!("{before}\nkprobed --config /tmp/start.toml {arguments}\necho \"exit $?\" >&2");
     let output = guest.machine.exec(&Command::shell(script))?;
     let text = output.stderr_text();
-    let lines = text.lines().filter(|line| {
-        ["error: ", "warning: ", "hint: ", "exit "].iter().any(|kind| line.starts_with(kind))
-    });
+    let lines = text
+        .lines()
+        .filter(|line| ["error: ", "warning: ", "hint: ", "exit "].iter().any(|kind| line.starts_with(kind)));
     let mut lines: Vec<_> = lines.map(str::to_owned).collect();
     ensure!(!text.contains("panicked"), "{text}");
     let code = lines.pop().and_then(|line| line.strip_prefix("exit ")?.parse().ok());
