@@ -1,5 +1,7 @@
 //! Bytes of entries: nothing that is read can be trusted.
 
+mod terms;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

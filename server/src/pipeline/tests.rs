@@ -1,6 +1,7 @@
 //! Queues and fan-out: what is told, in which order, and that every term of the ledger adds up.
 
 mod handover;
+mod terms;
 
 use std::sync::Arc;
 

@@ -103,3 +103,180 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
         overflow: overflow.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Hits, ProbeName, ProbeUid};
+    use crate::pipeline::{ProbeCounts, QueueCounts, Span};
+    use crate::spool::{BootId, Cursor, SpoolStats};
+
+    const SPAN: Span = Span { first_ns: 1, last_ns: 2 };
+
+    fn full() -> Ledger {
+        let terms = Terms {
+            hits: Hits { hits: 11, nmissed: 12 },
+            counts: ProbeCounts { read: 13, read_span: SPAN, undecodable: 14 },
+            not_read: 15,
+            lost: Some(16),
+            paused: 17,
+            disabled: 18,
+            filtered: Some(19),
+            own: Some(20),
+            shared: true,
+        };
+        let (uid, name) = (ProbeUid(10), ProbeName::new("kprobes", "a").unwrap());
+        let buffer = BufferCounts {
+            cpu: 1,
+            read: 2,
+            read_span: SPAN,
+            overrun: 3,
+            overrun_span: SPAN,
+            commit_overrun: 4,
+            dropped_events: 5,
+            resets: 6,
+            undecodable: 7,
+            pages: 8,
+        };
+        let counts = QueueCounts {
+            read: 1,
+            not_selected: 2,
+            filtered: 3,
+            sampled_out: 4,
+            limited: 5,
+            dropped: 6,
+            dropped_span: SPAN,
+            queued: 7,
+            delivered: 8,
+            delivered_span: SPAN,
+            replayed: 9,
+            expired: 10,
+            loss_records: 11,
+        };
+        let (start, overflow) = (UNIX_EPOCH + Duration::from_secs(1), Overflow::DropNewest);
+        Ledger {
+            probes: vec![ProbeLedger { uid, name, has_hits: true, terms }],
+            buffers: vec![buffer],
+            subscribers: vec![SubscriberCounts { id: 3, start, overflow, counts }],
+            buffer_bytes: 9,
+            settled: true,
+        }
+    }
+
+    fn history() -> HistoryCounts {
+        let end = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 2 };
+        let stats = SpoolStats {
+            bytes: 1,
+            segments: 2,
+            events: 3,
+            oldest: Some((end, 4)),
+            end,
+            expired_events: 5,
+            not_stored_events: 6,
+            errors: 7,
+            last_error: Some("no space".to_owned()),
+            failing: true,
+        };
+        HistoryCounts { read: 21, stored: 22, not_stored: 23, expired: 24, stats }
+    }
+
+    /// No term is left behind on its way into the message. A field of a message without a line here does not compile.
+    #[test]
+    fn every_term_arrives() {
+        let mut response = response(&full(), Some(&history()));
+        let span = Some(v1::TermSpan { first_ns: 1, last_ns: 2 });
+        let probe = v1::ProbeLedger {
+            probe: "kprobes/a".to_owned(),
+            probe_uid: 10,
+            hits: Some(11),
+            nmissed: 12,
+            read: 13,
+            read_span: span,
+            undecodable: 14,
+            not_read: 15,
+            lost: Some(16),
+            filtered: Some(19),
+            loss_is_shared: true,
+            paused: 17,
+            disabled: 18,
+            own: Some(20),
+        };
+        assert_eq!(response.probes.pop(), Some(probe));
+        let buffer = v1::BufferLedger {
+            cpu: 1,
+            read: 2,
+            read_span: span,
+            overrun: 3,
+            overrun_span: span,
+            commit_overrun: 4,
+            dropped_events: 5,
+            resets: 6,
+            undecodable: 7,
+            pages: 8,
+            buffer_bytes: 9,
+        };
+        assert_eq!(response.buffers.pop(), Some(buffer));
+        let subscriber = v1::SubscriberLedger {
+            subscriber_id: 3,
+            start_time: Some(convert::timestamp(UNIX_EPOCH + Duration::from_secs(1))),
+            read: 1,
+            not_selected: 2,
+            filtered: 3,
+            sampled_out: 4,
+            limited: 5,
+            dropped: 6,
+            dropped_span: span,
+            queued: 7,
+            delivered: 8,
+            delivered_span: span,
+            replayed: 9,
+            expired: 10,
+            loss_records: 11,
+            overflow: v1::OverflowPolicy::DropNewest.into(),
+        };
+        assert_eq!(response.subscribers.pop(), Some(subscriber));
+        let spool = v1::SpoolLedger {
+            read: 21,
+            stored: 22,
+            not_stored: 23,
+            available: 3,
+            expired: 24,
+            bytes: 1,
+            oldest_time: Some(convert::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
+            last_error: "no space".to_owned(),
+        };
+        assert_eq!(response.spool, Some(spool));
+        assert!(response.settled);
+    }
+
+    /// Every term says where it comes from.
+    #[test]
+    fn every_term_is_documented() {
+        let text = include_str!("../../../proto/kprobed/v1/event_service.proto");
+        for (message, measured) in [
+            ("ProbeLedger", true),
+            ("BufferLedger", true),
+            ("SubscriberLedger", false),
+            ("SpoolLedger", false),
+        ] {
+            let start = text.find(&format!("\nmessage {message} {{\n")).unwrap();
+            let body = text[start..].split("\n}\n").next().unwrap();
+            let (mut comment, mut fields) = (String::new(), 0);
+            for line in body.lines().skip(2).map(str::trim) {
+                if line.starts_with("//") {
+                    comment.push_str(line);
+                } else {
+                    fields += 1;
+                    assert!(!comment.is_empty(), "`{line}` of {message} is not documented");
+                    // Names, sizes and flags are what they are.
+                    let is_term =
+                        line.contains("uint64") && !line.contains("_bytes") && !line.contains("pages");
+                    let origin = comment.contains("Measured: ") || comment.contains("Derived");
+                    assert!(!measured || !is_term || origin, "`{line}` of {message} does not say its origin");
+                    comment.clear();
+                }
+            }
+            assert!(fields >= 8, "{message} has {fields} fields");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! rows, the losses and the counts that follow from the happenings themselves.
 
 mod happenings;
+mod terms;
 mod writer;
 
 use std::collections::BTreeMap;
