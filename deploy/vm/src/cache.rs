@@ -47,6 +47,11 @@ impl Cache {
         self.root.join("disks")
     }
 
+    /// Where the states of guests are while tests run.
+    pub fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
+    }
+
     /// A new directory for the logs of one run; its name starts with `label`. The oldest of many are removed.
     pub fn new_run(&self, label: &str) -> io::Result<PathBuf> {
         let runs = self.root.join("runs");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::machine::copy_sparse;
 use crate::packages::search_path;
 
 /// Size of a new image, in bytes. The file is sparse: it takes what is written to it.
@@ -41,6 +42,20 @@ pub struct Disk {
 impl Disk {
     /// The image called `name` in `directory`, made when it is not there, or made anew when `fresh`.
     pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self, DiskError> {
+        Self::hold(directory, name, fresh, make)
+    }
+
+    /// The image called `name` in `directory`, made anew as a copy of another one.
+    pub fn copy(directory: &Path, name: &str, image: &Path) -> Result<Self, DiskError> {
+        Self::hold(directory, name, true, |to| copy_sparse(image, to))
+    }
+
+    fn hold(
+        directory: &Path,
+        name: &str,
+        anew: bool,
+        make: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<Self, DiskError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
             return Err(DiskError::Name(name.to_owned()));
@@ -58,7 +73,7 @@ impl Disk {
             Err(TryLockError::WouldBlock) => return Err(DiskError::InUse(image)),
             Err(TryLockError::Error(source)) => return Err(host("lock")(source)),
         }
-        if fresh || !image.exists() {
+        if anew || !image.exists() {
             // Made beside and renamed, so that an interruption leaves no half-made image behind.
             let making = directory.join(format!("{name}.new"));
             make(&making).map_err(host("make"))?;
@@ -100,8 +115,12 @@ mod tests {
         assert!(read() == first);
         drop(disk);
         // A new file system has a new identity.
-        let _disk = Disk::open(directory.path(), "a", true).unwrap();
+        let fresh = Disk::open(directory.path(), "a", true).unwrap();
         assert!(read() != first);
+        drop(fresh);
+        fs::write(directory.path().join("other"), &first).unwrap();
+        let _disk = Disk::copy(directory.path(), "a", &directory.path().join("other")).unwrap();
+        assert!(read() == first);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::disk::{Disk, DiskError};
 use crate::initramfs::{GuestFile, Initramfs, InitramfsError};
 use crate::kernels::{Kernel, KernelError};
-use crate::machine::{Machine, MachineConfig, MachineError};
+use crate::machine::{Machine, MachineConfig, MachineError, Snapshot};
 use crate::packages::{self, MissingPrograms};
 use crate::progress::{self, Step};
 
@@ -109,13 +109,56 @@ impl Lab {
     /// Boots a guest. One that fails by itself is booted again, twice at most.
     pub fn boot(&self, options: &GuestOptions) -> Result<Machine, LabError> {
         let config = self.prepare(options)?;
-        let step = Step::start(format!("booting {}", options.kernel.release));
-        let booted = Machine::boot_with_retries(&config, |error| {
-            progress::note(format_args!("the guest failed, booting again: {error}"));
-        });
+        let booted = Self::boot_prepared(options, &config);
         // QEMU has it in memory now. The logs stay.
         drop(fs::remove_file(&config.initramfs));
-        let machine = booted?;
+        booted
+    }
+
+    /// As [`Lab::boot`], with a snapshot of the guest as it is when it has just booted; none, and the reason is said, when that fails.
+    pub fn boot_and_snapshot(&self, options: &GuestOptions) -> Result<(Machine, Option<Snapshot>), LabError> {
+        let config = self.prepare(options)?;
+        let booted = Self::boot_prepared(options, &config).map(|machine| {
+            let snapshot = machine.snapshot(&config, &self.cache.snapshots());
+            if let Err(error) = &snapshot {
+                progress::note(format_args!("no snapshot, so that every guest is booted: {error}"));
+            }
+            (machine, snapshot.ok())
+        });
+        drop(fs::remove_file(&config.initramfs));
+        booted
+    }
+
+    /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the forwards of `options`, which the
+    /// snapshot's guest was booted with. It is booted when that fails, and the reason is said.
+    pub fn restore(
+        &self,
+        snapshot: &Snapshot,
+        options: &GuestOptions,
+        disk: &str,
+    ) -> Result<Machine, LabError> {
+        let run = self.new_run(options)?;
+        let restored = snapshot
+            .disk()
+            .map(|image| Disk::copy(&self.cache.disks(), disk, image))
+            .transpose()
+            .map_err(LabError::from)
+            .and_then(|disk| {
+                let log = run.join("serial.log");
+                Ok(Machine::restore(snapshot, disk, options.forwards.clone(), &log)?)
+            });
+        restored.or_else(|error| {
+            progress::note(format_args!("a guest cannot be restored and is booted: {error}"));
+            let disk = snapshot.disk().map(|_| self.disk(disk, true)).transpose()?;
+            self.boot(&GuestOptions { disk, ..options.clone() })
+        })
+    }
+
+    fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine, LabError> {
+        let step = Step::start(format!("booting {}", options.kernel.release));
+        let machine = Machine::boot_with_retries(config, |error| {
+            progress::note(format_args!("the guest failed, booting again: {error}"));
+        })?;
         step.done();
         Ok(machine)
     }
@@ -124,10 +167,7 @@ impl Lab {
     /// of the cache.
     pub fn prepare(&self, options: &GuestOptions) -> Result<MachineConfig, LabError> {
         let kernel = &options.kernel;
-        let run = self
-            .cache
-            .new_run(&kernel.series)
-            .map_err(|source| LabError::Cache { path: self.cache.root().to_owned(), source })?;
+        let run = self.new_run(options)?;
         let initramfs = run.join("initramfs.cpio");
         let mut content = Initramfs::new(kernel, &self.agent)?;
         for file in &options.files {
@@ -143,5 +183,12 @@ impl Lab {
             cmdline: options.cmdline.clone(),
             ..MachineConfig::new(&kernel.image, &initramfs, run.join("serial.log"))
         })
+    }
+
+    /// A directory for the logs of one guest.
+    fn new_run(&self, options: &GuestOptions) -> Result<PathBuf, LabError> {
+        self.cache
+            .new_run(&options.kernel.series)
+            .map_err(|source| LabError::Cache { path: self.cache.root().to_owned(), source })
     }
 }

@@ -8,10 +8,14 @@ mod command;
 mod console;
 mod error;
 mod qemu;
+mod qmp;
+mod snapshot;
 
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,10 @@ pub use command::{Command, Output, Stream};
 use console::Console;
 pub use error::MachineError;
 use qemu::Qemu;
+use qmp::Qmp;
+use serde_json::Value;
+pub use snapshot::Snapshot;
+pub(crate) use snapshot::copy_sparse;
 
 use crate::disk::Disk;
 use crate::protocol::{self, Frame, Status};
@@ -57,6 +65,8 @@ pub struct MachineConfig {
     pub serial_log: PathBuf,
     /// How long the guest may take until its agent answers.
     pub boot_deadline: Duration,
+    /// A file with the state that it begins with, instead of booting.
+    pub incoming: Option<PathBuf>,
 }
 
 impl MachineConfig {
@@ -77,6 +87,7 @@ impl MachineConfig {
             cmdline: String::new(),
             serial_log: serial_log.into(),
             boot_deadline: Duration::from_secs(90),
+            incoming: None,
         }
     }
 }
@@ -85,6 +96,7 @@ impl MachineConfig {
 #[derive(Debug)]
 pub struct Machine {
     qemu: Qemu,
+    qmp: Mutex<Qmp>,
     console: Console,
     qemu_messages: PathBuf,
     forwards: Vec<(u16, u16)>,
@@ -146,10 +158,11 @@ impl Machine {
             .map(|((host, guest), free)| (if *host == 0 { free } else { *host }, *guest))
             .collect();
         forwards.push((agent_port, protocol::AGENT_PORT));
-        let qemu = Qemu::start(qemu::arguments(config, &forwards), &qemu_messages)
+        let (qemu, qmp) = Qemu::start(qemu::arguments(config, &forwards), &qemu_messages)
             .map_err(host("start QEMU through setpriv"))?;
         let mut machine = Self {
             qemu,
+            qmp: Mutex::new(qmp),
             console,
             qemu_messages,
             forwards,
@@ -157,14 +170,22 @@ impl Machine {
             release: String::new(),
             _disk: config.disk.clone(),
         };
-        machine.release = machine.wait_for_agent(config.boot_deadline)?;
+        if config.incoming.is_some()
+            && let Err(error) = machine.resume()
+        {
+            machine.qemu.wait(LAST_WORDS);
+            machine.check("")?;
+            return Err(host("restore the guest")(error));
+        }
+        machine.release = machine.wait_for_agent(config)?;
         Ok(machine)
     }
 
-    fn wait_for_agent(&self, deadline: Duration) -> Result<String, MachineError> {
+    fn wait_for_agent(&self, config: &MachineConfig) -> Result<String, MachineError> {
         // The line on the console only says when it is worth asking; the greeting is the proof. Should the line not be
-        // readable, asking now and then does as well.
-        let ask_anyway = Duration::from_secs(2);
+        // readable, asking now and then does as well. A guest that is restored has said it before.
+        let ask_anyway = if config.incoming.is_some() { Duration::ZERO } else { Duration::from_secs(2) };
+        let deadline = config.boot_deadline;
         let start = Instant::now();
         let mut asked = start;
         loop {
@@ -309,6 +330,11 @@ impl Machine {
         self.console.path()
     }
 
+    /// CPU time of QEMU so far.
+    pub fn cpu_time(&self) -> Duration {
+        self.qemu.cpu_time()
+    }
+
     /// Process id of QEMU.
     pub fn qemu_pid(&self) -> u32 {
         self.qemu.pid()
@@ -328,6 +354,11 @@ impl Machine {
 
     fn conversation(&self) -> Result<Conversation, MachineError> {
         Conversation::open(self.agent, SILENCE).map_err(|failure| self.explain(failure))
+    }
+
+    /// Asks QEMU itself.
+    fn qmp(&self, command: &str, arguments: &Value) -> io::Result<Value> {
+        self.qmp.lock().unwrap_or_else(PoisonError::into_inner).command(command, arguments)
     }
 
     /// A failed request may be the first sign that the guest has failed.
@@ -364,7 +395,12 @@ impl Machine {
     }
 }
 
-fn host(what: &str) -> impl FnOnce(std::io::Error) -> MachineError {
+/// CPU time of all machines that the calling thread has ended or dropped.
+pub fn cpu_time_of_dropped() -> Duration {
+    qemu::cpu_time_of_dropped()
+}
+
+fn host(what: &str) -> impl FnOnce(io::Error) -> MachineError {
     let what = what.to_owned();
     move |source| MachineError::Host { what, source }
 }

@@ -4,7 +4,8 @@
 //! kernel kill QEMU when its parent dies; and because the kernel means the parent *thread*, a thread of its own starts QEMU
 //! and stays until QEMU has ended, whichever thread asked for it.
 
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
@@ -16,40 +17,63 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use super::MachineConfig;
+use super::qmp::Qmp;
+use super::{MachineConfig, snapshot};
 use crate::protocol;
 
 /// The program that is run.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
+thread_local! {
+    /// CPU time of those that this thread has dropped.
+    static DROPPED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// CPU time of all QEMUs that the calling thread has dropped.
+pub(super) fn cpu_time_of_dropped() -> Duration {
+    DROPPED.get()
+}
+
+/// How a process ended.
+#[derive(Debug, Default)]
+struct End {
+    /// Absent while it runs.
+    status: Option<ExitStatus>,
+    cpu_time: Duration,
+}
+
 /// A running, or ended, QEMU. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Qemu {
     pid: Pid,
-    ended: Arc<(Mutex<Option<ExitStatus>>, Condvar)>,
+    ended: Arc<(Mutex<End>, Condvar)>,
 }
 
 impl Qemu {
-    /// Starts QEMU with its own messages going to the file `messages`.
-    pub(super) fn start(arguments: Vec<String>, messages: &Path) -> io::Result<Self> {
+    /// Starts QEMU with its own messages going to the file `messages`, and the connection to control it.
+    pub(super) fn start(arguments: Vec<String>, messages: &Path) -> io::Result<(Self, Qmp)> {
         let messages = File::create(messages)?;
-        let ended = Arc::new((Mutex::new(None), Condvar::new()));
+        let ended = Arc::new((Mutex::new(End::default()), Condvar::new()));
         let publish = Arc::clone(&ended);
         let (started, outcome) = mpsc::sync_channel(1);
         thread::Builder::new().name("qemu-parent".into()).spawn(move || {
-            let child = Command::new("setpriv")
+            let mut child = Command::new("setpriv")
                 .args(["--pdeathsig", "KILL", PROGRAM])
                 .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
                 .stderr(messages)
                 // Ctrl-C at the terminal is for this program, which then switches the guest off properly.
                 .process_group(0)
                 .spawn();
-            let pid = child.as_ref().map(|child| Pid::from_raw(child.id().cast_signed()));
-            let told = started.send(pid.map_err(|error| io::Error::new(error.kind(), error.to_string())));
+            let told = started.send(match &mut child {
+                Ok(child) => {
+                    Ok((Pid::from_raw(child.id().cast_signed()), child.stdin.take(), child.stdout.take()))
+                }
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            });
             let Ok(mut child) = child else { return };
             if told.is_err() {
                 drop(child.kill());
@@ -57,13 +81,16 @@ impl Qemu {
             // Until it is reaped below, under the lock, its pid cannot become another process's: `kill` hits the right one.
             let pid = Pid::from_raw(child.id().cast_signed());
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
-            let mut status = publish.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *status = child.wait().ok();
-            drop(status);
+            let mut end = publish.0.lock().unwrap_or_else(PoisonError::into_inner);
+            end.cpu_time = cpu_time(pid);
+            end.status = child.wait().ok();
+            drop(end);
             publish.1.notify_all();
         })?;
-        let pid = outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { pid, ended })
+        let (pid, to, from) = outcome.recv().map_err(io::Error::other)??;
+        let qemu = Self { pid, ended };
+        let (Some(to), Some(from)) = (to, from) else { return Err(io::Error::other("QEMU has no pipes")) };
+        Ok((qemu, Qmp::new(to, from)))
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -72,25 +99,31 @@ impl Qemu {
 
     /// How it ended, if it has.
     pub(super) fn status(&self) -> Option<ExitStatus> {
-        *self.lock()
+        self.lock().status
+    }
+
+    /// CPU time that it has used so far, or until its end.
+    pub(super) fn cpu_time(&self) -> Duration {
+        let end = self.lock();
+        if end.status.is_some() { end.cpu_time } else { cpu_time(self.pid) }
     }
 
     /// Waits for its end for at most `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
-        let waited = self.ended.1.wait_timeout_while(self.lock(), timeout, |status| status.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let waited = self.ended.1.wait_timeout_while(self.lock(), timeout, |end| end.status.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.status
     }
 
     /// Kills it, as a power cut would, and waits until it is gone.
     pub(super) fn kill(&self) {
-        if self.lock().is_none() {
+        if self.lock().status.is_none() {
             kill(self.pid, Signal::SIGKILL).ok();
         }
         // A killed process is gone within milliseconds, unless the host's disk hangs; then nobody is helped by waiting on.
         self.wait(Duration::from_secs(10));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ExitStatus>> {
+    fn lock(&self) -> MutexGuard<'_, End> {
         self.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +131,22 @@ impl Qemu {
 impl Drop for Qemu {
     fn drop(&mut self) {
         self.kill();
+        DROPPED.set(DROPPED.get() + self.cpu_time());
     }
+}
+
+/// User and system time of a process that is there, if only as a zombie.
+fn cpu_time(pid: Pid) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let ticks_per_second =
+        sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+    Duration::from_millis(1000 * cpu_ticks(&stat) / ticks_per_second.unwrap_or(100).max(1))
+}
+
+/// `utime` and `stime` of /proc/PID/stat. What is before them may contain blanks, in parentheses.
+fn cpu_ticks(stat: &str) -> u64 {
+    let words = stat.rsplit_once(')').map_or("", |(_, words)| words).split_ascii_whitespace();
+    words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
 /// What `--version` says in its first line, and the major number in it.
@@ -156,6 +204,11 @@ pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<
     option("kernel", config.image.display().to_string());
     option("initrd", config.initramfs.display().to_string());
     option("append", kernel_command_line(config));
+    if let Some(state) = &config.incoming {
+        option("incoming", snapshot::incoming(state));
+    }
+    option("chardev", "stdio,id=qmp,signal=off".into());
+    option("mon", "chardev=qmp,mode=control".into());
     arguments.extend(["-no-reboot".into(), "-nodefaults".into()]);
     arguments
 }
@@ -212,6 +265,12 @@ mod tests {
     }
 
     #[test]
+    fn cpu_times_are_read() {
+        assert_eq!(cpu_ticks("7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0"), 300);
+        assert_eq!(cpu_ticks(""), 0);
+    }
+
+    #[test]
     fn free_ports_differ() {
         let mut ports = free_ports(8).unwrap();
         ports.sort_unstable();
@@ -224,9 +283,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let messages = directory.path().join("messages");
         // setpriv exists, so this starts; what it is told to run rejects the option and ends.
-        let qemu = Qemu::start(vec!["--no-such-option".into()], &messages).unwrap();
+        let (qemu, mut qmp) = Qemu::start(vec!["--no-such-option".into()], &messages).unwrap();
         let status = qemu.wait(Duration::from_secs(20)).unwrap();
         assert!(!status.success());
-        assert!(!std::fs::read_to_string(messages).unwrap().is_empty());
+        assert!(!fs::read_to_string(messages).unwrap().is_empty());
+        assert!(qmp.command("query-status", &serde_json::json!({})).is_err());
     }
 }

@@ -38,10 +38,9 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
     guest.shell("kprobectl add 'p:open do_sys_openat2 filename=+0(%si):string flags=+0(%dx):x64'")?;
     let listed = json("kprobectl list -o json")?;
     ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "armed", "{listed}");
-    let events = guest.shell(
-        "kprobectl observe open -n 2 --filter 'filename == \"/etc/passwd\"' -o json & sleep 1; workload open /etc/passwd 524288 0 2 \
-         > /dev/null; wait $!",
-    )?;
+    let events = guest.observe("open -n 2 --filter 'filename == \"/etc/passwd\"' -o json", || {
+        guest.workload(&["open", "/etc/passwd", "524288", "0", "2"]).map(drop)
+    })?;
     let objects: Vec<serde_json::Value> =
         events.lines().map(serde_json::from_str).collect::<Result<_, _>>().with_context(|| events.clone())?;
     let events: Vec<_> = objects.iter().filter(|object| object["type"] == "event").collect();
@@ -257,11 +256,11 @@ fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
         }
     };
     let mut host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
-    for _ in 0..20 {
+    for _ in 0..100 {
         if host.is_ok() {
             break;
         }
-        guest.shell("sleep 0.5")?;
+        guest.shell("sleep 0.1")?;
         host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
     }
     ensure!(host.context("with certificates")?.kernel_release == fixture.kernel()?.release);

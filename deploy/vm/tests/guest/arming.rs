@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{Arming, ProbeKind};
@@ -22,7 +21,7 @@ const FUNCTIONS: [&str; 5] = ["vfs_read", "vfs_write", "do_sys_openat2", "kernel
 /// last byte cuts.
 const APART: usize = 20;
 
-/// The kernel says at once what it will make a jump of; this leaves it time to finish.
+/// The kernel says at once what it will make a jump of; this leaves it time to finish where no jump shows that it has.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 
 /// Places, and how the daemon says that they are armed.
@@ -70,8 +69,20 @@ fn every_place_is_armed_as_predicted(fixture: &Fixture) -> Result<()> {
         guest.shell(&format!(
             "echo '{lines}' >> {TRACEFS}/kprobe_events && echo 1 > {TRACEFS}/events/opt/enable"
         ))?;
-        thread::sleep(SETTLED_AFTER);
-        let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
+        // The kernel makes all jumps at once.
+        let jumps = |places: &BTreeMap<String, Arming>| {
+            chosen.iter().any(|(_, predicted)| *predicted == Arming::Optimised)
+                && chosen.iter().all(|(place, predicted)| {
+                    *predicted != Arming::Optimised || places.get(place) == Some(predicted)
+                })
+        };
+        let since = Instant::now();
+        let list = loop {
+            let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
+            if jumps(&armed(&list)) || since.elapsed() > SETTLED_AFTER {
+                break list;
+            }
+        };
         guest.shell(&format!(
             "echo 0 > {TRACEFS}/events/opt/enable && echo '{removals}' >> {TRACEFS}/kprobe_events"
         ))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,22 +11,56 @@ use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine};
+use kprobed_vm::machine::{Command, Machine, MachineError};
+use kprobed_vm::protocol::Status;
 use tokio::runtime::Runtime;
 
-use crate::fixture::{Fixture, programs};
+use crate::fixture::Fixture;
+use crate::report;
 
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// How long an emulated guest may take for anything: it may have a part of a CPU only, and its daemon a part of that.
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A machine in which the daemon answers.
 pub(crate) struct DaemonGuest {
-    pub(crate) machine: Machine,
+    pub(crate) machine: OwnMachine,
     pub(crate) client: Client,
     runtime: Runtime,
+}
+
+/// A machine whose logs are kept when it is given up: its trial may have failed.
+pub(crate) struct OwnMachine(Option<Machine>);
+
+impl OwnMachine {
+    /// See [`Machine::power_off`].
+    pub(crate) fn power_off(mut self) -> Result<(), MachineError> {
+        self.0.take().map_or(Ok(()), Machine::power_off)
+    }
+
+    /// See [`Machine::power_cut`].
+    pub(crate) fn power_cut(mut self) {
+        if let Some(machine) = self.0.take() {
+            machine.power_cut();
+        }
+    }
+}
+
+impl Deref for OwnMachine {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        let Some(machine) = &self.0 else { unreachable!("it is only taken by what consumes this") };
+        machine
+    }
+}
+
+impl Drop for OwnMachine {
+    fn drop(&mut self) {
+        self.0.iter().for_each(report::keep_last_words);
+    }
 }
 
 /// One event, as text.
@@ -60,15 +95,10 @@ impl Recording {
 }
 
 impl DaemonGuest {
-    /// Boots a machine with that disk and starts the daemon in it.
-    pub(crate) fn boot(fixture: &Fixture, disk: &str, fresh: bool, config: &str) -> Result<Self> {
+    /// Boots a machine with the disk of an earlier one and starts the daemon in it.
+    pub(crate) fn boot(fixture: &Fixture, disk: &str, config: &str) -> Result<Self> {
         let lab = fixture.lab()?;
-        let options = GuestOptions {
-            files: programs()?.guest_files(),
-            disk: Some(lab.disk(disk, fresh)?),
-            forwards: vec![(0, daemon::PORT)],
-            ..GuestOptions::new(fixture.kernel()?)
-        };
+        let options = GuestOptions { disk: Some(lab.disk(disk, false)?), ..fixture.options()? };
         Self::over(lab.boot(&options)?, config)
     }
 
@@ -77,7 +107,7 @@ impl DaemonGuest {
         let address = daemon::start(&machine, config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(connect(address))?;
-        Ok(Self { machine, client, runtime })
+        Ok(Self { machine: OwnMachine(Some(machine)), client, runtime })
     }
 
     /// Starts the daemon again after it has ended.
@@ -193,6 +223,22 @@ impl DaemonGuest {
 
     pub(crate) fn next(&self, stream: &mut EventStream) -> Result<StreamItem> {
         self.wait_for(stream.next())??.context("the stream has ended")
+    }
+
+    /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done: that begins when it is subscribed.
+    pub(crate) fn observe(&self, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
+        let subscribers = |guest: &Self| Ok::<_, anyhow::Error>(guest.ledger()?.subscribers.len());
+        let before = subscribers(self)?;
+        let observe = format!("exec kprobectl observe {arguments} > /tmp/observed 2> /tmp/observer");
+        self.machine.spawn("observer", &Command::shell(observe))?;
+        while subscribers(self)? == before {
+            let status = self.machine.wait("observer", Some(Duration::from_millis(50)))?;
+            ensure!(status == Status::TimedOut, "{status:?}: {}", self.shell("cat /tmp/observer")?);
+        }
+        work()?;
+        let status = self.machine.wait("observer", Some(PATIENCE))?;
+        ensure!(status.success(), "{status:?}: {}", self.shell("cat /tmp/observer")?);
+        self.shell("cat /tmp/observed")
     }
 
     /// Runs a shell script in the guest; its standard output.

@@ -16,6 +16,7 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::differential::random::is_repeatable;
 use crate::differential::{Compared, Random, ask_both, generator, seeds};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -23,8 +24,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("generated_lines_get_the_kernels_answer", generated_lines_get_the_kernels_answer),
 ];
 
-/// Seeds for each kernel, and lines for each seed.
-const SEEDS: usize = 4;
+/// Seeds for each kernel.
+fn seeds_drawn() -> usize {
+    effort::pick(2, 4)
+}
+
+/// Lines for each seed.
 const LINES: usize = 250;
 
 /// One definition a line; `#` starts a comment. A run outside of CI adds what it finds.
@@ -173,7 +178,7 @@ fn generated_lines_get_the_kernels_answer(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let with_types = has_types(&guest)?;
     let (mut different, mut accepted, mut compared) = (Vec::new(), 0, 0);
-    for seed in seeds(fixture, "definitions", SEEDS)? {
+    for seed in seeds(fixture, "definitions", seeds_drawn())? {
         let mut random = Random::seeded(seed);
         let lines: Vec<_> = (0..LINES).map(|_| generator::line(&mut random, with_types)).collect();
         compared += lines.len();

@@ -14,6 +14,7 @@ use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -24,7 +25,9 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// How often a probe is made and deleted again.
-const ROUNDS: u32 = 30;
+fn rounds() -> u32 {
+    effort::pick(8, 30)
+}
 
 /// Room for what comes while an emulated daemon does something else.
 const CONFIG: &str = "\n[tracing]\nbuffer_kib = 16384\nbuffer_max_kib = 16384\n\n[spool]\nmax_mib = 32\n";
@@ -117,7 +120,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     let mut seen = Seen::default();
     let mut instances = vec![guest.instance()?];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let delivered = seen.delivered;
         guest.wait_for(async {
             let round = async {
@@ -152,7 +155,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     ensure!(by_probe.last == attached.last && by_probe.last > 10_000, "{by_probe:?} {attached:?}");
     let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
     ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");
-    progress::note(format_args!("{} numbered calls, {ROUNDS} deletions", by_probe.last));
+    progress::note(format_args!("{} numbered calls, {} deletions", by_probe.last, rounds()));
     guest.machine.power_off().map_err(Into::into)
 }
 
@@ -202,7 +205,7 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     let taken = format!("{TRACEFS}/instances/kprobed-next");
     let script = format!("mkdir {taken}; exec sleep 1000 < {taken}/per_cpu/cpu0/trace_pipe_raw");
     guest.machine.spawn("taker", &Command::shell(&script))?;
-    guest.shell(&format!("until [ -d {taken} ]; do sleep 0.1; done; sleep 0.5"))?;
+    guest.shell(&format!("until [ -d {taken} ]; do sleep 0.1; done; until ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q kprobed-next; do sleep 0.1; done"))?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     // It gives way to the daemon, so that hardly anything is hit between a pause and its readings of the kernel's count.
     guest.shell("busybox renice -n 19 -p $(pidof workload) && sleep 0.5")?;

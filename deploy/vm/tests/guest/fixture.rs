@@ -2,13 +2,14 @@
 
 use std::env;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
-use kprobed_vm::machine::Machine;
+use kprobed_vm::machine::{Machine, Snapshot};
 use kprobed_vm::workspace::{Profile, Programs};
 
 use crate::daemon::DaemonGuest;
@@ -34,6 +35,7 @@ impl Kernels {
                 lab: OnceLock::new(),
                 shared: Mutex::new(None),
                 with_daemon: Mutex::new(None),
+                booted: Mutex::new(Booted::NotYet),
             })
         })
     }
@@ -46,6 +48,16 @@ pub(crate) struct Fixture {
     lab: OnceLock<Lab>,
     shared: Mutex<Option<Arc<Machine>>>,
     with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
+    /// A guest with the programs and an empty disk, when it had just booted.
+    booted: Mutex<Booted>,
+}
+
+/// What guests of their own begin from.
+enum Booted {
+    NotYet,
+    Snapshot(Box<Snapshot>),
+    /// Taking a snapshot failed: every guest is booted.
+    Never,
 }
 
 impl Fixture {
@@ -100,7 +112,46 @@ impl Fixture {
 
     /// A machine with the daemon in it, on an empty disk, for one trial.
     pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
-        DaemonGuest::boot(self, &self.disk_name(name), true, config)
+        DaemonGuest::over(self.own_machine(&self.disk_name(name))?, config)
+    }
+
+    /// A machine with the programs in it and an empty disk. Only the first one boots; the others begin where it was then.
+    fn own_machine(&self, disk: &str) -> Result<Machine> {
+        let options = self.options()?;
+        let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Booted::Snapshot(snapshot) = &*booted {
+            return Ok(self.lab()?.restore(snapshot, &options, disk)?);
+        }
+        let options = GuestOptions { disk: Some(self.lab()?.disk(disk, true)?), ..options };
+        if matches!(*booted, Booted::Never) {
+            return Ok(self.lab()?.boot(&options)?);
+        }
+        let (machine, snapshot) = self.lab()?.boot_and_snapshot(&options)?;
+        *booted = snapshot.map_or(Booted::Never, |snapshot| Booted::Snapshot(Box::new(snapshot)));
+        Ok(machine)
+    }
+
+    /// A guest with the programs, without a disk.
+    pub(crate) fn options(&self) -> Result<GuestOptions> {
+        Ok(GuestOptions {
+            files: programs()?.guest_files(),
+            forwards: vec![(0, daemon::PORT)],
+            ..GuestOptions::new(self.kernel()?)
+        })
+    }
+
+    /// CPU time of the shared machines so far.
+    pub(crate) fn cpu_time_of_shared(&self) -> Duration {
+        let bare = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let with_daemon = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
+        let bare = bare.as_ref().map(|machine| machine.cpu_time());
+        bare.unwrap_or_default()
+            + with_daemon.as_ref().map(|guest| guest.machine.cpu_time()).unwrap_or_default()
+    }
+
+    /// The machine that a trial shares which has none of its own, if it was booted.
+    pub(crate) fn shared_daemon(&self) -> Option<Arc<DaemonGuest>> {
+        self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Name of a disk, the same each time.

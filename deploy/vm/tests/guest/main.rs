@@ -1,6 +1,6 @@
 //! Tests in guests: each trial runs once per kernel, on real kernels.
 //!
-//! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set). The trials of one kernel share a machine, which
+//! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_EFFORT` how much is drawn and counted ([`effort`]). The trials of one kernel share a machine, which
 //! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
 //! the other, because what they measure is the machine; the kernels run beside each other, for most machines have one CPU.
 
@@ -17,6 +17,7 @@ mod definitions;
 mod deletion;
 mod dialects;
 mod differential;
+mod effort;
 mod filters;
 mod fixture;
 mod growth;
@@ -30,6 +31,7 @@ mod prototype_table;
 mod prototypes;
 mod readers;
 mod refusals;
+mod report;
 mod seeds;
 mod start_errors;
 mod survival;
@@ -41,7 +43,6 @@ mod verdicts;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
 use fixture::Kernels;
 use kprobed_vm::progress;
@@ -102,17 +103,15 @@ fn main() -> ExitCode {
             let name = format!("{}::{theme}::{name}", fixture.series());
             trials.push(Trial::test(name.clone(), move || {
                 let _turn = fixture.turn();
-                let begun = Instant::now();
-                let outcome = test(&fixture);
-                progress::note(format_args!("{name}: {:.1} s", begun.elapsed().as_secs_f64()));
-                if let Err(error) = &outcome {
-                    // The whole of it comes when the other kernel has ended too.
-                    progress::note(format_args!("{name}: {error:#}"));
-                }
-                outcome.map_err(|error| format!("{error:?}").into())
+                report::run(&name, &fixture, test)
             }));
         }
     }
+    if let Err(error) = effort::check() {
+        progress::note(error);
+        return ExitCode::FAILURE;
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    report::print();
     conclusion.exit_code()
 }

@@ -94,7 +94,7 @@ fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
     add_three(&guest)?;
     // Nothing is flushed and nobody says goodbye: what was acknowledged has to be on the disk.
     guest.machine.power_cut();
-    let guest = DaemonGuest::boot(fixture, &fixture.disk_name("power-cut"), false, daemon::DEFAULT_CONFIG)?;
+    let guest = DaemonGuest::boot(fixture, &fixture.disk_name("power-cut"), daemon::DEFAULT_CONFIG)?;
     expect_three(&guest)?;
     let request = kprobed_client::api::ListHitProfileSamplesRequest::default();
     guest.wait_for(guest.client.hit_profile_samples(request))??;

@@ -11,6 +11,7 @@ use kprobed_vm::{daemon, progress};
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::Random;
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -22,7 +23,9 @@ pub(crate) const TESTS: &[Test] = &[
 const NUMBERED: &str = "p:numbered __x64_sys_getpgid number=+0x70(%di):u64";
 
 /// Kills, each at another moment.
-const KILLS: usize = 6;
+fn kills() -> usize {
+    effort::pick(2, 6)
+}
 
 /// An emulated daemon takes up to a second or two to delete a probe.
 const LATEST_KILL_MS: usize = 1500;
@@ -46,7 +49,7 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
     guest.add(NUMBERED)?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     let mut gone = 0;
-    for round in 0..KILLS {
+    for round in 0..kills() {
         guest.add(&format!("p:goes{round} __x64_sys_getpgid"))?;
         let delete = Command::new("kprobectl").args(["delete", &format!("goes{round}")]);
         guest.machine.spawn(DELETION, &delete)?;
@@ -75,7 +78,7 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
             guest.delete(&format!("goes{round}"))?;
         }
     }
-    progress::note(format_args!("{gone} of {KILLS} probes were gone"));
+    progress::note(format_args!("{gone} of {} probes were gone", kills()));
     kill(&guest, HITS)?;
     // A ledger is drawn up when all that is recorded is read: what is left of theirs does not come with ours.
     guest.ledger()?;

@@ -2,8 +2,7 @@
 //!
 //! Functions are drawn anew in each run, but in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
 
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use kprobed_client::api::{UpdateProbeRequest, Verdict};
@@ -12,6 +11,7 @@ use kprobed_vm::progress;
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::{Random, compare_errnos};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -19,8 +19,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("offsets_around_armed_probes", offsets_around_armed_probes),
 ];
 
-/// Functions that are drawn for each kernel, and the largest that is taken: small ones hold more different things in as many offsets.
-const FUNCTIONS: usize = 10;
+/// Functions that are drawn for each kernel.
+fn drawn() -> usize {
+    effort::pick(3, 10)
+}
+
+/// The largest that is taken: small ones hold more different things in as many offsets.
 const LARGEST_BYTES: u64 = 400;
 
 /// Return probes are tried on this many offsets: none can work behind them.
@@ -50,7 +54,7 @@ fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
     let candidates = functions(&guest)?;
     ensure!(candidates.len() > 10_000, "only {} functions", candidates.len());
     let (mut compared, mut accepted) = (0, 0);
-    for draw in 0..FUNCTIONS {
+    for draw in 0..drawn() {
         let (name, size) = random.pick(&candidates);
         let entry = (0..size + 2).map(|offset| format!("p:v{draw}/e{offset} {name}+{offset}"));
         let returns = (0..RETURN_OFFSETS).map(|offset| format!("r:v{draw}/r{offset} {name}+{offset}"));
@@ -114,7 +118,10 @@ fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
         compared += compare_errnos(&guest, offsets(function))?.0;
         let alone = format!("p:alone {function}+{}", places[places.len() - 2]);
         guest.add(&alone)?;
-        thread::sleep(OPTIMISED_AFTER);
+        let since = Instant::now();
+        while !guest.shell("cat /sys/kernel/debug/kprobes/list")?.contains("[OPTIMIZED]")
+            && since.elapsed() < OPTIMISED_AFTER
+        {}
         compared += compare_errnos(&guest, offsets(function))?.0;
         let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
         ensure!(list.contains("[OPTIMIZED]"), "no jump was tested: {list}");

@@ -7,9 +7,9 @@ use std::env;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
-use kprobed_vm::progress;
 
 use crate::fixture::Fixture;
+use crate::report;
 
 /// A small generator of random numbers (xorshift64).
 pub(crate) struct Random(u64);
@@ -23,7 +23,7 @@ pub(crate) fn is_repeatable() -> bool {
         || env::var("KPROBED_VM_EFFORT").is_ok_and(|effort| effort == "ci")
 }
 
-/// The seeds of a theme that has `rounds` of draws. They are printed, with the command that repeats them.
+/// The seeds of a theme that has `rounds` of draws. They are printed, and so is the command that repeats them if the trial fails.
 pub(crate) fn seeds(fixture: &Fixture, theme: &str, rounds: usize) -> Result<Vec<u64>> {
     let seeds = match env::var("KPROBED_VM_SEED") {
         Ok(named) => named
@@ -38,11 +38,7 @@ pub(crate) fn seeds(fixture: &Fixture, theme: &str, rounds: usize) -> Result<Vec
         }
     };
     let list: Vec<_> = seeds.iter().map(u64::to_string).collect();
-    progress::note(format_args!(
-        "{theme} draws from these seeds; to repeat it: KPROBED_VM_SEED={} cargo vm test {theme} --kernel {}",
-        list.join(","),
-        fixture.series()
-    ));
+    report::drawn(fixture, theme, list.join(","));
     Ok(seeds)
 }
 

@@ -23,19 +23,22 @@ use self::case::{Agreement, Case, Outcome};
 use self::guest::Probes;
 use crate::Test;
 use crate::differential::Random;
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] =
     &[("filters_select_what_the_kernel_selects", filters_select_what_the_kernel_selects)];
 
 /// Filters that are drawn for each kernel, beside those that are written down.
-const DRAWN: usize = 200;
+fn drawn() -> usize {
+    effort::pick(60, 200)
+}
 
 fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme(fixture, "filters")?;
     let paths = generator::paths(&mut random);
     let mut filters: Vec<String> = table::WRITTEN.iter().map(|text| (*text).to_owned()).collect();
-    filters.extend((0..DRAWN).map(|_| generator::filter(&mut random, &paths)));
+    filters.extend((0..drawn()).map(|_| generator::filter(&mut random, &paths)));
 
     let mut probes = Probes::boot(fixture)?;
     let symbols = SymbolTable::parse(&probes.kallsyms()?);

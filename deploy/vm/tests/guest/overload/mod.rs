@@ -26,7 +26,9 @@ use subscriber::Subscriber;
 
 use crate::Test;
 use crate::differential::seeds;
+use crate::effort;
 use crate::fixture::Fixture;
+use crate::report;
 
 pub(crate) const TESTS: &[Test] =
     &[("the_ledger_closes_under_everything", the_ledger_closes_under_everything)];
@@ -34,9 +36,13 @@ pub(crate) const TESTS: &[Test] =
 /// How much more is produced than read, at least.
 const OVERLOAD: u64 = 10;
 /// Things that happen in one storm, at least.
-const STEPS: usize = 24;
+fn steps_at_least() -> usize {
+    effort::pick(12, 24)
+}
 /// How long a storm lasts, at least.
-const STORM: Duration = Duration::from_secs(12);
+fn storm_at_least() -> Duration {
+    Duration::from_secs(effort::pick(4, 12))
+}
 
 fn the_ledger_closes_under_everything(fixture: &Fixture) -> Result<()> {
     const MINUTES: &str = "KPROBED_VM_SOAK_MINUTES";
@@ -46,7 +52,7 @@ fn the_ledger_closes_under_everything(fixture: &Fixture) -> Result<()> {
     let start = Instant::now();
     for number in 0.. {
         let seed = seed.wrapping_add(number);
-        progress::note(format_args!("KPROBED_VM_SEED={seed}"));
+        report::drawn(fixture, "overload", seed.to_string());
         round(&mut scene, &mut chaos, seed).map_err(|error| {
             error.context(format!("seed {seed}, last step: {}; {}", chaos.doing, scene.state_of_daemon()))
         })?;
@@ -74,7 +80,7 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
     scene.start_callers()?;
     let start = Instant::now();
     let mut steps = 0;
-    while steps < STEPS || start.elapsed() < STORM {
+    while steps < steps_at_least() || start.elapsed() < storm_at_least() {
         chaos.step(scene)?;
         steps += 1;
     }
@@ -116,8 +122,8 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
 /// A storm in the middle of which the daemon is killed.
 fn storm_with_death(scene: &mut Scene, chaos: &mut Chaos) -> Result<()> {
     scene.start_callers()?;
-    for step in 0..STEPS {
-        if step == STEPS / 2 {
+    for step in 0..steps_at_least() {
+        if step == steps_at_least() / 2 {
             chaos.doing = "kill the daemon";
             scene.kill_daemon()?;
         }
@@ -135,7 +141,7 @@ fn overload(scene: &mut Scene) -> Result<()> {
     let before = scene.settle()?;
     let told_before: Vec<_> = scene.subscribers.iter().map(Subscriber::counts).collect();
     scene.start_callers()?;
-    thread::sleep(STORM / 3);
+    thread::sleep(storm_at_least() / 3);
     let calls = scene.stop_callers()?;
     let after = scene.settle()?;
     scene.check(&after)?;

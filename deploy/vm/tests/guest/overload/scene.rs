@@ -27,7 +27,7 @@ const NUMBERS: i64 = 400_000_000;
 /// Its first number: even, and no process.
 const FIRST: i64 = 1_000_000;
 /// How long everything may take to come to rest.
-const PATIENCE: Duration = Duration::from_mins(4);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The guest, its daemon, and those who read.
 pub(super) struct Scene {

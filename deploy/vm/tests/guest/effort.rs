@@ -1,0 +1,38 @@
+//! How much the tests try that draw or count: a little in each run of the checks, much before a release.
+//!
+//! `KPROBED_VM_EFFORT` is `ci` or `full`, `ci` when it is not set. What is asserted is the same.
+
+use std::env;
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effort {
+    Ci,
+    Full,
+}
+
+/// One of these, by what was asked for.
+pub(crate) fn pick<T>(ci: T, full: T) -> T {
+    if effort() == Effort::Full { full } else { ci }
+}
+
+/// Whether the variable says something that is known.
+pub(crate) fn check() -> Result<()> {
+    parse(env::var("KPROBED_VM_EFFORT").ok().as_deref()).map(drop)
+}
+
+fn effort() -> Effort {
+    static EFFORT: OnceLock<Effort> = OnceLock::new();
+    // What is not known was refused at the start.
+    *EFFORT.get_or_init(|| parse(env::var("KPROBED_VM_EFFORT").ok().as_deref()).unwrap_or(Effort::Ci))
+}
+
+fn parse(text: Option<&str>) -> Result<Effort> {
+    match text {
+        None | Some("" | "ci") => Ok(Effort::Ci),
+        Some("full") => Ok(Effort::Full),
+        Some(other) => bail!("KPROBED_VM_EFFORT is `ci` or `full`, not `{other}`"),
+    }
+}
