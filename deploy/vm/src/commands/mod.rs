@@ -1,7 +1,9 @@
 //! The command line: arguments, and which command runs.
 
 mod bench;
+mod check;
 mod demo;
+mod deny;
 mod exec;
 mod guest;
 mod kernels;
@@ -33,6 +35,8 @@ enum Subcommands {
     Demo(demo::Demo),
     Exec(exec::Exec),
     Bench(bench::Bench),
+    Check(check::Check),
+    Deny(deny::Deny),
     Kernels(kernels::Kernels),
     Soak(soak::Soak),
     Test(test::Test),
@@ -50,6 +54,8 @@ impl Arguments {
             Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Bench(bench) => bench.run(cache),
+            Subcommands::Check(check) => check.run(),
+            Subcommands::Deny(deny) => deny.run(),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),

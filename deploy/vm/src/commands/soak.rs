@@ -21,8 +21,8 @@ pub(crate) struct Soak {
     /// Minutes on each kernel; the round that has begun is finished
     #[arg(long, value_name = "N", default_value_t = 30)]
     minutes: u64,
-    /// Kernel series to test in guests, repeatable [default: 6.1 and 6.12]
-    #[arg(long = "kernel", value_name = "SERIES")]
+    /// Kernel series to soak on, separated by commas [default: 6.1 and 6.12]
+    #[arg(long, visible_alias = "kernel", value_name = "SERIES", value_delimiter = ',')]
     kernels: Vec<String>,
 }
 
@@ -34,6 +34,7 @@ impl Soak {
         command
             .args(["test", "-p", "kprobed-vm", "--test", "guest", "--", "overload::"])
             .env("KPROBED_VM_CACHE", cache.root())
+            .env("KPROBED_VM_EFFORT", "full")
             .env("KPROBED_VM_SOAK_MINUTES", self.minutes.to_string());
         if !self.kernels.is_empty() {
             command.env("KPROBED_VM_KERNELS", self.kernels.join(","));

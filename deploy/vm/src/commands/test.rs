@@ -4,44 +4,67 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::progress::Step;
 use kprobed_vm::workspace;
 
-/// Run all tests: the workspace's on the host, then those in guests
+use super::guest::DEFAULT_SERIES;
+
+/// Run all tests, on the host and in guests, or those of one theme in guests
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cargo vm test
-  cargo vm test --kernel 6.12 --guest-only
-  cargo vm test --guest-only power_cut -- --nocapture")]
+  cargo vm test                                              all, on 6.1 and 6.12
+  cargo vm test survival                                     one theme, on 6.12
+  cargo vm test survival::probes_survive_a_power_cut --kernels 6.1
+  cargo vm test --guest-only --effort full --kernels 5.10,6.1,6.12,6.18,7.2
+
+The last one is the check of a release. KPROBED_VM_SEED=NUMBER repeats the draws of a failed test. KPROBED_VM_ACCEL is tcg or
+kvm; without it, KVM is used if it works.")]
 pub(crate) struct Test {
-    /// Kernel series to test in guests, repeatable [default: 6.1 and 6.12]
-    #[arg(long = "kernel", value_name = "SERIES")]
+    /// Kernel series to test on, separated by commas [default: 6.1 and 6.12; 6.12 with a THEME]
+    #[arg(long, visible_alias = "kernel", value_name = "SERIES", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Only the tests that need no guest
-    #[arg(long, conflicts_with = "guest_only")]
+    #[arg(long, conflicts_with_all = ["guest_only", "theme"])]
     host_only: bool,
     /// Only the tests of the crate that boots guests
     #[arg(long)]
     guest_only: bool,
-    /// Only tests with this in their name
-    filter: Option<String>,
+    /// How much the tests try that draw or count [default: as much as `ci`, from new seeds]
+    #[arg(long, value_name = "EFFORT", env = "KPROBED_VM_EFFORT")]
+    effort: Option<Effort>,
+    /// Only guest tests with this in their name
+    theme: Option<String>,
     /// For the test programs themselves
     #[arg(last = true, value_name = "ARGS")]
     rest: Vec<String>,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Effort {
+    /// Little, and the same each time: for every change
+    Ci,
+    /// Much: before a release
+    Full,
+}
+
 impl Test {
     pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
-        if !self.guest_only {
-            let packages = ["--workspace", "--exclude", "kprobed-vm"];
-            self.stage("the tests on the host", &root, cache, &packages)?;
+        if !self.guest_only && self.theme.is_none() {
+            self.stage("the tests on the host", &root, cache, &["--workspace", "--exclude", "kprobed-vm"])?;
+            // Its own tests, without those that boot.
+            self.stage(
+                "the tests of the guests' host",
+                &root,
+                cache,
+                &["-p", "kprobed-vm", "--lib", "--bins"],
+            )?;
         }
         if !self.host_only {
-            self.stage("the tests in guests", &root, cache, &["-p", "kprobed-vm"])?;
+            self.stage("the tests in guests", &root, cache, &["-p", "kprobed-vm", "--test", "guest"])?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -49,13 +72,20 @@ impl Test {
     fn stage(&self, name: &str, root: &Path, cache: &Cache, packages: &[&str]) -> Result<()> {
         let step = Step::start(format!("running {name}"));
         let mut command = workspace::cargo(root);
-        command.arg("test").args(packages).args(&self.filter).env("KPROBED_VM_CACHE", cache.root());
+        command.args(["test", "--quiet"]).args(packages).env("KPROBED_VM_CACHE", cache.root());
+        if let Some(effort) = self.effort {
+            let name = match effort {
+                Effort::Ci => "ci",
+                Effort::Full => "full",
+            };
+            command.env("KPROBED_VM_EFFORT", name);
+        }
         if !self.kernels.is_empty() {
             command.env("KPROBED_VM_KERNELS", self.kernels.join(","));
+        } else if self.theme.is_some() {
+            command.env("KPROBED_VM_KERNELS", DEFAULT_SERIES);
         }
-        if !self.rest.is_empty() {
-            command.arg("--").args(&self.rest);
-        }
+        command.arg("--").args(&self.theme).args(&self.rest);
         let status = command.status().context("cargo test")?;
         if !status.success() {
             bail!("{name} failed ({status})");

@@ -111,6 +111,15 @@ fn main() -> ExitCode {
         progress::note(error);
         return ExitCode::FAILURE;
     }
+    let wanted = arguments.filter.as_deref().unwrap_or_default();
+    if !trials.iter().any(|trial| trial.name().contains(wanted)) {
+        let themes: Vec<_> = TESTS.iter().map(|(theme, _)| *theme).collect();
+        progress::note(format_args!(
+            "no test has `{wanted}` in its name; the themes are {}",
+            themes.join(", ")
+        ));
+        return ExitCode::FAILURE;
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     report::print();
     conclusion.exit_code()
