@@ -11,6 +11,7 @@ use crate::kernels::{Kernel, KernelError};
 use crate::machine::{Machine, MachineConfig, MachineError, Snapshot};
 use crate::packages::{self, MissingPrograms};
 use crate::progress::{self, Step};
+use crate::slim::without_debug_information;
 
 /// Why a guest could not be put together or booted.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +89,7 @@ impl Lab {
     /// Makes sure that the host has what it takes. `agent` is the program `kprobed-guest`.
     pub fn new(cache: Cache, agent: impl Into<PathBuf>) -> Result<Self, LabError> {
         packages::ensure()?;
-        Ok(Self { cache, agent: agent.into() })
+        Ok(Self { cache, agent: without_debug_information(&agent.into()) })
     }
 
     /// Kernels, disks and logs.

@@ -21,3 +21,4 @@ mod apt_sources;
 mod cpio;
 mod elf;
 mod modules;
+mod slim;

@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::initramfs::GuestFile;
 use crate::progress::Step;
+use crate::slim::without_debug_information;
 
 /// Why the programs could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +100,10 @@ impl Programs {
 
     /// Daemon, client and workload, at their places in the guest.
     pub fn guest_files(&self) -> Vec<GuestFile> {
-        let file = |host: &Path, guest: &str| GuestFile { host: host.to_owned(), guest: guest.to_owned() };
+        let file = |host: &Path, guest: &str| GuestFile {
+            host: without_debug_information(host),
+            guest: guest.to_owned(),
+        };
         vec![
             file(&self.kprobed, "/usr/bin/kprobed"),
             file(&self.kprobectl, "/usr/bin/kprobectl"),

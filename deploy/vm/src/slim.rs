@@ -1,0 +1,63 @@
+//! Programs without their debug information, which a guest would unpack into its memory at each boot.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A copy of `program` without debug information, beside it, made when the program is newer; the program itself when that cannot be: it
+/// runs as well.
+pub(crate) fn without_debug_information(program: &Path) -> PathBuf {
+    slim(program).unwrap_or_else(|_| program.to_owned())
+}
+
+fn slim(program: &Path) -> io::Result<PathBuf> {
+    let beside = |suffix: &str| {
+        let mut name = OsString::from(program);
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let copy = beside(".slim");
+    let modified = |path: &Path| fs::metadata(path)?.modified();
+    if modified(&copy).is_ok_and(|made| modified(program).is_ok_and(|built| built < made)) {
+        return Ok(copy);
+    }
+    // Another process may do the same at the same time: what is there is whole.
+    let making = beside(&format!(".slim-{}", std::process::id()));
+    let status = Command::new("strip")
+        .args(["--strip-debug", "-o"])
+        .arg(&making)
+        .arg(program)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    if !status.success() {
+        drop(fs::remove_file(&making));
+        return Err(io::Error::other("strip failed"));
+    }
+    fs::rename(&making, &copy)?;
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_is_smaller_and_made_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let size = |path: &Path| fs::metadata(path).unwrap().len();
+        let copy = slim(&program).unwrap();
+        assert!(size(&copy) < size(&program));
+        let made = fs::metadata(&copy).unwrap().modified().unwrap();
+        assert_eq!(slim(&program).unwrap(), copy);
+        assert_eq!(fs::metadata(&copy).unwrap().modified().unwrap(), made);
+        // What is no program stays what it is.
+        let text = directory.path().join("text");
+        fs::write(&text, "no program").unwrap();
+        assert_eq!(without_debug_information(&text), text);
+    }
+}
