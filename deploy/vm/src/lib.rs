@@ -1,4 +1,4 @@
-//! Boots real Debian kernels in QEMU (emulated, no KVM needed), with the kprobe daemon inside.
+//! Boots real Debian kernels in QEMU (emulated if KVM does not work), with the kprobe daemon inside.
 //!
 //! The pieces, from the outside in: [`lab`] puts a guest together and boots it; [`kernels`] finds or fetches the kernel,
 //! [`workspace`] builds the programs, [`initramfs`] packs them, [`machine`] runs QEMU and talks to the agent in the guest,

@@ -16,7 +16,7 @@ This is the first half of `.ci/run`; `cargo vm test --guest-only` is the other."
 pub(crate) struct Check {}
 
 impl Check {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
+    pub(crate) fn run() -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
         let status = Command::new(root.join(".ci/run"))
             .arg("host")

@@ -56,7 +56,7 @@ Advisories are checked if `cargo deny` is installed; they need the network.")]
 pub(crate) struct Deny {}
 
 impl Deny {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
+    pub(crate) fn run() -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
         let output = workspace::cargo(&root)
             .args(["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"])

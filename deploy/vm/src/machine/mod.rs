@@ -3,6 +3,7 @@
 //! Owns the QEMU process, the connection to the agent and the reading of the console. Does not know what is in the
 //! initramfs, and knows nothing of kprobed.
 
+mod accel;
 mod agent;
 mod command;
 mod console;
@@ -19,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
 pub use command::{Command, Output, Stream};
 use console::Console;
@@ -109,7 +111,7 @@ pub struct Machine {
 impl Machine {
     /// Boots and waits until the agent answers.
     pub fn boot(config: &MachineConfig) -> Result<Self, MachineError> {
-        if config.cpus > 1 {
+        if config.cpus > 1 && Accelerator::of_this_host() == Accelerator::Tcg {
             let (version, major) = qemu::version().map_err(host("ask QEMU for its version"))?;
             if major < 10 {
                 return Err(MachineError::TooManyCpus { cpus: config.cpus, version });
@@ -158,8 +160,9 @@ impl Machine {
             .map(|((host, guest), free)| (if *host == 0 { free } else { *host }, *guest))
             .collect();
         forwards.push((agent_port, protocol::AGENT_PORT));
-        let (qemu, qmp) = Qemu::start(qemu::arguments(config, &forwards), &qemu_messages)
-            .map_err(host("start QEMU through setpriv"))?;
+        let (qemu, qmp) =
+            Qemu::start(qemu::arguments(config, &forwards, Accelerator::of_this_host()), &qemu_messages)
+                .map_err(host("start QEMU through setpriv"))?;
         let mut machine = Self {
             qemu,
             qmp: Mutex::new(qmp),

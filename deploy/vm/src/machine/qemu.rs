@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::accel::Accelerator;
 use super::qmp::Qmp;
 use super::{MachineConfig, snapshot};
 use crate::protocol;
@@ -175,7 +176,11 @@ pub(super) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
 }
 
 /// QEMU's arguments for `config` with these forwards from host to guest ports.
-pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<String> {
+pub(super) fn arguments(
+    config: &MachineConfig,
+    forwards: &[(u16, u16)],
+    accelerator: Accelerator,
+) -> Vec<String> {
     let guest = Ipv4Addr::from(protocol::GUEST_ADDRESS);
     let mut network = vec!["user,id=net,restrict=on".to_owned()];
     network
@@ -183,7 +188,12 @@ pub(super) fn arguments(config: &MachineConfig, forwards: &[(u16, u16)]) -> Vec<
     let mut arguments: Vec<String> = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
     // With a thread for each CPU, older versions lose track of code that the guest patches.
-    option("accel", if config.cpus_possible > 1 { "tcg,thread=single" } else { "tcg" }.into());
+    let accelerator = match accelerator {
+        Accelerator::Kvm => "kvm",
+        Accelerator::Tcg if config.cpus_possible > 1 => "tcg,thread=single",
+        Accelerator::Tcg => "tcg",
+    };
+    option("accel", accelerator.into());
     option("cpu", "max".into());
     option("smp", config.cpus_possible.max(config.cpus).to_string());
     option("m", format!("{}M", config.memory_mib));
@@ -248,7 +258,7 @@ mod tests {
             cpus_possible: 4,
             ..MachineConfig::new("/k", "/i", "/unused")
         };
-        let arguments = arguments(&config, &[(4000, 7000), (4001, 7001)]);
+        let arguments = arguments(&config, &[(4000, 7000), (4001, 7001)], Accelerator::Tcg);
         let network = arguments.iter().find(|argument| argument.starts_with("user,")).unwrap();
         assert_eq!(
             network,

@@ -1,0 +1,56 @@
+//! What runs the guests' code: KVM where it really works, else QEMU itself.
+//!
+//! `/dev/kvm` may be there and not work, as on a virtual machine that nests badly: a machine without a disk is tried first.
+
+use std::env;
+use std::fs::File;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::qemu::Qemu;
+use crate::progress;
+
+/// How long the trial runs: firmware has begun by then, and what fails has failed.
+const TRIAL: Duration = Duration::from_millis(500);
+
+/// What runs the guests' code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    /// The host's CPU.
+    Kvm,
+    /// QEMU translates it.
+    Tcg,
+}
+
+impl Accelerator {
+    /// What `KPROBED_VM_ACCEL` says (`kvm` or `tcg`), else KVM if it works. Found out once.
+    pub(super) fn of_this_host() -> Self {
+        static CHOSEN: OnceLock<Accelerator> = OnceLock::new();
+        *CHOSEN.get_or_init(|| match env::var("KPROBED_VM_ACCEL").as_deref() {
+            Ok("kvm") => Self::Kvm,
+            Ok("tcg") => Self::Tcg,
+            _ if kvm_works() => {
+                progress::note("guests run on KVM");
+                Self::Kvm
+            }
+            _ => Self::Tcg,
+        })
+    }
+}
+
+fn kvm_works() -> bool {
+    if File::options().read(true).write(true).open("/dev/kvm").is_err() {
+        return false;
+    }
+    let arguments = "-accel kvm -cpu max -m 32M -display none -nodefaults -chardev stdio,id=qmp,signal=off -mon chardev=qmp,mode=control";
+    let Ok((qemu, mut qmp)) =
+        Qemu::start(arguments.split(' ').map(str::to_owned).collect(), Path::new("/dev/null"))
+    else {
+        return false;
+    };
+    qemu.wait(TRIAL).is_none()
+        && qmp.command("query-status", &json!({})).is_ok_and(|status| status["status"] == "running")
+}
