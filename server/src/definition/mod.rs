@@ -16,13 +16,13 @@
 //! | `+0x100000000(%di)` | cuts the offset to 32 bits | `OFFSET_TRUNCATED` |
 //! | 129th argument | 6.1 drops it; 6.12 refuses without a log; later the caret is at the first | `TOO_MANY_ARGS` there |
 //! | more than 3072 fixed bytes | older kernels accept, and lose records uncounted | `EVENT_TOO_BIG` |
-//! | `p :f`, `p mod: f` (an empty module or symbol) | waits forever for that module | `BAD_PROBE_ADDR` |
+//! | `p :f` (an empty module) | waits forever for that module | `NO_MODULE_NAME` |
 //! | `$arg0` without a name, with BTF | reads before its table of parameters | `BAD_ARG_NUM` |
 //! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
 //! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
 //! | `@`, `@sym+junk` | refused when registered: `BAD_PROBE_ADDR`, `FAIL_REG_PROBE` at the place | `BAD_MEM_ADDR` there |
 //! | `:string[N]` on a kernel without the fix; the vsyscall page | writes elsewhere; stops | `DANGEROUS_ARRAY`, `DANGEROUS_MEMORY`: see [`dangerous`] |
-//! | an argument called `__kpd_...` | accepts | `USED_ARG_NAME`: see [`guard`] |
+//! | an argument called `__kpd_...` | accepts | `RESERVED_ARG_NAME`: see [`guard`] |
 //! | a NUL, or a character with the byte 0xa0 | cuts the line or the word | `BAD_CHARACTER` |
 //!
 //! The kernel's own caret is off in two cases, and the spans here are not: inside `±uOFFS(...)` and

@@ -42,7 +42,9 @@ fn placed(problem: Diagnostic, definition: &ProbeDefinition, line: &str) -> Diag
         1 => Some(definition.place.span()),
         _ => definition.args.get(index - 2).map(|argument| match problem.code {
             // The kernel's caret for what an argument takes up stands at its expression.
-            Code::EventTooBig => Span::new(argument.fetch.span.start, argument.span.end),
+            Code::EventTooBig if argument.has_equals_sign() => {
+                Span::new(argument.fetch.span.start, argument.span.end)
+            }
             _ => argument.span,
         }),
     }

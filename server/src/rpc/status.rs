@@ -6,6 +6,8 @@
 mod aggregation;
 mod echo;
 mod front;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -147,7 +149,9 @@ pub(super) fn of_history(error: &HistoryError) -> Status {
     let message = error.to_string();
     match error {
         HistoryError::Spool(SpoolError::ForeignCursor { .. }) => {
-            Parts::new(Code::InvalidArgument, "FOREIGN_CURSOR").field("start.cursor").status(&message)
+            Parts::new(Code::InvalidArgument, "FOREIGN_CURSOR")
+                .field("start.cursor")
+                .status(&format!("`start.cursor`: {message}"))
         }
         HistoryError::Ended => Parts::new(Code::Unavailable, "STOPPING").status(&message),
         HistoryError::Spool(_) | HistoryError::Task(_) => {

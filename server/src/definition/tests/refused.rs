@@ -132,7 +132,7 @@ fn what_the_kernel_lets_through_and_we_do_not() {
         refuse("p:g/^enable f", "RESERVED_EVENT_NAME", EINVAL, &features);
         refuse("p:^filter f", "RESERVED_EVENT_NAME", EINVAL, &features);
         refuse("p:^header_page/x f", "RESERVED_GROUP_NAME", EINVAL, &features);
-        refuse("p f ^__kpd_end=%di", "USED_ARG_NAME", EINVAL, &features);
+        refuse("p f ^__kpd_end=%di", "RESERVED_ARG_NAME", EINVAL, &features);
         refuse("p ^:f", "NO_MODULE_NAME", EINVAL, &features);
         refuse("p ^/bin/sh:0x10", "UNSUPPORTED_FEATURE", EINVAL, &features);
         refuse("^x f", "UNKNOWN_COMMAND", EINVAL, &features);

@@ -338,7 +338,7 @@ fn limits_hold_for_what_the_kernel_gets() {
     let text = format!("p task_look {}", words.join(" "));
     let problems = kernel.resolve(&text).unwrap_err();
     assert_eq!(problems[0].code.name(), "EVENT_TOO_BIG");
-    assert_eq!(&text[problems[0].span.range()], words[6], "the seventh is too much");
+    assert_eq!(&text[problems[0].span.range()], "task->table", "the expression of the seventh is too much");
 }
 
 #[test]

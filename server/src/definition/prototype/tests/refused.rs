@@ -79,7 +79,7 @@ fn what_has_no_equivalent_or_breaks_a_limit_of_the_kernel() {
     refuse("f(int a+^99999999999999999999[0])", "UNEXPECTED_TOKEN");
     refuse("f(^x8[10000] a)", "ARRAY_TOO_BIG");
     refuse("f(^int common_pid)", "USED_ARG_NAME");
-    refuse("f(^int __kpd_a)", "USED_ARG_NAME");
+    refuse("f(^int __kpd_a)", "RESERVED_ARG_NAME");
     refuse("f(^int a12345678901234567890123456789012)", "ARG_NAME_TOO_LONG");
     refuse(&format!("f(^x64 a{})", "[1000000]".repeat(6)), "ARG_TOO_LONG");
     refuse("^enable(int a)", "RESERVED_EVENT_NAME");

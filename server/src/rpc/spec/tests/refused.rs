@@ -135,7 +135,7 @@ fn numbers_out_of_range_have_the_kernels_code() {
         |s| s.event = "9".to_owned() => "BAD_EVENT_NAME" "spec.event",
         |s| s.event = "x".repeat(64) => "EVENT_TOO_LONG" "spec.event",
         |s| s.arguments[1].name = "x".to_owned() => "USED_ARG_NAME" "spec.arguments[1].name",
-        |s| s.arguments[0].name = "__kpd_g0".to_owned() => "USED_ARG_NAME" "spec.arguments[0].name",
+        |s| s.arguments[0].name = "__kpd_g0".to_owned() => "RESERVED_ARG_NAME" "spec.arguments[0].name",
     }
 }
 
