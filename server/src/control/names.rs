@@ -79,7 +79,7 @@ impl Names {
             let existing: Vec<_> = same_name.map(|listed| Existing::read(&listed, facts, features)).collect();
             subject.against(&existing)
         } else if ours {
-            subject.problem(Code::ProbeExists, "")
+            subject.problem(Code::ProbeExists, "the kernel does not have it now")
         } else {
             return None;
         };
@@ -155,25 +155,25 @@ impl Subject<'_> {
     /// The kernel's questions in its order, about all probes of the event.
     fn against(&self, existing: &[Existing]) -> Diagnostic {
         let Some(first) = existing.first() else {
-            return self.problem(Code::EventExist, ", which is no kprobe");
+            return self.problem(Code::EventExist, "it is no kprobe");
         };
         if first.is_return != (self.definition.kind == crate::definition::ProbeKind::Return) {
             let what =
-                if first.is_return { ", which is a return probe" } else { ", which is no return probe" };
+                if first.is_return { "it is a return probe" } else { "it is an entry probe" };
             return self.problem(Code::DiffProbeType, what);
         }
         let args = first.definition.as_ref().map(|definition| definition.args.as_slice());
         if let Some(index) = first_difference(&self.definition.args, args.unwrap_or_default()) {
-            let problem = self.problem(Code::DiffArgType, " with other arguments");
+            let problem = self.problem(Code::DiffArgType, "it has other arguments");
             let at = self.definition.args.get(index).map(|argument| argument.span);
             let span = at.unwrap_or(Span::point(self.definition.span.end));
             return Diagnostic { span, ..problem };
         }
         let same = existing.iter().filter_map(|one| one.definition.as_ref()).any(|one| self.is_same(one));
         if same {
-            return self.problem(Code::SameProbe, ", which is exactly this one");
+            return self.problem(Code::SameProbe, "it is exactly this probe");
         }
-        self.problem(Code::WouldAppend, ", to which the kernel would add this place")
+        self.problem(Code::WouldAppend, "the kernel would add this place to it")
     }
 
     /// Whether place and expressions are the same as well. The kernel knows no symbol of an address, and takes all of them for one.
@@ -194,9 +194,9 @@ impl Subject<'_> {
     fn problem(&self, code: Code, what: &str) -> Diagnostic {
         let name = self.name;
         let message = if self.ours {
-            format!("kprobed has a probe `{name}` already{what}")
+            format!("kprobed has a probe `{name}` already: {what}")
         } else {
-            format!("there is an event `{name}` already, not of kprobed{what}")
+            format!("the event `{name}` exists, and kprobed did not define it: {what}")
         };
         let ProbeDefinition { span, event, place, .. } = self.definition;
         let end = event.as_ref().map_or(place.span().start, |event| event.span.end);

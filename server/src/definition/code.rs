@@ -169,7 +169,7 @@ codes! {
     DerefOpenBrace "DEREF_OPEN_BRACE" "Dereference brace is not closed"
         "close it with `)`";
     /// Memory at `$comm` or at an immediate string.
-    CommCantDeref "COMM_CANT_DEREF" "$comm cannot be dereferenced"
+    CommCantDeref "COMM_CANT_DEREF" "$comm can not be dereferenced"
         "write $comm or the string alone";
     /// No form of expression matches.
     BadFetchArg "BAD_FETCH_ARG" "Invalid fetch argument"
