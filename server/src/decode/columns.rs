@@ -301,8 +301,8 @@ impl Column {
 
     /// Appends an address that has no name yet. For symbol names only.
     #[inline]
-    pub(super) fn push_address(&mut self, address: &[u8; ADDRESS_BYTES]) {
-        self.values.extend_from_slice(address);
+    pub(super) fn push_address(&mut self, address: [u8; ADDRESS_BYTES]) {
+        self.values.extend_from_slice(&address);
     }
 
     /// Makes texts of the addresses that have no names yet.

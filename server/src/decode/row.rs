@@ -111,7 +111,7 @@ impl Step {
             Action::Copy { bytes: 2 } => column.push_values(&fixed::<2>(record, self.at)?),
             Action::Copy { bytes: 1 } => column.push_values(&fixed::<1>(record, self.at)?),
             Action::Copy { bytes } => column.push_values(range(record, self.at, bytes)?),
-            Action::Address => column.push_address(&fixed(record, self.at)?),
+            Action::Address => column.push_address(fixed(record, self.at)?),
             Action::Characters { bytes } => {
                 dynamic::append_characters(range(record, self.at, bytes)?, column)?;
             }

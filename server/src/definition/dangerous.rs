@@ -125,7 +125,9 @@ fn reads_vsyscall(fetch: &Fetch) -> bool {
         FetchKind::Memory(MemoryAddress::Address(address)) => (Some(*address), None),
         FetchKind::Deref { user, offset, inner } => {
             let base = match inner.kind {
-                FetchKind::Immediate(value) if !user => Some(value as u64),
+                FetchKind::Immediate(value) if !user => {
+                    u64::try_from(value).ok().or_else(|| i64::try_from(value).ok().map(i64::cast_unsigned))
+                }
                 _ => None,
             };
             (base.map(|base| base.wrapping_add_signed((*offset).into())), Some(&**inner))

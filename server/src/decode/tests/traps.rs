@@ -254,7 +254,7 @@ fn addresses_become_names() {
         ],
     ];
     let options = PlanOptions { named: ["who".to_owned()].into(), ..Default::default() };
-    let format = format(&fields.concat(), r#"(%lx) who=%pS n=%u"#);
+    let format = format(&fields.concat(), "(%lx) who=%pS n=%u");
     let plan = Plan::compile(&format, &options).unwrap();
     let who = &plan.schema().fields[0];
     assert_eq!((who.kind, who.base, who.fault_detected), (FieldKind::SymbolName, None, true));
