@@ -59,6 +59,7 @@ impl prost::Message for StreamEventsResponse {
     clippy::allow_attributes_without_reason,
     clippy::pedantic,
     clippy::clone_on_ref_ptr,
+    clippy::disallowed_methods,
     missing_docs,
     unused_qualifications,
     reason = "generated code"

@@ -11,6 +11,7 @@ pub mod encoded;
     clippy::allow_attributes_without_reason,
     clippy::pedantic,
     clippy::clone_on_ref_ptr,
+    clippy::disallowed_methods,
     missing_docs,
     unused_qualifications,
     reason = "generated code"

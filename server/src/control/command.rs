@@ -251,7 +251,8 @@ mod tests {
     #[tokio::test]
     async fn a_command_knows_that_its_caller_has_gone() {
         let (control, mut queue) = Controller::channel();
-        let asking = tokio::spawn(async move { control.create(CreateRequest::default()).await });
+        let asking = tokio::runtime::Handle::current()
+            .spawn(async move { control.create(CreateRequest::default()).await });
         let command = queue.next_for_test().await;
         assert_eq!((command.kind(), command.is_abandoned()), ("create", false));
         asking.abort();

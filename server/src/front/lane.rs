@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 pub(super) struct Lane(Arc<Shared>);
 
 struct Shared {
+    control: Handle,
     streams: Handle,
     has_streams: AtomicBool,
     changed: Notify,
@@ -30,8 +31,15 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
+    /// Begins among the control calls of this runtime.
     pub(super) fn new(streams: Handle) -> Self {
-        Self(Arc::new(Shared { streams, has_streams: AtomicBool::new(false), changed: Notify::new() }))
+        let control = Handle::current();
+        Self(Arc::new(Shared {
+            control,
+            streams,
+            has_streams: AtomicBool::new(false),
+            changed: Notify::new(),
+        }))
     }
 
     /// Where streams are served.
@@ -65,7 +73,7 @@ where
         if self.has_streams() {
             self.0.streams.spawn(future);
         } else {
-            tokio::spawn(Movable { lane: self.clone(), task: Some(Box::pin(future)) });
+            self.0.control.spawn(Movable { lane: self.clone(), task: Some(Box::pin(future)) });
         }
     }
 }
@@ -111,21 +119,18 @@ mod tests {
             Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
         };
         let (control, streams) = (runtime("control"), runtime("streams"));
-        let lane = Lane::new(streams.handle().clone());
+        let lane = control.block_on(async { Lane::new(streams.handle().clone()) });
         let (told, mut names) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel::<()>();
         let place = move || std::thread::current().name().map(str::to_owned);
         let inner = lane.clone();
         control.block_on(async {
-            let executor = lane.clone();
-            tokio::spawn(async move {
-                executor.execute(async move {
-                    told.send(place()).unwrap();
-                    begun.await.unwrap();
-                    inner.take_streams();
-                    tokio::task::yield_now().await;
-                    told.send(place()).unwrap();
-                });
+            lane.execute(async move {
+                told.send(place()).unwrap();
+                begun.await.unwrap();
+                inner.take_streams();
+                tokio::task::yield_now().await;
+                told.send(place()).unwrap();
             });
             assert_eq!(names.recv().await.unwrap().as_deref(), Some("control"));
             begin.send(()).unwrap();

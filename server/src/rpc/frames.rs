@@ -23,6 +23,7 @@ use tower::Service;
 
 use super::EventServer;
 use super::events::Responses;
+use super::status;
 
 const STREAM_EVENTS: &str = "/kprobed.v1.EventService/StreamEvents";
 

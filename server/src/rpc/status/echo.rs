@@ -48,6 +48,7 @@ pub(super) fn fit(whole: pb::Status) -> pb::Status {
 }
 
 /// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if there is no answer.
+#[expect(clippy::disallowed_methods, reason = "it is the same status, and keeps its reason")]
 pub(crate) fn fit_headers(headers: &mut HeaderMap) {
     let bytes: usize =
         STATUS_HEADERS.iter().filter_map(|name| headers.get(*name)).map(HeaderValue::len).sum();
@@ -195,6 +196,7 @@ impl Excerpt {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "statuses that are cut")]
 mod tests {
     use kprobed_proto::ERROR_DOMAIN;
     use proptest::prelude::*;
