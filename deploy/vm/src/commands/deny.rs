@@ -27,20 +27,20 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Crates that are there in several versions, and who wants the older one. One that is gone has to go from here too.
+/// Crates that are there in several versions, and who wants the older ones. One that is gone has to go from here too.
 const SEVERAL: &[(&str, &str)] = &[
-    ("base64", "sqlx"),
+    ("base64", "sqlx and tonic"),
     ("block-buffer", "sqlx, by sha2 0.10"),
     ("cpufeatures", "sqlx, by sha2 0.10"),
     ("crypto-common", "sqlx, by sha2 0.10"),
     ("digest", "sqlx, by sha2 0.10"),
-    ("foldhash", "hashbrown"),
+    ("foldhash", "petgraph, by hashbrown 0.15"),
     ("getrandom", "ring"),
-    ("hashbrown", "petgraph, sqlx"),
+    ("hashbrown", "petgraph and sqlx"),
     ("itertools", "criterion"),
     ("sha2", "sqlx"),
-    ("syn", "crates whose macros are older"),
-    ("synstructure", "asn1-rs"),
+    ("syn", "jiff and logos, whose macros are older"),
+    ("synstructure", "rcgen, by asn1-rs"),
 ];
 
 /// Where crates may come from, beside this workspace.
