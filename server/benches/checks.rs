@@ -25,7 +25,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::UnixListenerStream;
 
 /// Definitions in one stream.
-const CHECKS: usize = 200_000;
+fn checks() -> usize {
+    support::much(200_000, 5_000)
+}
 
 fn runtime(name: &str) -> Runtime {
     Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
@@ -37,7 +39,7 @@ fn lines(kernel: &str) -> Vec<String> {
     let arguments = ["a=$arg1:u64", "a=%di:x64 b=+8(%si):u32", "", "name=+0(%si):string"];
     // Steps through all of the table, so that neighbours are not of one function.
     let stride = 7919;
-    (0..CHECKS)
+    (0..checks())
         .map(|index| {
             let row = &rows[index * stride % rows.len()];
             let argument = arguments[index % arguments.len()];
@@ -89,18 +91,18 @@ fn main() {
         let connection = client.block_on(connect(&socket));
         // The first check reads the facts.
         client.block_on(connection.check_probe(&lines[0])).unwrap();
-        for _ in 0..3 {
+        for _ in 0..support::much(3, 1) {
             let pieces: Vec<Vec<u8>> = lines.chunks(1500).map(|lines| lines.concat().into_bytes()).collect();
             let (start, cpu) = (Instant::now(), support::cpu_time_of("bench-server"));
             let (checked, refused) =
                 client.block_on(client.spawn(stream(connection.clone(), pieces))).unwrap();
             let (took, cpu) = (start.elapsed(), support::cpu_time_of("bench-server").saturating_sub(cpu));
-            assert_eq!(checked, CHECKS);
+            assert_eq!(checked, checks());
             report(kernel, "one stream", checked, took, cpu);
             println!("  {refused} of them refused");
         }
         let (start, cpu) = (Instant::now(), support::cpu_time_of("bench-server"));
-        let some = &lines[..5000];
+        let some = &lines[..checks() / 40];
         client.block_on(one_by_one(&connection, some));
         let cpu = support::cpu_time_of("bench-server").saturating_sub(cpu);
         report(kernel, "one by one", some.len(), start.elapsed(), cpu);
