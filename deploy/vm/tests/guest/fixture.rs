@@ -65,6 +65,12 @@ impl Fixture {
         &self.series
     }
 
+    /// Whether this is a kernel before MAJOR.MINOR.
+    pub(crate) fn is_older_than(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.series.split('.').map_while(|number| number.parse::<u32>().ok());
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
+    }
+
     /// Held by the one trial of this kernel that runs.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)

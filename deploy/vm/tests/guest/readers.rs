@@ -65,7 +65,7 @@ fn sub_buffers_can_change_their_size(fixture: &Fixture) -> Result<()> {
         guest.shell(&format!("cat {file} 2>/dev/null || echo none"))?.trim().parse::<u32>().ok()
     else {
         // Kernels before 6.8 have no such file.
-        ensure!(fixture.series() == "6.1");
+        ensure!(fixture.is_older_than(6, 8));
         return Ok(());
     };
     for kib in [4, 16, before] {

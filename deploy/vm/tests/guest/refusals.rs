@@ -336,7 +336,7 @@ fn the_host_is_described(fixture: &Fixture) -> Result<()> {
     let host = guest.wait_for(guest.client.host())??;
     ensure!(host.kernel_release == fixture.kernel()?.release && host.tracefs == TRACEFS, "{host:?}");
     // Kernels before 6.8 have pages and nothing else.
-    let sub_buffer_bytes = if fixture.series() == "6.1" { 4096 } else { 64 << 10 };
+    let sub_buffer_bytes = if fixture.is_older_than(6, 8) { 4096 } else { 64 << 10 };
     ensure!(
         host.trace_clock == "boot" && u64::from(host.sub_buffer_bytes) == sub_buffer_bytes && host.cpus == 1,
         "{host:?}"

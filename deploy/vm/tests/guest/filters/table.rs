@@ -3,8 +3,8 @@
 /// A difference with its reason.
 pub(super) struct Known {
     pub(super) reason: &'static str,
-    /// For a text, our code and a kernel.
-    pub(super) applies: fn(text: &str, code: &str, kernel: &str) -> bool,
+    /// For a text, our code, and whether the kernel is older than 6.12.
+    pub(super) applies: fn(text: &str, code: &str, is_old: bool) -> bool,
 }
 
 /// What we refuse and the kernel takes.
@@ -50,7 +50,7 @@ pub(super) const REFUSED: &[Known] = &[
 pub(super) const TAKEN: &[Known] = &[
     Known {
         reason: "6.1 knows neither `.function` nor `CPUS{}`",
-        applies: |text, _, kernel| kernel == "6.1" && (text.contains(".function") || text.contains("CPUS{")),
+        applies: |text, _, is_old| is_old && (text.contains(".function") || text.contains("CPUS{")),
     },
     CPUS,
     Known {
@@ -83,7 +83,7 @@ const END_OF_NAME: Known = Known {
 
 const END_IN_CLASS: Known = Known {
     reason: "before 6.12, `[!...]` also matches the end of a text",
-    applies: |text, _, kernel| kernel == "6.1" && text.contains("[!"),
+    applies: |text, _, is_old| is_old && text.contains("[!"),
 };
 
 const ALL_CPUS: Known = Known {
