@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kprobed::control::{Checker, Controller, Registry};
+use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
 use kprobed::definition::Features;
 use kprobed::kernel::FactsCache;
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
+use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio::runtime::{Builder, Runtime};
@@ -57,7 +58,12 @@ fn lines(kernel: &str) -> Vec<String> {
 
 async fn serve(socket: PathBuf, checker: Checker, state: PathBuf) {
     let (control, _queue) = Controller::channel();
+    std::fs::create_dir_all(state.join("instances/i")).unwrap();
+    let tracefs = Tracefs::new(&state, "/nonexistent");
+    let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
+    let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
     let probes = ProbeServer {
+        states: ProbeStates { observer, control: control.clone() },
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(checker),

@@ -71,6 +71,9 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
   LOSS RECORDS  gaps that it was told of [loss_records]
   FIRST DELIVERED, LAST DELIVERED, FIRST DROPPED, LAST DROPPED  time stamps of those events
 
+Probes that are on and do not record what was asked, since somebody else has switched, filtered or
+removed their events, are named under the tables with the reason [problems]
+
 History [spool]: READ = STORED + NOT STORED
   HISTORY READ  events that the daemon read while the history was kept [read]
   STORED        events that it wrote [stored]

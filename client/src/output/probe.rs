@@ -220,7 +220,7 @@ impl Output {
             table.row(cells);
         }
         self.table(&table)?;
-        // Those that should record, or be off, and are not: a list that hides why helps nobody.
+        // Why probes are not as they were asked for.
         for probe in probes.iter().filter(|probe| !probe.state_hint.is_empty()) {
             self.note_state(probe);
         }

@@ -163,7 +163,8 @@ fn profile_and_ledger() {
         "oldest_time": "2026-01-31T11:59:00Z",
         "last_error": "no space left on device",
         "closes": true
-      }
+      },
+      "problems": []
     }
     -- stderr
     "#);

@@ -388,6 +388,7 @@ fn list_and_get() {
     kind: return
     state: waiting
     state_reason: module `btrfs` is not loaded
+    state_hint: ''
     enabled: true
     location: do_sys_openat2+0x0
     filter: ''
@@ -498,11 +499,13 @@ fn delete() {
           "time": "2026-01-31T12:00:00Z",
           "hits": 7,
           "nmissed": 1
-        }
+        },
+        "note": ""
       },
       {
         "name": "kprobes/waiting",
-        "profile": null
+        "profile": null,
+        "note": ""
       }
     ]
     -- stderr

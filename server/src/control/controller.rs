@@ -294,6 +294,14 @@ impl Controller {
         })
     }
 
+    /// Switches the event of a probe, if it is ours.
+    pub(super) fn switch_own(&self, name: &ProbeName, on: bool) -> Result<(), ControlError> {
+        if let Some(event) = self.parts.registry.get(name).and_then(|probe| probe.own.clone()) {
+            own::switch(self.tracefs(), &self.parts.instance, &event, on)?;
+        }
+        Ok(())
+    }
+
     /// A probe with the state that it has in the kernel now.
     pub(super) fn shown(&self, probe: &Arc<Probe>) -> Arc<Probe> {
         Arc::new(self.observer.observe(std::slice::from_ref(probe)).shown(probe))

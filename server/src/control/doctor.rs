@@ -116,7 +116,7 @@ impl Doctor {
 
     fn buffer_check(&self) -> HostCheck {
         match (self.instance.look(Instance::buffer_kib), self.instance.made_with_kib()) {
-            (Ok(now_kib), Some(made_kib)) if now_kib != made_kib => warning(
+            (Ok(now_kib), Some(made_kib)) if now_kib.abs_diff(made_kib) > ROUNDING_KIB => warning(
                 "buffer_size",
                 format!(
                     "the buffers of the daemon's instance were changed from {made_kib} KiB to {} for each CPU",
@@ -199,6 +199,9 @@ impl Doctor {
             .collect()
     }
 }
+
+/// The kernel rounds a buffer to whole sub-buffers of their data size: written again, a size can become this much larger.
+const ROUNDING_KIB: u64 = 256;
 
 /// Probes that are named in one finding at most.
 const NAMED: usize = 3;

@@ -112,7 +112,7 @@ impl Controller {
         // A daemon that was killed may have left it off.
         self.parts.instance.set_recording(true)?;
         for name in &held.probes {
-            self.parts.instance.set_enabled(name, true)?;
+            self.switch_own(name, true)?;
         }
         if let Some(since) = held.since {
             tracing::info!(
@@ -155,7 +155,7 @@ impl Controller {
             if trials > QUIET_TRIALS {
                 held.since.get_or_insert_with(Instant::now);
                 for name in &hot {
-                    self.parts.instance.set_enabled(name, false)?;
+                    self.switch_own(name, false)?;
                 }
                 held.probes.extend(hot);
             }

@@ -91,7 +91,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     }
     match (probe.enabled, switch) {
         (true, Switch::Off) => trouble(
-            "somebody else has switched its event off in the daemon's instance".to_owned(),
+            "its event is switched off in the daemon's instance".to_owned(),
             "enable the probe: that switches its event on again".to_owned(),
         ),
         (_, Switch::Held) => trouble(
@@ -126,7 +126,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
             format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
         );
     }
-    match Trouble::all(troubles) {
+    match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
         None if *module_is_absent => ProbeState::Waiting,
         None if probe.enabled => ProbeState::Armed,
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(state(&probe(true, ""), &event(Switch::On, ""), &on), ProbeState::Armed);
         assert_eq!(state(&probe(false, "a == 1"), &event(Switch::Off, "a == 1"), &on), ProbeState::Disabled);
         let off = state(&probe(true, ""), &event(Switch::Off, ""), &on);
-        assert!(drift(&off).reason.contains("switched its event off"), "{off:?}");
+        assert!(drift(&off).reason.contains("its event is switched off"), "{off:?}");
         let on_again = state(&probe(false, ""), &event(Switch::On, ""), &on);
         assert!(drift(&on_again).hint.starts_with("disable"), "{on_again:?}");
         let filtered = state(&probe(true, ""), &event(Switch::On, "a == 2"), &on);

@@ -17,7 +17,7 @@ pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Contro
     Err(ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint })
 }
 
-/// Switches our event on or off in our instance. Answers what is there under its name: when that is not ours, nothing was changed.
+/// Switches our event on or off in our instance. Returns what is there under its name: if that is not ours, nothing was changed.
 pub(super) fn switch(
     tracefs: &Tracefs,
     instance: &Instance,
@@ -39,7 +39,7 @@ pub(super) fn switch(
     Ok(presence)
 }
 
-/// Sets the filter of our event in our instance; empty removes it. Answers what is there under its name: when that is not ours, nothing was
+/// Sets the filter of our event in our instance; empty removes it. Returns what is there under its name: if that is not ours, nothing was
 /// changed.
 pub(super) fn set_filter(
     tracefs: &Tracefs,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::ControlError;
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
 use crate::model::{Labels, ProbeName, ProbeUid};
@@ -37,14 +38,14 @@ pub struct Trouble {
 
 impl Trouble {
     /// Without advice.
-    pub(super) fn because(reason: impl ToString) -> Self {
+    pub(super) fn because(reason: &ControlError) -> Self {
         Self { reason: reason.to_string(), hint: String::new() }
     }
 
     /// Several as one. Absent when there is none.
-    pub(super) fn all(troubles: Vec<Self>) -> Option<Self> {
+    pub(super) fn all(troubles: &[Self]) -> Option<Self> {
         let mut hints: Vec<&str> = Vec::new();
-        for trouble in &troubles {
+        for trouble in troubles {
             if !trouble.hint.is_empty() && !hints.contains(&trouble.hint.as_str()) {
                 hints.push(&trouble.hint);
             }

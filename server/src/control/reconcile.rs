@@ -54,7 +54,7 @@ pub(super) async fn reconcile(
                     }
                     Err(error) => {
                         tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
-                        as_probe(parts, row, ProbeState::Failed(Trouble::because(error)))
+                        as_probe(parts, row, ProbeState::Failed(Trouble::because(&error)))
                     }
                 };
                 parts.registry.put(probe);

@@ -101,11 +101,10 @@ impl Controller {
         self.parts.store.forget(probe.uid).await?;
         tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
         Ok(match found {
-            Presence::Ours => "",
             Presence::Shared => "the places that somebody else had added to its event were left alone",
             Presence::Foreign => "the kernel's event of this name was somebody else's, and was left alone",
             Presence::Absent if probe.own.is_some() => "somebody else had removed its event from the kernel",
-            Presence::Absent => "",
+            Presence::Ours | Presence::Absent => "",
         })
     }
 
@@ -141,7 +140,7 @@ impl Controller {
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
-    /// there. So when others record, that is left for another instance first. What cannot be removed is as before. Answers what was found under
+    /// there. So when others record, that is left for another instance first. What cannot be removed is as before. Returns what was found under
     /// the name of each: only what was ours is gone.
     pub(super) fn take_all_out_of_kernel(
         &mut self,
@@ -179,7 +178,7 @@ impl Controller {
         outcomes
     }
 
-    /// Switches a probe off. Answers what is there under its name.
+    /// Switches a probe off. Returns what is there under its name.
     fn switch_off(&self, probe: &Probe) -> Result<Presence, ControlError> {
         match &probe.own {
             Some(event) => Ok(own::switch(self.tracefs(), &self.parts.instance, event, false)?),

@@ -30,7 +30,7 @@ struct Before {
     switch: Switch,
     filter: String,
     unarmed: bool,
-    /// It did not record what was asked, so that nobody knows what became of its hits.
+    /// It did not record what was asked, so that what became of its hits is not known.
     drifted: bool,
 }
 

@@ -98,8 +98,8 @@ impl Instance {
                     claimed.push((Self { root }, claim));
                 }
             }
-            // Another daemon can have changed from one to the other meanwhile. Once we have one of them, it no longer can: then the other one is
-            // looked at again.
+            // Another daemon can have changed from one to the other meanwhile. Once we have one of them, it no longer can: then the other
+            // instance is looked at again.
             let is_complete = options.names().iter().all(|name| {
                 let root = tracefs.root().join("instances").join(name);
                 !root.exists()

@@ -4,6 +4,7 @@
 //! define another one under its name, or add a place of their own to it (kernel/trace/trace_kprobe.c: append_trace_kprobe). So the kernel has to
 //! list the event word for word as it did when we made it, under the id that it had.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -45,17 +46,23 @@ impl Presence {
 
 /// The lines of `kprobe_events`, read at one time.
 #[derive(Clone, Debug, Default)]
-pub struct KprobeList(String);
+pub struct KprobeList(HashMap<String, Vec<String>>);
 
 impl KprobeList {
-    /// Takes the text of the file.
-    pub const fn new(text: String) -> Self {
-        Self(text)
+    /// Parses the text of the file. Lines of another form are left out.
+    pub fn parse(text: &str) -> Self {
+        let mut by_name: HashMap<String, Vec<String>> = HashMap::new();
+        for line in text.lines() {
+            if let Some(name) = name_of(line) {
+                by_name.entry(name.to_owned()).or_default().push(line.to_owned());
+            }
+        }
+        Self(by_name)
     }
 
     /// The lines under a name, in the order of their definition.
-    pub fn lines_of<'a>(&'a self, name: &'a ProbeName) -> impl Iterator<Item = &'a str> {
-        self.0.lines().filter(move |line| is_named(line, name))
+    pub fn lines_of(&self, name: &ProbeName) -> impl Iterator<Item = &str> {
+        self.0.get(&name.to_string()).into_iter().flatten().map(String::as_str)
     }
 
     /// What is listed under the name of `own`. Ids are not looked at.
@@ -77,12 +84,9 @@ impl KprobeList {
     }
 }
 
-/// Whether a line is `LETTERS:GROUP/EVENT …`.
-fn is_named(line: &str, name: &ProbeName) -> bool {
-    line.split_once(' ')
-        .and_then(|(head, _)| head.split_once(':'))
-        .and_then(|(_, full)| full.split_once('/'))
-        .is_some_and(|(group, event)| group == name.group() && event == name.event())
+/// The name in `LETTERS:GROUP/EVENT …`.
+fn name_of(line: &str) -> Option<&str> {
+    Some(line.split_once(' ')?.0.split_once(':')?.1)
 }
 
 /// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE (kernel/kprobes.c: register_kretprobe).
@@ -142,7 +146,7 @@ impl Tracefs {
         if !self.has_kprobe_events() {
             return Ok(KprobeList::default());
         }
-        control_file::read(&self.kprobe_events()).map(KprobeList)
+        Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?))
     }
 
     fn event_file(&self, name: &ProbeName, file: &str) -> PathBuf {
@@ -271,7 +275,7 @@ mod tests {
     }
 
     fn presence(list: &str, listing: &str) -> Presence {
-        KprobeList::new(list.to_owned()).presence(&own(listing))
+        KprobeList::parse(list).presence(&own(listing))
     }
 
     #[test]
@@ -327,7 +331,7 @@ mod tests {
 
         #[test]
         fn any_list_is_survived(text in "([ -~]*\n?){0,8}") {
-            let _ = KprobeList::new(text).presence(&own("p:kprobes/fork x"));
+            let _ = KprobeList::parse(&text).presence(&own("p:kprobes/fork x"));
         }
     }
 }

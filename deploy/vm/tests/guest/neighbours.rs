@@ -98,7 +98,8 @@ fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
     ))?;
 
     // The kernel takes several probes of one name: of those only ours goes. One is elsewhere, one records something else there.
-    let long = "long=+0(+8(+16(+24(+32(+40(+48(+56(+64(%di))))))))):x64";
+    // One word of it is longer than what the kernel compares.
+    let long = "a_name_of_thirty_one_characters=+1000(+1008(+1016(+1024(%di)))):x64";
     for (definition, line) in [
         ("p:shared vfs_read x=%di".to_owned(), "p:kprobes/shared vfs_write x=%di".to_owned()),
         ("p:shared vfs_read x=%di".to_owned(), "p:kprobes/shared vfs_read x=%si".to_owned()),
@@ -129,7 +130,7 @@ fn records(guest: &DaemonGuest, name: &str) -> Result<bool> {
     let arrived = recording.of(&name, "workload").count();
     let state = get(guest, &name)?.state();
     ensure!((arrived > 0) == (state == ProbeState::Armed), "{arrived} events, and the state is {state:?}");
-    Ok(arrived == 5)
+    Ok(arrived >= 5)
 }
 
 /// Enables a probe, which then records.
@@ -160,13 +161,13 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
         ensure!(problems.len() == 1 && problems[0].reason.contains(reason), "{problems:?}");
         Ok(())
     };
-    drifted(&format!("echo 0 > {instance}/events/enable"), "switched its event off")?;
+    drifted(&format!("echo 0 > {instance}/events/enable"), "is switched off")?;
     ensure!(!records(&guest, "calls")?);
     repair(&guest, "calls")?;
     drifted(&format!("echo 0 > {instance}/tracing_on"), "tracing_on")?;
     ensure!(check(&guest, "recording")?.status() == CheckStatus::Failed && !records(&guest, "calls")?);
     repair(&guest, "calls")?;
-    drifted(&format!("echo 1 > {instance}/set_event_pid"), "set_event_pid")?;
+    drifted(&format!("echo 2 > {instance}/set_event_pid"), "set_event_pid")?;
     ensure!(!records(&guest, "calls")?);
     guest.shell(&format!("echo > {instance}/set_event_pid"))?;
     ensure!(records(&guest, "calls")?);
@@ -184,7 +185,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     repair(&guest, "calls")?;
     ensure!(guest.in_instance("events/kprobes/calls/filter")?.trim() == "common_pid != 1");
     let ledger = guest.ledger_of("kprobes/calls")?;
-    ensure!(ledger.hits == Some(5) && ledger.read == 5, "{ledger:?}");
+    ensure!(ledger.hits >= Some(5) && ledger.read >= 5, "{ledger:?}");
 
     // And off is off.
     guest.wait_for(guest.client.set_enabled("calls", false))??;
@@ -218,11 +219,11 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
 
 fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("neighbours", daemon::DEFAULT_CONFIG)?;
-    let mounts = "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing
-         mountpoint -q /sys/kernel/debug || mount -t debugfs nodev /sys/kernel/debug; true";
+    let mounts = "[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs nodev /sys/kernel/tracing
+         [ -e /sys/kernel/debug/kprobes ] || mount -t debugfs nodev /sys/kernel/debug";
     guest.add("p:mine vfs_fsync_range")?;
     guest.add("p:calls __x64_sys_getppid")?;
-    guest.add("p:other __x64_sys_getppid+0")?;
+    guest.add("p:other __x64_sys_getpgid")?;
     guest.wait_for(guest.client.set_enabled("other", false))??;
     remove_behind_our_back(&guest, "kprobes/mine")?;
     let theirs = "p:kprobes/mine vfs_statx";
@@ -283,13 +284,15 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     guest.shell("echo 1 > /sys/kernel/debug/kprobes/enabled")?;
     records(&guest, "calls")?;
     repair(&guest, "calls")?;
-    repair(&guest, "other")?;
+    let probe = guest.wait_for(guest.client.set_enabled("other", true))??;
+    ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
 
     let instance = guest.instance()?;
-    let kib = guest.in_instance("buffer_size_kb")?.trim().to_owned();
+    let kib: u64 = guest.in_instance("buffer_size_kb")?.trim().parse()?;
+    let (half, whole) = ((kib / 2).to_string(), kib.to_string());
     for (id, file, other, own) in [
         ("trace_clock", "trace_clock", "global", "boot"),
-        ("buffer_size", "buffer_size_kb", "4321", kib.as_str()),
+        ("buffer_size", "buffer_size_kb", half.as_str(), whole.as_str()),
     ] {
         ensure!(check(&guest, id)?.status() == CheckStatus::Ok, "{:?}", check(&guest, id)?);
         guest.shell(&format!("echo {other} > {instance}/{file}"))?;
