@@ -153,6 +153,8 @@ mod tests {
             expired: 10,
             loss_records: 11,
         };
+        let trouble = Trouble { reason: "it is off".to_owned(), hint: "switch it on".to_owned() };
+        let problem = RecordingProblem { uid, name: name.clone(), trouble };
         let (start, overflow) = (UNIX_EPOCH + Duration::from_secs(1), Overflow::DropNewest);
         Ledger {
             probes: vec![ProbeLedger { uid, name, has_hits: true, terms }],
@@ -160,6 +162,7 @@ mod tests {
             subscribers: vec![SubscriberCounts { id: 3, start, overflow, counts }],
             buffer_bytes: 9,
             settled: true,
+            problems: vec![problem],
         }
     }
 
@@ -246,6 +249,12 @@ mod tests {
             last_error: "no space".to_owned(),
         };
         assert_eq!(response.spool, Some(spool));
+        let problem = v1::RecordingProblem {
+            probe: "kprobes/a".to_owned(),
+            reason: "it is off".to_owned(),
+            hint: "switch it on".to_owned(),
+        };
+        assert_eq!(response.problems.pop(), Some(problem));
         assert!(response.settled);
     }
 
