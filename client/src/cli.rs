@@ -139,7 +139,7 @@ pub(crate) enum Command {
     Stacks(stacks::Arguments),
     /// List, read and delete what is counted in the kernel
     Aggregations(aggregations::Arguments),
-    /// Show how often probes were hit, and how often the kernel skipped them (nmissed)
+    /// Show how often probes were hit, and how often the kernel skipped them
     Profile(profile::Arguments),
     /// Show where every event went
     Ledger(ledger::Arguments),

@@ -10,33 +10,37 @@ fn profile_and_ledger() {
     assert_snapshot!(fake.run(&["profile"]), @"
     exit: 0
     -- stdout
-    PROBE         HITS  MISSES
-    kprobes/open     7       1
+    PROBE         HITS  NMISSED
+    kprobes/open     7        1
     -- stderr
     ");
     assert_snapshot!(fake.run(&["profile", "kprobes/*", "--since", "10m"]), @"
     exit: 0
     -- stdout
-    TIME                  PROBE         UID  HITS  MISSES
-    2026-01-31T12:00:00Z  kprobes/open    1     3       1
-    2026-01-31T12:01:00Z  kprobes/open    1     7       1
+    TIME                  PROBE         UID  HITS  NMISSED
+    2026-01-31T12:00:00Z  kprobes/open    1     3        1
+    2026-01-31T12:01:00Z  kprobes/open    1     7        1
     -- stderr
     ");
     assert_snapshot!(fake.run(&["ledger"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES
-    kprobes/open          10       6              1           3      2            1       1  yes
-    sched/sched_switch     -       3              0           -      -            -       -  -
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)  NMISSED  CLOSES
+    kprobes/open          13       6              1           6      2           1           0       3        1  yes
+    sched/sched_switch     -       3              0           -      -           -           -       -        -  -
+    LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
-    CPU  READ  OVERRUN  REFUSED  WIPED  UNDECODABLE  PAGES
-      0     6        2        0      1            1      4
+    CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES
+      0     6        2               0               0       1            1      4
+    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else
 
     SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
 
     HISTORY READ  = STORED  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
                6         5             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
     the ledger closes, and it is settled
@@ -45,18 +49,22 @@ fn profile_and_ledger() {
     assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + FILTERED)  MISSES  CLOSES  PAUSED  FIRST READ  LAST READ
-    kprobes/open          10       6              1           3      2            1       1  yes          0    0.001000   2.500000
-    sched/sched_switch     -       3              0           -      -            -       -  -            -           -          -
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)  NMISSED  CLOSES  PAUSED  FIRST READ  LAST READ
+    kprobes/open          13       6              1           6      2           1           0       3        1  yes          0    0.001000   2.500000
+    sched/sched_switch     -       3              0           -      -           -           -       -        -  -            -           -          -
+    LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
-    CPU  READ  OVERRUN  REFUSED  WIPED  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
-      0     6        2        0      1            1      4  65536           -          -       0.000007      0.000008
+    CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
+      0     6        2               0               0       1            1      4  65536           -          -       0.000007      0.000008
+    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else
 
     SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED  OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1  drop-newest             2         0.001000        0.002000              -             -
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
 
     HISTORY READ  = STORED  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
                6         5             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
     the ledger closes, and it is settled
@@ -72,7 +80,7 @@ fn profile_and_ledger() {
         {
           "probe": "kprobes/open",
           "probe_uid": 1,
-          "hits": 10,
+          "hits": 13,
           "nmissed": 1,
           "read": 6,
           "read_span": {
@@ -80,10 +88,12 @@ fn profile_and_ledger() {
             "last_ns": 2500000000
           },
           "undecodable": 1,
-          "not_read": 3,
+          "not_read": 6,
           "lost": 2,
-          "filtered": 1,
           "paused": 0,
+          "disabled": 1,
+          "filtered": 0,
+          "own": 3,
           "loss_is_shared": false,
           "closes": true
         },
@@ -100,8 +110,10 @@ fn profile_and_ledger() {
           "undecodable": 0,
           "not_read": 0,
           "lost": null,
-          "filtered": null,
           "paused": 0,
+          "disabled": 0,
+          "filtered": null,
+          "own": null,
           "loss_is_shared": false,
           "closes": null
         }
@@ -119,8 +131,9 @@ fn profile_and_ledger() {
             "first_ns": 7000,
             "last_ns": 8000
           },
-          "refused": 0,
-          "wiped": 1,
+          "commit_overrun": 0,
+          "dropped_events": 0,
+          "resets": 1,
           "undecodable": 1,
           "pages": 4,
           "buffer_bytes": 65536

@@ -40,7 +40,7 @@ fn help_says_what_there_is() {
       latency       Measure in the kernel how long it takes from one probe to another
       stacks        Count in the kernel on which ways a probe is reached
       aggregations  List, read and delete what is counted in the kernel
-      profile       Show how often probes were hit and missed
+      profile       Show how often probes were hit, and how often the kernel skipped them
       ledger        Show where every event went
       doctor        Examine the host, and say what is missing
       completions   Print a completion script for a shell
