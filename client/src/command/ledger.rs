@@ -28,27 +28,29 @@ since the probe was defined or the daemon started
   NOT READ     hits of which it read no event [not_read]
   LOST         hits that were lost in the ring buffers or in a pause [lost]; `?` if the buffers lost
                events while several probes recorded [loss_is_shared], since the kernel counts losses
-               for all probes together, or if somebody else emptied a buffer
+               for all probes together, or if another program emptied a buffer
   PAUSED       the part of LOST while the daemon paused recording, to delete another probe or to
                enlarge the buffers [paused]
   DISABLED     hits while the probe was disabled, and an aggregation or another program used it
                [disabled]
   FILTERED     hits that the filter held back [filtered]; with OWN if the probe had a filter
   OWN          hits by threads of kprobed itself [own]: the kernel counts them and does not record
-               them, since each would cause the next. Derived: hits while somebody else had switched
-               recording off unnoticed are in it too
+               them, since each would cause the next. Derived: hits while another program had
+               switched recording off unnoticed are in it too
   NMISSED      runs of the handler that the kernel skipped [nmissed]; no part of HITS
   FIRST READ, LAST READ  time stamps of the events, in seconds of the trace clock
 
 Buffers, one for each CPU
   CPU             its number [cpu]
   READ            events that the daemon read and decoded [read, read_span]
-  OVERRUN         events that the kernel overwrote before the daemon read them [overrun, overrun_span]
-  COMMIT OVERRUN  events that the kernel gave up because writers were nested too deep [commit_overrun]
-  DROPPED EVENTS  events that the kernel refused because the buffer was full and somebody had switched
-                  overwriting off [dropped_events]
-  RESETS          times that somebody else emptied the buffer [resets]; how many events were lost is
-                  counted nowhere
+  OVERRUN         events that the kernel overwrote before the daemon read them
+                  [overrun, overrun_span]
+  COMMIT OVERRUN  events that the kernel gave up because writers were nested too deep
+                  [commit_overrun]
+  DROPPED EVENTS  events that the kernel refused because the buffer was full and another program
+                  had switched overwriting off [dropped_events]
+  RESETS          times that another program emptied the buffer [resets]; how many events were lost
+                  is counted nowhere
   UNDECODABLE     events that the daemon read and could not decode [undecodable]
   PAGES           pages with events that it read [pages]
   BYTES           size of the buffer [buffer_bytes]
@@ -67,8 +69,9 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
   FILTERED      events that its filter held back [filtered]
   NOT SELECTED  events of probes that it did not ask for [not_selected]
   REPLAYED      events of the history that it was sent [replayed]; no part of READ
-  EXPIRED       events of the history that it asked for and that were deleted [expired]; no part of READ
-  LOSS RECORDS  gaps that it was told of [loss_records]
+  EXPIRED       events of the history that it asked for and that were deleted [expired]; no part of
+                READ
+  LOSS RECORDS  gaps that it was sent [loss_records]
   FIRST DELIVERED, LAST DELIVERED, FIRST DROPPED, LAST DROPPED  time stamps of those events
 
 Probes that are on and do not record what was asked, since somebody else has switched, filtered or
@@ -77,7 +80,8 @@ removed their events, are named under the tables with the reason [problems]
 History [spool]: READ = STORED + NOT STORED
   HISTORY READ  events that the daemon read while the history was kept [read]
   STORED        events that it wrote [stored]
-  NOT STORED    events that it could not write: the disk was full, failed, or was too slow [not_stored]
+  NOT STORED    events that it could not write: the disk was full, failed, or was too slow
+                [not_stored]
   AVAILABLE     events on disk now, of all runs of the daemon [available]
   EXPIRED       events that it deleted since it started, to stay within the limits [expired]
   BYTES         bytes on disk [bytes]

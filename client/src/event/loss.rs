@@ -92,7 +92,7 @@ pub enum LossCause {
     NotStored,
     /// The daemon paused recording.
     Paused,
-    /// Somebody else emptied the daemon's ring buffers.
+    /// Another program emptied the daemon's ring buffers.
     Reset,
     /// The kernel gave events up because too many writers were nested in its ring buffer.
     CommitOverrun,

@@ -32,7 +32,7 @@ fn profile_and_ledger() {
 
     CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES
       0     6        2               0               0       1            1      4
-    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else
+    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
 
     SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1
@@ -56,7 +56,7 @@ fn profile_and_ledger() {
 
     CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
       0     6        2               0               0       1            1      4  65536           -          -       0.000007      0.000008
-    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else
+    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
 
     SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED  OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1  drop-newest             2         0.001000        0.002000              -             -

@@ -10,7 +10,7 @@ use crate::pipeline::{BufferCounts, ProbeCounts};
 pub(super) struct Losses {
     /// Events, as far as the kernel counts them.
     pub(super) events: u64,
-    /// Times that somebody else emptied a buffer: how many events were lost is not known then.
+    /// Times that another program emptied a buffer: how many events were lost is not known then.
     pub(super) resets: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Account {
     had_filter: bool,
     /// Whether something else recorded beside it at any time.
     shared: bool,
-    /// Whether somebody else had switched recording off.
+    /// Whether another program had switched recording off.
     silenced: bool,
 }
 
@@ -97,7 +97,7 @@ impl Account {
         self.shared = true;
     }
 
-    /// Somebody else has switched recording off.
+    /// Another program has switched recording off.
     pub(super) const fn note_silence(&mut self) {
         self.silenced = true;
     }

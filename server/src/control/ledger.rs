@@ -216,7 +216,7 @@ impl Controller {
     }
 
     pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
-        // Every pause of the daemon ends within the command that needs it: what does not record now was changed by somebody else.
+        // Every pause of the daemon ends within the command that needs it: what does not record now was changed by another program.
         let problems = self.problems();
         for problem in &problems {
             if let Some(live) = self.live.get_mut(&problem.uid) {

@@ -87,7 +87,7 @@ pub struct BufferCounts {
     pub commit_overrun: u64,
     /// Events that the kernel refused because the buffer was full and overwriting is off. Known as of the last drain.
     pub dropped_events: u64,
-    /// Times that somebody else emptied the buffer. Known as of the last drain.
+    /// Times that another program emptied the buffer. Known as of the last drain.
     pub resets: u64,
     /// Events that could not be decoded, or are not ours.
     pub undecodable: u64,

@@ -116,7 +116,7 @@ impl Ring {
         Some(stats.overrun.saturating_sub(told))
     }
 
-    /// Counts events that the kernel did not let into the buffer, and notices if somebody else has emptied it.
+    /// Counts events that the kernel did not let into the buffer, and notices if another program has emptied it.
     pub(super) fn look_at_stats(&mut self, instance: &Instance, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = instance.stats(self.number) else { return };
         // No counter ever falls, unless the buffer is reset.
@@ -127,7 +127,7 @@ impl Ring {
             (stats.read, self.known.read),
         ];
         if fell.iter().any(|(now, before)| now < before) {
-            tracing::warn!(cpu = self.number, "somebody else has emptied the ring buffer");
+            tracing::warn!(cpu = self.number, "another program has emptied the ring buffer");
             self.was_reset();
             counters.resets.add(1);
             hub.publish_loss(Loss::on(self.number, LossCause::Reset, None, 0));

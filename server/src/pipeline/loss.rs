@@ -52,7 +52,7 @@ pub enum LossCause {
     NotStored,
     /// The daemon paused recording.
     Paused(RecordingPause),
-    /// Somebody else emptied the buffers.
+    /// Another program emptied the buffers.
     Reset,
     /// Too many writers were nested in the ring buffer.
     CommitOverrun,

@@ -86,7 +86,7 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::Expired => "the history does not have them",
         LossCause::NotStored => "they could not be written to the history",
         LossCause::Paused => "the daemon paused recording",
-        LossCause::Reset => "somebody else emptied the kernel's ring buffer",
+        LossCause::Reset => "another program emptied the kernel's ring buffer",
         LossCause::CommitOverrun => {
             "writers were nested too deep in the kernel's ring buffer (commit overrun)"
         }

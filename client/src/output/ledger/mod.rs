@@ -93,7 +93,7 @@ fn notes(ledger: &GetLedgerResponse) -> Vec<&'static str> {
     let mut notes = Vec::new();
     if probes().any(|probe| probe.lost.is_none()) {
         notes.push(if ledger.buffers.iter().any(|buffer| buffer.resets > 0) {
-            "`?`: somebody else emptied a buffer: how many events were lost in it is counted nowhere"
+            "`?`: another program emptied a buffer: how many events were lost in it is counted nowhere"
         } else {
             "`?`: several probes recorded while buffers lost events, and the kernel counts losses for all probes together"
         });
@@ -103,7 +103,7 @@ fn notes(ledger: &GetLedgerResponse) -> Vec<&'static str> {
     }
     if probes().any(|probe| probe.lost.is_some() && probe.filtered.is_none()) {
         notes.push(
-            "`?` under FILTERED and OWN: somebody else switched recording off, and the kernel counted on",
+            "`?` under FILTERED and OWN: another program switched recording off, and the kernel counted on",
         );
     }
     notes

@@ -8,7 +8,7 @@ use crate::output::table::{Cell, Table};
 pub(super) const PROBE_LEGEND: &str = "LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel";
 
 /// Under the table of buffers.
-pub(super) const BUFFER_LEGEND: &str = "COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by somebody else";
+pub(super) const BUFFER_LEGEND: &str = "COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program";
 
 /// Under the table of subscribers.
 pub(super) const SUBSCRIBER_LEGEND: &str =
