@@ -87,7 +87,7 @@ impl Recorder {
                 Some(Err(_end)) => break,
                 None => {
                     if let Err(error) = self.writer.tick(Instant::now(), wall_ns()) {
-                        tracing::debug!(%error, "the spool could not do what was due");
+                        tracing::debug!(%error, "cannot do what is due for the history");
                     }
                     self.note_state();
                 }
@@ -105,8 +105,8 @@ impl Recorder {
         if stats.failing != self.is_failing {
             self.is_failing = stats.failing;
             match stats.last_error {
-                Some(error) if stats.failing => tracing::error!(%error, "the history is not stored any more"),
-                _ => tracing::info!("the history is stored again"),
+                Some(error) if stats.failing => tracing::error!(%error, "cannot store events"),
+                _ => tracing::info!("stores events again"),
             }
         }
     }

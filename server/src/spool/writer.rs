@@ -19,6 +19,10 @@ use super::{AppendError, Entry, EntryKind, SpoolError, SpoolStats};
 /// A segment is closed when it is as old as this part of what is kept, so that what is kept is never much older than it should be.
 const PARTS_OF_AGE: u32 = 16;
 
+/// How long a disk that fails is left alone, at first and at most: it doubles with each failure.
+const FIRST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
 /// Bytes of the record that tells of events that were not stored.
 const NOT_STORED_BYTES: u64 = HEAD_BYTES + 8;
 
@@ -38,6 +42,10 @@ pub struct SpoolWriter {
     last_sync: Instant,
     /// The last segment whose name has reached the disk.
     named: Option<SegmentId>,
+    /// After a failure: when it is tried again.
+    rests_until: Option<Instant>,
+    /// How long it rests after the next failure.
+    rest: Duration,
 }
 
 impl SpoolWriter {
@@ -50,6 +58,8 @@ impl SpoolWriter {
             refused: false,
             last_sync: Instant::now(),
             named: None,
+            rests_until: None,
+            rest: FIRST_REST,
         }
     }
 
@@ -203,27 +213,46 @@ impl SpoolWriter {
         Ok(())
     }
 
-    /// Does what is due: tries again what failed, syncs, closes a segment that is old, removes those that are too old. `wall_ns` is the time in
-    /// nanoseconds since 1970.
+    /// Does what is due: tries again what failed, syncs, closes a segment that is old, removes those that are too old. After a failure
+    /// nothing is due for a while. `wall_ns` is the time in nanoseconds since 1970.
     ///
     /// # Errors
     /// [`SpoolError::Io`].
     pub fn tick(&mut self, now: Instant, wall_ns: u64) -> Result<(), SpoolError> {
+        if self.rests_until.is_some_and(|until| now < until) {
+            return Ok(());
+        }
+        let outcome = self.do_what_is_due(now, wall_ns);
+        if outcome.is_ok() {
+            (self.rests_until, self.rest) = (None, FIRST_REST);
+        } else {
+            self.rests_until = Some(now + self.rest);
+            self.rest = (2 * self.rest).min(LONGEST_REST);
+        }
+        outcome
+    }
+
+    fn do_what_is_due(&mut self, now: Instant, wall_ns: u64) -> Result<(), SpoolError> {
         let shared = Arc::clone(&self.shared);
         let max_age_ns = nanos(shared.options.max_age);
         let mut state = shared.lock();
-        let tried_again = state.failing.take().map_or(Ok(()), |_| state.flush(&shared.files));
+        if state.failing.take().is_some() {
+            if state.tail.is_some() {
+                state.flush(&shared.files)?;
+            } else {
+                // It was a segment that could not be begun.
+                self.in_segment.clear();
+                state.begin(&shared, wall_ns)?;
+            }
+        }
         let is_old = |created: u64| wall_ns.saturating_sub(created) > max_age_ns / u64::from(PARTS_OF_AGE);
         let mut closed = Ok(None);
-        if state.failing.is_none()
-            && state.tail.as_ref().is_some_and(|tail| is_old(tail.facts().header.created_wall_ns))
-        {
+        if state.tail.as_ref().is_some_and(|tail| is_old(tail.facts().header.created_wall_ns)) {
             closed = state.close_tail(&shared.files, false);
             self.in_segment.clear();
         }
         state.expire_before(&shared.files, wall_ns.saturating_sub(max_age_ns));
         drop(state);
-        tried_again?;
         if let Some((id, file)) = closed? {
             self.sync_file(id, &file)?;
         }
@@ -247,7 +276,9 @@ impl SpoolWriter {
         let tail = state.tail.as_ref().map(|tail| tail.facts().id());
         let oldest = state.index.segments.values().next().filter(|oldest| Some(oldest.id()) != tail);
         let expire = oldest.map(|oldest| until(oldest.last_wall_ns.saturating_add(max_age_ns)));
-        [sync, close, expire].into_iter().flatten().min()
+        let due = [sync, close, expire].into_iter().flatten().min()?;
+        let rest = self.rests_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        Some(due.max(rest))
     }
 
     /// How it stands.

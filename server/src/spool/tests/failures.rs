@@ -29,15 +29,53 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events, stats.events), (true, 10, 10));
     assert_eq!(stats.last_error, Some(error));
-    assert!(writer.tick(Instant::now(), NOW_NS).is_err());
+    let now = Instant::now();
+    assert!(writer.tick(now, NOW_NS).is_err());
     assert!(writer.append(&events(20, 5, 100), &[]).is_err());
 
     spool.shared.lock().tail.as_mut().unwrap().file = file;
-    writer.tick(Instant::now(), NOW_NS).unwrap();
+    writer.tick(now, NOW_NS).unwrap();
+    assert!(writer.stats().failing, "it rests for a second");
+    writer.tick(now + Duration::from_secs(1), NOW_NS).unwrap();
     writer.append(&events(25, 5, 100), &[]).unwrap();
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 e5-10 n10-25 e25-30");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events, stats.errors), (false, 15, 2));
+}
+
+/// The disk is full for an hour. The clock of the test goes from one tick to the next.
+#[test]
+fn a_full_disk_is_tried_ever_more_rarely() {
+    let (directory, spool, mut writer) = fresh();
+    writer.append(&events(0, 5, 100), &[]).unwrap();
+    let segment = &files(&directory.path().join("spool"), ".seg")[0];
+    let readable = Arc::new(fs::File::open(segment).unwrap());
+    let file = std::mem::replace(&mut spool.shared.lock().tail.as_mut().unwrap().file, readable);
+    let begun = Instant::now();
+    let (mut now, mut waits, mut sequence) = (begun, Vec::new(), 5);
+    while now < begun + Duration::from_hours(1) {
+        let wait = writer.next_tick(now, NOW_NS).unwrap();
+        now += wait;
+        waits.push(wait.as_secs());
+        // The first one is that of an entry that waits for its sync.
+        assert!(writer.tick(now, NOW_NS).is_err());
+        for _ in 0..10 {
+            assert!(matches!(writer.append(&events(sequence, 1, 100), &[]), Err(AppendError::Failing(_))));
+            sequence += 1;
+        }
+    }
+    assert_eq!(waits[1..8], [1, 2, 4, 8, 16, 30, 30], "{waits:?}");
+    assert!(waits.len() < 130, "{} attempts in an hour", waits.len());
+    spool.shared.lock().tail.as_mut().unwrap().file = file;
+    now += writer.next_tick(now, NOW_NS).unwrap();
+    writer.tick(now, NOW_NS).unwrap();
+    writer.append(&events(sequence, 1, 100), &[]).unwrap();
+    let expected = format!("| e0-5 n5-{sequence} e{sequence}-{}", sequence + 1);
+    assert_eq!(brief(&read(&spool, Position::Beginning)), expected);
+    // It is in order again: the next failure is tried again as soon as the first one was.
+    now += Duration::from_secs(2);
+    writer.tick(now, NOW_NS).unwrap();
+    assert_eq!(writer.next_tick(now, NOW_NS).map(|wait| wait > Duration::from_secs(30)), Some(true));
 }
 
 #[test]
