@@ -131,7 +131,10 @@ impl Error {
             Self::Malformed(_) | Self::Incomplete(_) => {
                 vec!["client and daemon may not fit together: `kprobectl version` shows both".to_owned()]
             }
-            Self::Rpc(_) => Vec::new(),
+            // What the daemon itself says.
+            Self::Rpc(error) => {
+                error.metadata.iter().filter(|(key, _)| key == "fix").map(|(_, fix)| fix.clone()).collect()
+            }
         }
     }
 

@@ -27,6 +27,7 @@ use tonic_health::server::HealthReporter;
 use crate::config::{Config, HostSize};
 use crate::control::{
     Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Observer, ProbeStates, Registry,
+    Storage,
 };
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
@@ -228,6 +229,13 @@ impl App {
             .build_v1()?;
         let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
         let events_registry = Arc::clone(&registry);
+        let storage = Storage {
+            store: store.clone(),
+            state_directory: config.state.directory.clone(),
+            history: history
+                .clone()
+                .zip(config.spool.options(&config.state).map(|options| options.directory)),
+        };
         let probes = ProbeServer {
             control: control.clone(),
             registry,
@@ -255,6 +263,7 @@ impl App {
                 info,
                 doctor: Arc::new(doctor),
                 states,
+                storage,
                 checker,
             }))
             .add_service(health_service)

@@ -14,7 +14,7 @@ use super::source::{event_source, plan_options};
 use crate::decode::PlanOptions;
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{EventSource, SourceTable};
-use crate::store::{Phase, StoredAttachment};
+use crate::store::{Phase, StoredAttachment, Undo};
 
 impl Controller {
     pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
@@ -31,14 +31,14 @@ impl Controller {
         let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
             Ok(source) => source,
             Err(error) => {
-                self.parts.store.forget_attachment(uid).await?;
+                self.parts.store.undo(Undo::Attachment(uid)).await;
                 return Err(error);
             }
         };
-        if let Err(error) = self.parts.store.settle_attach(uid, &filter).await {
-            switch_off(&self.parts, &name)?;
-            self.readers.drain();
-            self.sources.remove(uid);
+        if let Err(error) = self.parts.store.settle_attach(uid, &filter, None).await {
+            if self.stop_recording(&name, uid) {
+                self.parts.store.undo(Undo::Attachment(uid)).await;
+            }
             return Err(error.into());
         }
         tracing::info!(event = %name, filter, "attached");
@@ -50,7 +50,7 @@ impl Controller {
         let Some(waiting) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
-        let (uid, create_time) = (waiting.uid, waiting.create_time);
+        let (uid, create_time, before) = (waiting.uid, waiting.create_time, waiting.filter.clone());
         self.sources.remove(uid);
         let recorded = recordable(&self.parts, name)
             .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter))
@@ -67,9 +67,26 @@ impl Controller {
                 return Err(error);
             }
         };
-        self.parts.store.settle_attach(uid, &filter).await?;
+        if let Err(error) = self.parts.store.settle_attach(uid, &filter, Some(&before)).await {
+            self.stop_recording(name, uid);
+            if let Some(waiting) = self.attached.get_mut(name) {
+                waiting.source = Err(error.to_string());
+            }
+            return Err(error.into());
+        }
         tracing::info!(event = %name, filter, "attached again");
         Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
+    }
+
+    /// Switches an event off that could not be stored. Answers whether it is off.
+    fn stop_recording(&mut self, name: &ProbeName, uid: ProbeUid) -> bool {
+        let switched_off = switch_off(&self.parts, name);
+        if let Err(error) = &switched_off {
+            tracing::error!(event = %name, %error, "cannot switch off an event that could not be stored");
+        }
+        self.readers.drain();
+        self.sources.remove(uid);
+        switched_off.is_ok()
     }
 
     fn attached_now(&mut self, name: ProbeName, attachment: Attachment) -> AttachedEvent {
@@ -85,16 +102,17 @@ impl Controller {
         };
         // Its counters go on until the last event was read.
         let last = attachment.event(name, &self.observer, &self.parts.instance);
-        self.parts.store.begin_detach(last.uid).await?;
+        self.parts.store.begin_detach(last.uid, &last.filter).await?;
         if let Err(error) = switch_off(&self.parts, name) {
-            self.parts.store.settle_attach(last.uid, &last.filter).await?;
+            self.parts.store.undo(Undo::Detachment(last.uid, last.filter)).await;
             return Err(error);
         }
         // What was recorded before is still delivered; after that nothing of it is in the buffers.
         self.readers.drain();
         self.sources.remove(last.uid);
         self.attached.remove(name);
-        self.parts.store.forget_attachment(last.uid).await?;
+        // That it goes is stored. The row may stay for a while.
+        self.parts.store.undo(Undo::Attachment(last.uid)).await;
         tracing::info!(event = %name, "detached");
         Ok(last)
     }
@@ -122,7 +140,7 @@ pub(super) async fn bring_back(
         match phase {
             Phase::Pending | Phase::Removing => {
                 switch_off(parts, &name)?;
-                parts.store.forget_attachment(uid).await?;
+                parts.store.undo(Undo::Attachment(uid)).await;
             }
             Phase::Settled => {
                 let source = recordable(parts, &name)

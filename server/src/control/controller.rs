@@ -82,6 +82,8 @@ pub struct Controller {
     pub(super) attached: BTreeMap<ProbeName, Attachment>,
     /// Last sampled hit counts.
     pub(super) sampled: HashMap<ProbeUid, Hits>,
+    /// Whether the last sample could not be stored.
+    pub(super) sampling_fails: bool,
     pub(super) aggregations: Aggregations,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
@@ -133,11 +135,12 @@ impl Controller {
             live,
             attached,
             sampled: HashMap::new(),
+            sampling_fails: false,
             aggregations: Aggregations::default(),
             demand,
             growth: Growth::default(),
         };
-        controller.finish_removals(&unfinished).await?;
+        controller.finish_removals(&unfinished).await;
         controller.begin_ledger()?;
         Ok(controller)
     }

@@ -14,7 +14,7 @@ use super::{Probe, ProbeState};
 use crate::definition::{ProbeDefinition, ProbeKind};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::EventSource;
-use crate::store::NewProbe;
+use crate::store::{NewProbe, Undo};
 use crate::tracefs::{OwnEvent, Presence, Tracefs};
 use crate::validate::{Arming, Report};
 
@@ -64,15 +64,41 @@ impl Controller {
         }
         probe.uid = self.parts.store.begin_create(&new_row(&probe)).await?;
         if let Err(error) = self.put_into_kernel(&mut probe, &definition, &report) {
-            self.parts.store.forget(probe.uid).await?;
+            self.parts.store.undo(Undo::Probe(probe.uid)).await;
             return Err(error);
         }
         let listing = probe.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
-        self.parts.store.settle_create(probe.uid, &listing, request.request.as_ref()).await?;
+        let settled = self.parts.store.settle_create(probe.uid, &listing, request.request.as_ref()).await;
+        if let Err(error) = settled {
+            let uid = probe.uid;
+            if self.take_back(probe) {
+                self.parts.store.undo(Undo::Probe(uid)).await;
+            }
+            return Err(error.into());
+        }
         tracing::info!(probe = %probe.name, uid = %probe.uid, state = ?probe.state, "created");
         let probe = self.parts.registry.put(probe);
         self.note_sharing();
         Ok(self.shown(&probe))
+    }
+
+    /// Takes a probe out of the kernel that could not be stored. Answers whether it is out; otherwise the database still says that it is to
+    /// go, and the next start removes it.
+    pub(super) fn take_back(&mut self, probe: Probe) -> bool {
+        let probe = Arc::new(probe);
+        let mut is_out = true;
+        for outcome in self.take_all_out_of_kernel(&[Arc::clone(&probe)]) {
+            if let Err(error) = outcome {
+                is_out = false;
+                tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
+                if let Some(own) = &probe.own
+                    && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, own, false)
+                {
+                    tracing::error!(probe = %probe.name, %error, "cannot switch it off either");
+                }
+            }
+        }
+        is_out
     }
 
     /// Defines, filters and enables a probe; undoes what was done when a step fails.

@@ -28,6 +28,7 @@ mod remove;
 mod sample;
 mod source;
 mod states;
+mod storage;
 pub mod stricter;
 mod update;
 
@@ -49,3 +50,4 @@ pub use observer::Observer;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
 pub use states::ProbeStates;
+pub use storage::Storage;

@@ -15,7 +15,7 @@ use super::{CheckOutcome, ControlError, own};
 use super::{Probe, ProbeState, Trouble};
 use crate::model::ProbeUid;
 use crate::pipeline::{EventSource, SourceTable};
-use crate::store::{Phase, StoredProbe};
+use crate::store::{Phase, StoredProbe, Undo};
 use crate::tracefs::{KprobeList, OwnEvent};
 
 /// A probe that was on its way out, or never acknowledged, when the daemon ended.
@@ -66,25 +66,24 @@ pub(super) async fn reconcile(
 
 impl Controller {
     /// Removes what was on its way out, or never acknowledged, when the daemon ended. What cannot be removed stays as it was.
-    pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) -> Result<(), ControlError> {
+    pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
         for (Unfinished { probe, phase }, outcome) in unfinished.iter().zip(outcomes) {
             match outcome {
                 Ok(found) => {
-                    self.parts.store.forget(probe.uid).await?;
+                    self.parts.store.undo(Undo::Probe(probe.uid)).await;
                     tracing::info!(probe = %probe.name, ?phase, ?found, "finished what a crash interrupted");
                 }
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
-                    self.parts.store.abort_remove(probe.uid).await?;
+                    self.parts.store.undo(Undo::Deletion(probe.uid)).await;
                     let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
                     let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
                     self.parts.registry.put(Probe { state, schema, ..Probe::clone(probe) });
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -130,8 +129,13 @@ async fn bring_back(
             // The definition is rendered anew: another kernel may know other arguments.
             probe.kernel_definition =
                 parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
-            let defined = define(tracefs, &probe, &definition, &report)?;
-            parts.store.redefined(row.uid, &probe.kernel_definition, &defined.own.listing).await?;
+            let mut defined = define(tracefs, &probe, &definition, &report)?;
+            if let Err(error) =
+                store_redefined(parts, row, &probe.kernel_definition, &defined.own.listing).await
+            {
+                // It is taken out again below.
+                defined.source = Err(error);
+            }
             defined
         }
     };
@@ -153,6 +157,19 @@ async fn bring_back(
     tracing::info!(probe = %row.name, state = ?probe.state, adopted, "brought back");
     // Whoever was here before may have had it enabled: its removal is to be treated so.
     Ok((probe, Live { source, ever_enabled: true, account: Account::default() }))
+}
+
+/// Writes down how the kernel lists a probe that was defined anew, if that is not what it was before.
+async fn store_redefined(
+    parts: &ControllerParts,
+    row: &StoredProbe,
+    kernel_definition: &str,
+    listing: &str,
+) -> Result<(), ControlError> {
+    if row.kernel_definition != kernel_definition || row.kernel_listing != listing {
+        parts.store.redefined(row.uid, kernel_definition, listing).await?;
+    }
+    Ok(())
 }
 
 /// Filters an event and switches it as its row says.

@@ -14,6 +14,7 @@ use super::update::check_etag;
 use super::{Probe, own};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::PauseReason;
+use crate::store::Undo;
 use crate::tracefs::{Deleted, Presence, TracefsError};
 
 /// What one request asks for.
@@ -90,7 +91,7 @@ impl Controller {
         let found = match taken_out {
             Ok(found) => found,
             Err(error) => {
-                self.parts.store.abort_remove(probe.uid).await?;
+                self.parts.store.undo(Undo::Deletion(probe.uid)).await;
                 return Err(error);
             }
         };
@@ -98,7 +99,8 @@ impl Controller {
             self.store_samples(std::slice::from_ref(profile)).await;
         }
         self.parts.registry.remove(&probe.name);
-        self.parts.store.forget(probe.uid).await?;
+        // That it goes is stored. The row may stay for a while.
+        self.parts.store.undo(Undo::Probe(probe.uid)).await;
         tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
         Ok(match found {
             Presence::Shared => "the places that somebody else had added to its event were left alone",

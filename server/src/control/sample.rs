@@ -20,18 +20,23 @@ impl Controller {
             return;
         }
         self.store_samples(&changed).await;
-        let oldest = SystemTime::now().checked_sub(self.parts.sample_retention);
-        if let Some(oldest) = oldest
-            && let Err(error) = self.parts.store.drop_samples_before(oldest).await
-        {
-            tracing::warn!(%error, "cannot drop old hit counts");
-        }
     }
 
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
-        match self.parts.store.add_samples(samples).await {
-            Ok(()) => self.sampled.extend(samples.iter().map(|sample| (sample.uid, sample.hits))),
-            Err(error) => tracing::warn!(%error, "cannot store hit counts"),
+        let oldest = SystemTime::now().checked_sub(self.parts.sample_retention);
+        match self.parts.store.add_samples(samples, oldest).await {
+            Ok(()) => {
+                self.sampled.extend(samples.iter().map(|sample| (sample.uid, sample.hits)));
+                if std::mem::take(&mut self.sampling_fails) {
+                    tracing::info!("stores hit counts again");
+                }
+            }
+            // Once: the next sample will fail in the same way.
+            Err(error) if !self.sampling_fails => {
+                self.sampling_fails = true;
+                tracing::warn!(%error, "cannot store hit counts");
+            }
+            Err(error) => tracing::debug!(%error, "cannot store hit counts"),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{CheckOutcome, ControlError, own};
 use super::{Probe, ProbeState};
 use crate::decode::Schema;
 use crate::filter::{Filter, FilterError, Functions};
-use crate::store::Wanted;
+use crate::store::{Settings, Undo};
 use crate::tracefs::OwnEvent;
 
 /// What a request changes in the kernel.
@@ -57,18 +57,17 @@ impl Controller {
         if request.validate_only {
             return Ok(Arc::new(wanted));
         }
-        let now = SystemTime::now();
-        let intent = Wanted { enabled: wanted.enabled, filter: &wanted.filter, labels: &wanted.labels };
-        self.parts.store.update(probe.uid, intent, now, request.request.as_ref()).await?;
+        let wanted = Probe { revision: probe.revision + 1, update_time: SystemTime::now(), ..wanted };
+        let (before, intent) = (settings(&probe), settings(&wanted));
+        self.parts.store.update(probe.uid, &before, &intent, request.request.as_ref()).await?;
         // Before it records: what it is hit from then on is recorded.
         self.note_enabling(&probe, wanted.enabled);
-        let updated = Probe { revision: probe.revision + 1, update_time: now, ..wanted };
-        let updated = match self.carry_out_change(&request, updated, change).await {
+        let updated = match self.carry_out_change(&request, wanted, change).await {
             Ok(updated) => updated,
             Err(error) => {
                 // The kernel keeps what it had, and so does the database.
-                let before = Wanted { enabled: probe.enabled, filter: &probe.filter, labels: &probe.labels };
-                self.parts.store.update(probe.uid, before, now, None).await?;
+                let request = request.request.map(|request| request.id);
+                self.parts.store.undo(Undo::Update { uid: probe.uid, before, request }).await;
                 self.note_switched(&probe, probe.enabled, &probe.filter);
                 return Err(error);
             }
@@ -174,7 +173,11 @@ impl Controller {
                 self.forget_live(&wanted);
                 self.put_into_kernel(&mut wanted, &definition, &report)?;
                 let listing = wanted.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
-                self.parts.store.redefined(wanted.uid, &wanted.kernel_definition, &listing).await?;
+                let (uid, line) = (wanted.uid, &wanted.kernel_definition);
+                if let Err(error) = self.parts.store.redefined(uid, line, &listing).await {
+                    self.take_back(wanted);
+                    return Err(error.into());
+                }
                 tracing::info!(probe = %wanted.name, "defined a probe anew that the kernel had lost");
             }
         }
@@ -255,6 +258,17 @@ impl Controller {
     ) -> Result<(), ControlError> {
         self.judge_filter(event, filter, Some(schema))?;
         own::require(own::set_filter(self.tracefs(), &self.parts.instance, event, filter)?, &event.name)
+    }
+}
+
+/// What clients can change of a probe, as it is.
+fn settings(probe: &Probe) -> Settings {
+    Settings {
+        enabled: probe.enabled,
+        filter: probe.filter.clone(),
+        labels: probe.labels.clone(),
+        revision: probe.revision,
+        time: probe.update_time,
     }
 }
 

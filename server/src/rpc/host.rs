@@ -9,7 +9,7 @@ use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{CheckStatus, Checker, Doctor, HostCheck, ProbeStates};
+use crate::control::{CheckStatus, Checker, Doctor, HostCheck, ProbeStates, Storage};
 use crate::definition::Features;
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
 use crate::ring::PageLayout;
@@ -36,6 +36,8 @@ pub struct HostServer {
     pub doctor: Arc<Doctor>,
     /// Looks at the probes.
     pub states: ProbeStates,
+    /// Looks at what is stored on.
+    pub storage: Storage,
     /// Knows the kernel's probe language.
     pub checker: Arc<Checker>,
 }
@@ -48,8 +50,9 @@ impl HostService for HostServer {
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
         let probes = self.states.of(self.doctor.registry.all()).await?;
-        let (checks, foreign) =
+        let (mut checks, foreign) =
             tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        checks.extend(self.storage.checks().await);
         let info = &self.info;
         let (buffer_kib, header_page) = self
             .doctor

@@ -6,6 +6,7 @@
 mod aggregation;
 mod echo;
 mod front;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -367,10 +368,7 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::Aggregation(error) => aggregation::parts_of(error),
         ControlError::Facts(_) => Parts::new(Code::FailedPrecondition, "KERNEL_FACTS_HIDDEN"),
         ControlError::Tracefs(error) => Parts::new(Code::Internal, "TRACEFS").with("errno", &error.errno()),
-        ControlError::Store(crate::store::StoreError::RequestReused(_)) => {
-            Parts::new(Code::InvalidArgument, "REQUEST_ID_REUSED").field("request_id")
-        }
-        ControlError::Store(_) => Parts::new(Code::Internal, "DATABASE"),
+        ControlError::Store(error) => store::parts_of(error),
         ControlError::Stopping => Parts::new(Code::Unavailable, "STOPPING"),
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::SystemTime;
 
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
 
+use super::undo::{Undo, settle_attachment};
 use super::{Phase, Store, StoreError, from_ns, to_ns};
 use crate::model::{ProbeName, ProbeUid};
 
@@ -43,66 +44,80 @@ impl Store {
     /// All attached events, by name.
     ///
     /// # Errors
-    /// [`StoreError::Sql`], [`StoreError::Corrupt`].
+    /// [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn attachments(&self) -> Result<Vec<StoredAttachment>, StoreError> {
-        let rows =
-            sqlx::query("SELECT * FROM attachment ORDER BY event_group, event").fetch_all(&self.pool).await?;
-        rows.iter().map(StoredAttachment::from_row).collect()
+        let read = async |connection: &mut SqliteConnection| {
+            let rows = sqlx::query("SELECT * FROM attachment ORDER BY event_group, event")
+                .fetch_all(connection)
+                .await?;
+            rows.iter().map(StoredAttachment::from_row).collect()
+        };
+        self.database.read(read).await
     }
 
-    /// Writes down the intent to attach an event, before the kernel is touched.
+    /// Writes down the intent to attach an event, before the kernel is touched. A row of that name that was left unfinished goes.
     ///
     /// # Errors
-    /// [`StoreError::Sql`], also when it is attached.
+    /// [`StoreError::Database`], also when it is attached.
     pub async fn begin_attach(
         &self,
         name: &ProbeName,
         filter: &str,
         time: SystemTime,
     ) -> Result<ProbeUid, StoreError> {
-        let inserted = sqlx::query(
-            "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns) VALUES (?, ?, ?, 'pending', ?)",
-        )
-        .bind(name.group())
-        .bind(name.event())
-        .bind(filter)
-        .bind(to_ns(time))
-        .execute(&self.pool)
-        .await?;
-        Ok(ProbeUid::of_attachment(inserted.last_insert_rowid()))
-    }
-
-    /// The kernel records the event with this filter: from here on that survives everything.
-    ///
-    /// # Errors
-    /// [`StoreError::Sql`].
-    pub async fn settle_attach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
-        sqlx::query("UPDATE attachment SET phase = 'settled', filter = ? WHERE id = ?")
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("DELETE FROM attachment WHERE event_group = ? AND event = ? AND phase != 'settled'")
+                .bind(name.group())
+                .bind(name.event())
+                .execute(&mut *transaction)
+                .await?;
+            let inserted = sqlx::query(
+                "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns) VALUES (?, ?, ?, 'pending', ?)",
+            )
+            .bind(name.group())
+            .bind(name.event())
             .bind(filter)
-            .bind(uid.attachment())
-            .execute(&self.pool)
+            .bind(to_ns(time))
+            .execute(transaction)
             .await?;
-        Ok(())
+            Ok(ProbeUid::of_attachment(inserted.last_insert_rowid()))
+        };
+        self.database.write(write).await
     }
 
-    /// Writes down that an event is to be detached. From here on that is finished even after a crash.
+    /// The kernel records the event with this filter: from here on that survives everything. What it was `before`, if it was attached, is
+    /// its filter.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
-    pub async fn begin_detach(&self, uid: ProbeUid) -> Result<(), StoreError> {
-        sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
-            .bind(uid.attachment())
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+    /// [`StoreError::Database`].
+    pub async fn settle_attach(
+        &self,
+        uid: ProbeUid,
+        filter: &str,
+        before: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let undo = match before {
+            Some(before) => Undo::Detachment(uid, before.to_owned()),
+            None => Undo::Attachment(uid),
+        };
+        let write =
+            async |transaction: &mut SqliteConnection| settle_attachment(transaction, uid, filter).await;
+        self.database.write_or_undo(Some(undo), write).await
     }
 
-    /// Forgets an attached event: it could not be recorded, or detaching it is complete.
+    /// Writes down that an event with this filter is to be detached. From here on that is finished even after a crash.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
-    pub async fn forget_attachment(&self, uid: ProbeUid) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM attachment WHERE id = ?").bind(uid.attachment()).execute(&self.pool).await?;
-        Ok(())
+    /// [`StoreError::Database`].
+    pub async fn begin_detach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
+        let undo = Undo::Detachment(uid, filter.to_owned());
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
+                .bind(uid.attachment())
+                .execute(transaction)
+                .await?;
+            Ok(())
+        };
+        self.database.write_or_undo(Some(undo), write).await
     }
 }

@@ -2,43 +2,38 @@
 
 use std::collections::HashMap;
 
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError};
+use super::StoreError;
 use crate::model::{Labels, ProbeUid};
 
 /// Replaces the labels of a probe within the transaction that writes its row.
 pub(super) async fn write(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut SqliteConnection,
     uid: ProbeUid,
     labels: &Labels,
 ) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM probe_label WHERE probe_uid = ?")
-        .bind(uid.0)
-        .execute(&mut **transaction)
-        .await?;
+    sqlx::query("DELETE FROM probe_label WHERE probe_uid = ?").bind(uid.0).execute(&mut *transaction).await?;
     for (key, value) in labels.iter() {
         sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, ?, ?)")
             .bind(uid.0)
             .bind(key)
             .bind(value)
-            .execute(&mut **transaction)
+            .execute(&mut *transaction)
             .await?;
     }
     Ok(())
 }
 
-impl Store {
-    /// The labels of all probes that have any.
-    pub(super) async fn labels(&self) -> Result<HashMap<ProbeUid, Labels>, StoreError> {
-        let rows = sqlx::query("SELECT probe_uid, key, value FROM probe_label").fetch_all(&self.pool).await?;
-        let mut pairs = HashMap::<_, Vec<(String, String)>>::new();
-        for row in rows {
-            let uid = ProbeUid(row.try_get("probe_uid")?);
-            pairs.entry(uid).or_default().push((row.try_get("key")?, row.try_get("value")?));
-        }
-        let corrupt = |error| StoreError::Corrupt { what: "label", value: format!("{error}") };
-        let checked = |(uid, pairs)| Ok((uid, Labels::new(pairs).map_err(corrupt)?));
-        pairs.into_iter().map(checked).collect()
+/// The labels of all probes that have any.
+pub(super) async fn read(connection: &mut SqliteConnection) -> Result<HashMap<ProbeUid, Labels>, StoreError> {
+    let rows = sqlx::query("SELECT probe_uid, key, value FROM probe_label").fetch_all(connection).await?;
+    let mut pairs = HashMap::<_, Vec<(String, String)>>::new();
+    for row in rows {
+        let uid = ProbeUid(row.try_get("probe_uid")?);
+        pairs.entry(uid).or_default().push((row.try_get("key")?, row.try_get("value")?));
     }
+    let corrupt = |error| StoreError::Corrupt { what: "label", value: format!("{error}") };
+    let checked = |(uid, pairs)| Ok((uid, Labels::new(pairs).map_err(corrupt)?));
+    pairs.into_iter().map(checked).collect()
 }

@@ -4,106 +4,104 @@
 //! knows what the kernel has.
 
 mod attachments;
+mod connection;
+mod error;
+mod files;
 mod labels;
 mod probes;
 mod requests;
 mod samples;
+mod undo;
 
 pub use attachments::StoredAttachment;
-pub use probes::{NewProbe, Phase, StoredProbe, Wanted};
+pub use connection::{Failure, Health};
+pub use error::{DatabaseError, Fault, StoreError};
+pub use probes::{NewProbe, Phase, Settings, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use samples::{SamplePage, SampleQuery};
+pub use undo::Undo;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use connection::Database;
+use sqlx::ConnectOptions as _;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
-use thiserror::Error;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
-
-/// Why the database did not do what it should.
-#[derive(Debug, Error)]
-pub enum StoreError {
-    /// The database was written by a later version of the daemon. It is neither downgraded nor deleted.
-    #[error("`{path}` was written by a later version of kprobed: it has migration {version}", path = path.display())]
-    Newer {
-        /// The database.
-        path: PathBuf,
-        /// The migration that this version does not know.
-        version: i64,
-    },
-    /// A migration failed or was changed after it was applied.
-    #[error("cannot bring `{path}` up to date: {source}", path = path.display())]
-    Migrate {
-        /// The database.
-        path: PathBuf,
-        /// Why.
-        source: MigrateError,
-    },
-    /// The directory of the database cannot be made.
-    #[error("cannot make `{path}`: {source}", path = path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// SQLite refused.
-    #[error("database: {0}")]
-    Sql(#[from] sqlx::Error),
-    /// A row holds something that this daemon would not have written.
-    #[error("the database holds a bad {what}: {value}")]
-    Corrupt {
-        /// What is bad.
-        what: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// A request id was used before for something else.
-    #[error("request id `{0}` was used for another request")]
-    RequestReused(String),
-}
 
 /// The database.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pool: SqlitePool,
+    database: Arc<Database>,
 }
 
 impl Store {
-    /// Opens or makes the database `kprobed.db` in `directory` and brings it up to date.
+    /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, and brings it up to date.
     ///
     /// # Errors
     /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from being opened.
     pub async fn open(directory: &Path) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(directory)
-            .map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
-        let path = directory.join("kprobed.db");
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // An acknowledged definition survives a power cut: every commit reaches the disk.
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_secs(5));
-        // One connection: all writes come from the control thread, and nothing here takes long.
-        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await?;
-        MIGRATIONS.run(&pool).await.map_err(|source| match source {
+        let path = files::prepare(directory)?;
+        Self::open_file(path.clone(), options(&path)).await
+    }
+
+    /// Opens a file that exists.
+    async fn open_file(path: PathBuf, options: SqliteConnectOptions) -> Result<Self, StoreError> {
+        let mut connection = options.connect().await.map_err(|source| {
+            let (path, fault) = (path.clone(), Fault::of(&source));
+            StoreError::Database(Box::new(DatabaseError {
+                action: "open",
+                path,
+                fault,
+                in_doubt: false,
+                source,
+            }))
+        })?;
+        MIGRATIONS.run(&mut connection).await.map_err(|source| match source {
             MigrateError::VersionMissing(version) => StoreError::Newer { path: path.clone(), version },
             source => StoreError::Migrate { path: path.clone(), source },
         })?;
-        Ok(Self { pool })
+        Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
+    }
+
+    /// Puts something right: now, or with the next change that can be stored. Nothing can be done about it when that fails.
+    pub async fn undo(&self, undo: Undo) {
+        self.database.undo(undo).await;
+    }
+
+    /// Writes to the database, without changing anything, and reads what the next start will.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.database.rewrite().await?;
+        self.probes().await?;
+        self.attachments().await?;
+        Ok(())
+    }
+
+    /// How the database does.
+    pub fn health(&self) -> Health {
+        self.database.health()
     }
 
     /// Writes everything to the main file and closes it.
     pub async fn close(&self) {
-        self.pool.close().await;
+        self.database.close().await;
     }
+}
+
+/// One connection, on which every commit reaches the disk: an acknowledged definition survives a power cut.
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5))
 }
 
 /// Nanoseconds since 1970, as stored. Times before and after what fits (1970 to 2262) are cut.

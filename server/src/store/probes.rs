@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
 
+use super::undo::{Undo, write_settings};
 use super::{RequestKey, Store, StoreError, from_ns, labels, requests, to_ns};
 use crate::model::{Labels, ProbeName, ProbeUid};
 
@@ -50,15 +51,19 @@ pub struct NewProbe {
     pub time: SystemTime,
 }
 
-/// All that clients can change of a probe.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+/// All that clients can change of a probe, and what counts the changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
     /// Whether it should record.
     pub enabled: bool,
     /// Kernel filter; empty for none.
-    pub filter: &'a str,
+    pub filter: String,
     /// What it is found by.
-    pub labels: &'a Labels,
+    pub labels: Labels,
+    /// Counts changes, from 1.
+    pub revision: i64,
+    /// When a client last changed it.
+    pub time: SystemTime,
 }
 
 /// A row of the table.
@@ -118,142 +123,127 @@ impl Store {
     /// All probes, by name.
     ///
     /// # Errors
-    /// [`StoreError::Sql`], [`StoreError::Corrupt`].
+    /// [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn probes(&self) -> Result<Vec<StoredProbe>, StoreError> {
-        let rows =
-            sqlx::query("SELECT * FROM probe ORDER BY event_group, event").fetch_all(&self.pool).await?;
-        let mut labels = self.labels().await?;
-        rows.iter().map(|row| StoredProbe::from_row(row, &mut labels)).collect()
+        let read = async |connection: &mut SqliteConnection| {
+            let rows = sqlx::query("SELECT * FROM probe ORDER BY event_group, event")
+                .fetch_all(&mut *connection)
+                .await?;
+            let mut labels = labels::read(connection).await?;
+            rows.iter().map(|row| StoredProbe::from_row(row, &mut labels)).collect()
+        };
+        self.database.read(read).await
     }
 
-    /// Writes down the intent to make a probe, before the kernel is touched.
+    /// Writes down the intent to make a probe, before the kernel is touched. A row of that name that was left unfinished goes: the kernel
+    /// has nothing of it, or the name would not be free.
     ///
     /// # Errors
-    /// [`StoreError::Sql`], also when there is a probe of that name.
+    /// [`StoreError::Database`], also when there is a probe of that name.
     pub async fn begin_create(&self, probe: &NewProbe) -> Result<ProbeUid, StoreError> {
         let time = to_ns(probe.time);
-        let mut transaction = self.pool.begin().await?;
-        let inserted = sqlx::query(
-            "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
-             kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
-        )
-        .bind(probe.name.group())
-        .bind(probe.name.event())
-        .bind(&probe.definition)
-        .bind(&probe.kernel_definition)
-        .bind(probe.enabled)
-        .bind(&probe.filter)
-        .bind(time)
-        .bind(time)
-        .execute(&mut *transaction)
-        .await?;
-        let uid = ProbeUid(inserted.last_insert_rowid());
-        labels::write(&mut transaction, uid, &probe.labels).await?;
-        transaction.commit().await?;
-        Ok(uid)
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled'")
+                .bind(probe.name.group())
+                .bind(probe.name.event())
+                .execute(&mut *transaction)
+                .await?;
+            let inserted = sqlx::query(
+                "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
+                 kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
+            )
+            .bind(probe.name.group())
+            .bind(probe.name.event())
+            .bind(&probe.definition)
+            .bind(&probe.kernel_definition)
+            .bind(probe.enabled)
+            .bind(&probe.filter)
+            .bind(time)
+            .bind(time)
+            .execute(&mut *transaction)
+            .await?;
+            let uid = ProbeUid(inserted.last_insert_rowid());
+            labels::write(transaction, uid, &probe.labels).await?;
+            Ok(uid)
+        };
+        self.database.write(write).await
     }
 
     /// The kernel has the probe: from here on it survives everything. Its request is remembered in the same transaction.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
+    /// [`StoreError::Database`].
     pub async fn settle_create(
         &self,
         uid: ProbeUid,
         kernel_listing: &str,
         request: Option<&RequestKey>,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("UPDATE probe SET phase = 'settled', kernel_listing = ? WHERE uid = ?")
-            .bind(kernel_listing)
-            .bind(uid.0)
-            .execute(&mut *transaction)
-            .await?;
-        requests::remember(&mut transaction, request, uid).await?;
-        transaction.commit().await?;
-        Ok(())
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("UPDATE probe SET phase = 'settled', kernel_listing = ? WHERE uid = ?")
+                .bind(kernel_listing)
+                .bind(uid.0)
+                .execute(&mut *transaction)
+                .await?;
+            requests::remember(transaction, request, uid).await
+        };
+        self.database.write_or_undo(Some(Undo::Probe(uid)), write).await
     }
 
     /// The kernel was given the probe anew, after a boot.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
+    /// [`StoreError::Database`].
     pub async fn redefined(
         &self,
         uid: ProbeUid,
         kernel_definition: &str,
         kernel_listing: &str,
     ) -> Result<(), StoreError> {
-        sqlx::query("UPDATE probe SET kernel_definition = ?, kernel_listing = ? WHERE uid = ?")
-            .bind(kernel_definition)
-            .bind(kernel_listing)
-            .bind(uid.0)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
-    }
-
-    /// Forgets a probe: it could not be made, or its deletion is complete.
-    ///
-    /// # Errors
-    /// [`StoreError::Sql`].
-    pub async fn forget(&self, uid: ProbeUid) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(&self.pool).await?;
-        Ok(())
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("UPDATE probe SET kernel_definition = ?, kernel_listing = ? WHERE uid = ?")
+                .bind(kernel_definition)
+                .bind(kernel_listing)
+                .bind(uid.0)
+                .execute(transaction)
+                .await?;
+            Ok(())
+        };
+        self.database.write(write).await
     }
 
     /// Writes down what a probe should be from now on.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
+    /// [`StoreError::Database`].
     pub async fn update(
         &self,
         uid: ProbeUid,
-        wanted: Wanted<'_>,
-        time: SystemTime,
+        before: &Settings,
+        wanted: &Settings,
         request: Option<&RequestKey>,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = revision + 1, update_time_ns = ? WHERE uid = ?")
-            .bind(wanted.enabled)
-            .bind(wanted.filter)
-            .bind(to_ns(time))
-            .bind(uid.0)
-            .execute(&mut *transaction)
-            .await?;
-        labels::write(&mut transaction, uid, wanted.labels).await?;
-        requests::remember(&mut transaction, request, uid).await?;
-        transaction.commit().await?;
-        Ok(())
+        let undo =
+            Undo::Update { uid, before: before.clone(), request: request.map(|request| request.id.clone()) };
+        let write = async |transaction: &mut SqliteConnection| {
+            write_settings(transaction, uid, wanted).await?;
+            requests::remember(transaction, request, uid).await
+        };
+        self.database.write_or_undo(Some(undo), write).await
     }
 
     /// Writes down that a probe is going. From here on its deletion is finished even after a crash.
     ///
     /// # Errors
-    /// [`StoreError::Sql`].
+    /// [`StoreError::Database`].
     pub async fn begin_remove(&self, uid: ProbeUid, request: Option<&RequestKey>) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("UPDATE probe SET phase = 'removing' WHERE uid = ?")
-            .bind(uid.0)
-            .execute(&mut *transaction)
-            .await?;
-        requests::remember(&mut transaction, request, uid).await?;
-        transaction.commit().await?;
-        Ok(())
-    }
-
-    /// The deletion that could not be carried out is taken back.
-    ///
-    /// # Errors
-    /// [`StoreError::Sql`].
-    pub async fn abort_remove(&self, uid: ProbeUid) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
-            .bind(uid.0)
-            .execute(&mut *transaction)
-            .await?;
-        requests::forget_about(&mut transaction, uid).await?;
-        transaction.commit().await?;
-        Ok(())
+        let write = async |transaction: &mut SqliteConnection| {
+            sqlx::query("UPDATE probe SET phase = 'removing' WHERE uid = ?")
+                .bind(uid.0)
+                .execute(&mut *transaction)
+                .await?;
+            requests::remember(transaction, request, uid).await
+        };
+        self.database.write_or_undo(Some(Undo::Deletion(uid)), write).await
     }
 }

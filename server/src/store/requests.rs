@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, to_ns};
 use crate::model::ProbeUid;
@@ -25,7 +25,7 @@ pub struct RequestKey {
 
 /// Remembers a request within the transaction that carries it out.
 pub(super) async fn remember(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut SqliteConnection,
     request: Option<&RequestKey>,
     uid: ProbeUid,
 ) -> Result<(), StoreError> {
@@ -33,27 +33,34 @@ pub(super) async fn remember(
     let now = SystemTime::now();
     sqlx::query("DELETE FROM request WHERE time_ns < ?")
         .bind(to_ns(now.checked_sub(REMEMBERED).unwrap_or(SystemTime::UNIX_EPOCH)))
-        .execute(&mut **transaction)
+        .execute(&mut *transaction)
         .await?;
     sqlx::query("INSERT OR REPLACE INTO request (id, fingerprint, probe_uid, time_ns) VALUES (?, ?, ?, ?)")
         .bind(&request.id)
         .bind(&request.fingerprint.0)
         .bind(uid.0)
         .bind(to_ns(now))
-        .execute(&mut **transaction)
+        .execute(&mut *transaction)
         .await?;
     Ok(())
 }
 
 /// Forgets the deletion of a probe that was taken back.
 pub(super) async fn forget_about(
-    transaction: &mut Transaction<'_, Sqlite>,
+    transaction: &mut SqliteConnection,
     uid: ProbeUid,
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM request WHERE probe_uid = ? AND fingerprint LIKE 'delete %'")
         .bind(uid.0)
-        .execute(&mut **transaction)
+        .execute(&mut *transaction)
         .await?;
+    Ok(())
+}
+
+/// Forgets a request that was not carried out after all.
+pub(super) async fn forget(transaction: &mut SqliteConnection, id: Option<&str>) -> Result<(), StoreError> {
+    let Some(id) = id else { return Ok(()) };
+    sqlx::query("DELETE FROM request WHERE id = ?").bind(id).execute(transaction).await?;
     Ok(())
 }
 
@@ -61,16 +68,19 @@ impl Store {
     /// The probe that this request was about, if it was carried out before.
     ///
     /// # Errors
-    /// [`StoreError::RequestReused`] when the id was used for something else, [`StoreError::Sql`].
+    /// [`StoreError::RequestReused`] when the id was used for something else, [`StoreError::Database`].
     pub async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
-        let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")
-            .bind(&request.id)
-            .fetch_optional(&self.pool)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        if row.try_get::<String, _>("fingerprint")? != request.fingerprint.0 {
-            return Err(StoreError::RequestReused(request.id.clone()));
-        }
-        Ok(Some(ProbeUid(row.try_get("probe_uid")?)))
+        let read = async |connection: &mut SqliteConnection| {
+            let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")
+                .bind(&request.id)
+                .fetch_optional(connection)
+                .await?;
+            let Some(row) = row else { return Ok(None) };
+            if row.try_get::<String, _>("fingerprint")? != request.fingerprint.0 {
+                return Err(StoreError::RequestReused(request.id.clone()));
+            }
+            Ok(Some(ProbeUid(row.try_get("probe_uid")?)))
+        };
+        self.database.read(read).await
     }
 }

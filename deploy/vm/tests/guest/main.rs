@@ -20,6 +20,7 @@ mod differential;
 mod effort;
 mod filters;
 mod fixture;
+mod full_disk;
 mod growth;
 mod history;
 mod hostile;
@@ -72,6 +73,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbours", neighbours::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("full_disk", full_disk::TESTS),
     ("accounting", accounting::TESTS),
     ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),

@@ -1,3 +1,11 @@
+//! The store on a disk that works, and on disks that do not.
+
+mod disk;
+mod faults;
+mod vfs;
+
+use sqlx::{Connection as _, SqliteConnection};
+
 use super::*;
 use crate::model::{HitProfile, Hits, Labels, ProbeName, ProbeUid};
 
@@ -11,6 +19,10 @@ fn new_probe(event: &str) -> NewProbe {
         labels: labels("team=storage"),
         time: SystemTime::now(),
     }
+}
+
+fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings {
+    Settings { enabled, filter: filter.to_owned(), labels: labels(text), revision, time: from_ns(revision) }
 }
 
 /// Labels as they are printed.
@@ -31,8 +43,8 @@ async fn a_probe_lives_through_reopening() {
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
     store.settle_create(uid, "p:kprobes/a vfs_read", Some(&key("r1", "create a"))).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=storage"));
-    let wanted = Wanted { enabled: false, filter: "x == 1", labels: &labels("tier=,team=net") };
-    store.update(uid, wanted, SystemTime::now(), None).await.unwrap();
+    let before = settings(true, "", "team=storage", 1);
+    store.update(uid, &before, &settings(false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
     store.close().await;
 
     let store = Store::open(directory.path()).await.unwrap();
@@ -47,12 +59,51 @@ async fn a_probe_lives_through_reopening() {
 }
 
 #[tokio::test]
+async fn a_change_that_is_taken_back_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    let uid = store.begin_create(&new_probe("a")).await.unwrap();
+    store.settle_create(uid, "p:kprobes/a vfs_read", None).await.unwrap();
+    let (before, request) = (settings(true, "", "team=storage", 1), key("r", "update kprobes/a"));
+    store.update(uid, &before, &settings(false, "x", "", 2), Some(&request)).await.unwrap();
+    let found = store.probes().await.unwrap().remove(0);
+    assert_eq!((found.enabled, found.revision, found.labels.is_empty()), (false, 2, true));
+    store.undo(Undo::Update { uid, before: before.clone(), request: Some(request.id.clone()) }).await;
+    let found = store.probes().await.unwrap().remove(0);
+    let now = Settings {
+        enabled: found.enabled,
+        filter: found.filter,
+        labels: found.labels,
+        revision: found.revision,
+        time: found.update_time,
+    };
+    assert_eq!(now, before);
+    assert_eq!(store.carried_out(&request).await.unwrap(), None, "so that it can be asked for again");
+}
+
+#[tokio::test]
+async fn a_file_that_was_taken_away_is_not_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    store.check().await.unwrap();
+    let (wal, aside) = (directory.path().join("kprobed.db-wal"), directory.path().join("aside"));
+    std::fs::rename(&wal, &aside).unwrap();
+    let refused = store.begin_create(&new_probe("a")).await.unwrap_err();
+    assert!(refused.to_string().ends_with("kprobed.db`: the file was moved or removed"), "{refused}");
+    assert!(store.health().failing);
+    std::fs::rename(&aside, &wal).unwrap();
+    store.begin_create(&new_probe("a")).await.unwrap();
+    assert!(!store.health().failing && store.health().last_failure.is_some());
+}
+
+#[tokio::test]
 async fn uids_are_never_given_out_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
     let first = store.begin_create(&new_probe("a")).await.unwrap();
+    store.settle_create(first, "", None).await.unwrap();
     assert!(store.begin_create(&new_probe("a")).await.is_err(), "the name is taken");
-    store.forget(first).await.unwrap();
+    store.undo(Undo::Probe(first)).await;
     let second = store.begin_create(&new_probe("a")).await.unwrap();
     assert!(second > first);
 }
@@ -64,18 +115,22 @@ async fn labels_go_with_their_probe() {
     let gone = store.begin_create(&new_probe("a")).await.unwrap();
     let plain = NewProbe { labels: Labels::default(), ..new_probe("b") };
     let stays = store.begin_create(&plain).await.unwrap();
-    store.forget(gone).await.unwrap();
-    let left: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM probe_label").fetch_one(&store.pool).await.unwrap();
-    assert_eq!(left, 0);
+    store.undo(Undo::Probe(gone)).await;
+    let count = async |connection: &mut SqliteConnection| {
+        Ok(sqlx::query_scalar::<_, i64>("SELECT count(*) FROM probe_label").fetch_one(connection).await?)
+    };
+    assert_eq!(store.database.read(count).await.unwrap(), 0);
     let probes = store.probes().await.unwrap();
     assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, stays, true));
     // What is there and could not have been written is not taken for labels.
-    sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
-        .bind(stays.0)
-        .execute(&store.pool)
-        .await
-        .unwrap();
+    let insert = async |transaction: &mut SqliteConnection| {
+        sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
+            .bind(stays.0)
+            .execute(transaction)
+            .await?;
+        Ok(())
+    };
+    store.database.write(insert).await.unwrap();
     assert!(matches!(store.probes().await, Err(StoreError::Corrupt { what: "label", .. })));
 }
 
@@ -86,25 +141,27 @@ async fn a_database_without_labels_gets_them() {
         .filename(directory.path().join("kprobed.db"))
         .create_if_missing(true)
         .foreign_keys(true);
-    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let mut connection = options.connect().await.unwrap();
     // As the version before labels left it.
     Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
-        .run(&pool)
+        .run(&mut connection)
         .await
         .unwrap();
     sqlx::query(
         "INSERT INTO probe VALUES (7, 'kprobes', 'old', 'p:old vfs_read', 'p:kprobes/old vfs_read', '', 1, '', 'settled', 1, 0, 0)",
     )
-    .execute(&pool)
+    .execute(&mut connection)
     .await
     .unwrap();
-    pool.close().await;
+    connection.close().await.unwrap();
 
     let store = Store::open(directory.path()).await.unwrap();
     let probes = store.probes().await.unwrap();
     assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, ProbeUid(7), true));
-    let wanted = Wanted { enabled: true, filter: "", labels: &labels("team=net") };
-    store.update(ProbeUid(7), wanted, SystemTime::now(), None).await.unwrap();
+    store
+        .update(ProbeUid(7), &settings(true, "", "", 1), &settings(true, "", "team=net", 2), None)
+        .await
+        .unwrap();
     assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=net"));
 }
 
@@ -116,7 +173,7 @@ async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let request = key("r", "delete kprobes/a");
     store.begin_remove(uid, Some(&request)).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Removing);
-    store.abort_remove(uid).await.unwrap();
+    store.undo(Undo::Deletion(uid)).await;
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Settled);
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
 }
@@ -125,12 +182,15 @@ async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
 async fn a_database_of_a_later_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    sqlx::query(
-        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'later', 1, x'00', 0)",
-    )
-    .execute(&store.pool)
-    .await
-    .unwrap();
+    let insert = async |transaction: &mut SqliteConnection| {
+        sqlx::query(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'later', 1, x'00', 0)",
+        )
+        .execute(transaction)
+        .await?;
+        Ok(())
+    };
+    store.database.write(insert).await.unwrap();
     store.close().await;
     let error = Store::open(directory.path()).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
@@ -150,7 +210,7 @@ async fn samples_are_paged_and_selected() {
     };
     let all: Vec<_> =
         (0..10).map(|second| sample(if second % 2 == 0 { "even" } else { "odd" }, second)).collect();
-    store.add_samples(&all).await.unwrap();
+    store.add_samples(&all, None).await.unwrap();
 
     let first = store.samples(&SampleQuery { limit: 4, ..SampleQuery::default() }).await.unwrap();
     assert_eq!(first.samples, all[..4]);
@@ -168,7 +228,7 @@ async fn samples_are_paged_and_selected() {
         store.samples(&odd).await.unwrap().samples.into_iter().map(|s| s.hits.hits).collect();
     assert_eq!(seconds, [3, 5]);
 
-    store.drop_samples_before(at(8)).await.unwrap();
+    store.add_samples(&[], Some(at(8))).await.unwrap();
     let left = store.samples(&SampleQuery { limit: 10, ..SampleQuery::default() }).await.unwrap();
     assert_eq!(left.samples, all[8..]);
 }
@@ -182,9 +242,9 @@ async fn an_attached_event_lives_through_reopening() {
         store.begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now()).await.unwrap();
     let uid = store.begin_attach(&name, "id == 1", from_ns(7)).await.unwrap();
     assert!(uid.0 < 0 && uid != gone, "never the uid of a probe: {uid}");
+    store.settle_attach(uid, "id == 2", None).await.unwrap();
     assert!(store.begin_attach(&name, "", SystemTime::now()).await.is_err(), "the name is taken");
-    store.settle_attach(uid, "id == 2").await.unwrap();
-    store.begin_detach(gone).await.unwrap();
+    store.begin_detach(gone, "").await.unwrap();
     store.close().await;
 
     let store = Store::open(directory.path()).await.unwrap();
@@ -202,8 +262,8 @@ async fn an_attached_event_lives_through_reopening() {
         create_time: from_ns(7),
     };
     assert_eq!(stored[1], kept);
-    store.forget_attachment(uid).await.unwrap();
-    store.forget_attachment(gone).await.unwrap();
+    store.undo(Undo::Attachment(uid)).await;
+    store.undo(Undo::Attachment(gone)).await;
     assert_eq!(store.attachments().await.unwrap(), []);
     assert!(store.begin_attach(&name, "", SystemTime::now()).await.unwrap() < uid, "ids are not used again");
 }

@@ -1,0 +1,303 @@
+//! A disk that is full: what cannot be stored is refused and undone, everything else goes on, and it heals when there is room again.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::Error;
+use kprobed_client::api::{
+    CheckStatus, CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, SpoolLedger,
+};
+use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
+use kprobed_vm::daemon;
+use kprobed_vm::protocol::Status;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_full_tmpfs_loses_nothing", a_full_tmpfs_loses_nothing),
+    ("a_full_ext4_loses_nothing", a_full_ext4_loses_nothing),
+];
+
+const SIGKILL: i32 = 9;
+
+/// Events of the host: one is attached, the other one is to be.
+const ATTACHED: &str = "sched/sched_process_fork";
+const NOT_ATTACHED: &str = "sched/sched_process_exit";
+
+/// `getsid` is called by nobody else, and `di` of its registers is its argument.
+const KEPT: &str = "p:kept __x64_sys_getsid n=+0x70(%di):s32";
+
+/// No process has such an id.
+const FIRST: &str = "1000000";
+
+/// How long the daemon may take to answer while the disk is full. It takes milliseconds; the guest is emulated.
+const SOON: Duration = Duration::from_secs(30);
+
+fn a_full_tmpfs_loses_nothing(fixture: &Fixture) -> Result<()> {
+    loses_nothing(
+        fixture,
+        "full-tmpfs",
+        "/tmp/state",
+        "mkdir /tmp/state && mount -t tmpfs -o size=2m tmpfs /tmp/state",
+    )
+}
+
+fn a_full_ext4_loses_nothing(fixture: &Fixture) -> Result<()> {
+    loses_nothing(fixture, "full-ext4", "/var/lib/kprobed/state", "mkdir /var/lib/kprobed/state")
+}
+
+fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) -> Result<()> {
+    let mut guest = fixture.own_daemon(disk, daemon::DEFAULT_CONFIG)?;
+    ensure!(daemon::stop(&guest.machine)?.success());
+    guest.shell(prepare)?;
+    let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", directory);
+    guest.restart(&config)?;
+    // Nothing in the directory is for others to read.
+    let modes = guest.shell(&format!("cd {directory} && stat -c '%a %n' . kprobed.db kprobed.db-wal"))?;
+    ensure!(modes == "700 .\n600 kprobed.db\n600 kprobed.db-wal\n", "{modes}");
+    guest.add(KEPT)?;
+    guest.wait_for(guest.client.set_filter("kept", "n > 5"))??;
+    guest.wait_for(guest.client.change_labels("kept", label("tier", "1"), Vec::new()))??;
+    guest.add("p:off vfs_statx")?;
+    guest.wait_for(guest.client.set_enabled("off", false))??;
+    guest.wait_for(guest.client.attach_event(ATTACHED, ""))??;
+    guest.workload(&["numbers", FIRST, "100"])?;
+    let before = picture(&guest)?;
+    let begin = SystemTime::now();
+
+    guest.shell(&fill(directory))?;
+    // The second round finds whatever the first one left behind.
+    let mut outcomes = try_all(&guest, 1)?;
+    outcomes.extend(try_all(&guest, 2)?);
+    let refused: Vec<_> =
+        outcomes.iter().filter(|outcome| outcome.ends_with(": RESOURCE_EXHAUSTED DATABASE_FULL")).collect();
+    let as_before = picture(&guest)? == before;
+    // The history has no room either: that is its own affair, and costs neither answers nor CPU time.
+    let history = full_history(&guest, begin)?;
+    let checks = guest.wait_for(guest.client.host())??.checks;
+    let failed: Vec<_> = checks.iter().filter(|check| check.status() == CheckStatus::Failed).collect();
+
+    guest.shell(&format!("rm {directory}/filler*"))?;
+    let healed = try_all(&guest, 3)?;
+    let stored = stored_again(&guest, &history)?;
+    let after = picture(&guest)?;
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.restart(&config)?;
+    let restarted = picture(&guest)?;
+
+    let report = format!(
+        "full: {outcomes:#?}\nhistory while full: {history:?}\nfailed checks: {failed:#?}\nwith room: {healed:#?}\nbefore: {before:#?}\n\
+         after: {after:#?}\nafter kill -9: {restarted:#?}\n{}",
+        guest.log()
+    );
+    ensure!(refused.len() == outcomes.len(), "a change was acknowledged on a full disk\n{report}");
+    ensure!(as_before, "a refused change has left something behind\n{report}");
+    ensure!(healed.iter().all(|outcome| outcome.ends_with(": ok")), "it does not heal\n{report}");
+    ensure!(restarted == after, "what was acknowledged is not what is there\n{report}");
+    let ids: Vec<_> = failed.iter().map(|check| check.id.as_str()).collect();
+    ensure!(ids.contains(&"database") && ids.contains(&"disk_space"), "{report}");
+    history.check().context(report)?;
+    ensure!(stored, "nothing is stored again");
+    // What was missed is told, with its number, and what came after it is there.
+    let losses = not_stored(&guest)?;
+    ensure!(losses > 0, "no gap is told");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// Takes every block: what was reserved and not used comes back with each `sync`.
+fn fill(directory: &str) -> String {
+    format!(
+        "cd {directory} && {{ fallocate -l 90m filler 2>/dev/null; for i in 1 2 3; do \
+         dd if=/dev/zero of=filler$i bs=64k 2>/dev/null; dd if=/dev/zero of=filler-$i bs=1k 2>/dev/null; sync; done; true; }}"
+    )
+}
+
+/// All that must not change while changes are refused: what clients see, and what the kernel has.
+#[derive(Debug, PartialEq, Eq)]
+struct Picture {
+    probes: Vec<String>,
+    attached: Vec<String>,
+    kernel: Vec<String>,
+}
+
+fn picture(guest: &DaemonGuest) -> Result<Picture> {
+    let probes = guest.probes()?.into_iter().map(|probe| {
+        let mut labels: Vec<_> = probe.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        labels.sort();
+        format!(
+            "{} {:?} filter `{}` labels {labels:?} {}",
+            probe.name,
+            probe.state(),
+            probe.filter,
+            probe.etag
+        )
+    });
+    let attached = guest.wait_for(guest.client.attached_events())??;
+    let attached = attached.into_iter().map(|event| format!("{} filter `{}`", event.name, event.filter));
+    let kernel = guest.shell(&format!(
+        "cd {} && cat /sys/kernel/tracing/kprobe_events && grep -H . events/kprobes/*/enable events/kprobes/*/filter \
+         events/sched/sched_process_fork/enable events/sched/sched_process_exit/enable",
+        guest.instance()?
+    ))?;
+    Ok(Picture {
+        probes: probes.collect(),
+        attached: attached.collect(),
+        kernel: kernel.lines().map(str::to_owned).collect(),
+    })
+}
+
+fn label(key: &str, value: &str) -> HashMap<String, String> {
+    HashMap::from([(key.to_owned(), value.to_owned())])
+}
+
+/// Tries every change that the database has to know of, and says what became of each.
+fn try_all(guest: &DaemonGuest, round: u32) -> Result<Vec<String>> {
+    fn outcome<T>(result: Result<T, Error>) -> String {
+        match result {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.rpc().map_or_else(
+                || error.to_string(),
+                |rpc| format!("{} {}", code_name(rpc.code as i32), rpc.reason),
+            ),
+        }
+    }
+    let client = &guest.client;
+    let create = CreateProbeRequest {
+        definition: "p:new vfs_statx".to_owned(),
+        enabled: true,
+        labels: label("new", ""),
+        ..Default::default()
+    };
+    let delete = DeleteProbeRequest { name: "off".to_owned(), ..Default::default() };
+    let relabel = client.change_labels("kept", label("tier", "2"), Vec::new());
+    let outcomes = [
+        ("add", outcome(guest.wait_for(client.create_probe(create))?)),
+        ("disable", outcome(guest.wait_for(client.set_enabled("kept", false))?)),
+        ("enable", outcome(guest.wait_for(client.set_enabled("off", true))?)),
+        ("filter", outcome(guest.wait_for(client.set_filter("kept", "n == 7"))?)),
+        ("clear filter", outcome(guest.wait_for(client.set_filter("kept", ""))?)),
+        ("label", outcome(guest.wait_for(relabel)?)),
+        ("delete", outcome(guest.wait_for(client.delete_probe(delete))?)),
+        ("attach", outcome(guest.wait_for(client.attach_event(NOT_ATTACHED, ""))?)),
+        ("detach", outcome(guest.wait_for(client.detach_event(ATTACHED))?)),
+    ];
+    Ok(outcomes.into_iter().map(|(name, outcome)| format!("{round} {name}: {outcome}")).collect())
+}
+
+fn code_name(code: i32) -> &'static str {
+    match code {
+        8 => "RESOURCE_EXHAUSTED",
+        13 => "INTERNAL",
+        _ => "another code",
+    }
+}
+
+/// How the history behaves while it cannot store.
+#[derive(Debug)]
+struct FullHistory {
+    ledger: Option<SpoolLedger>,
+    observed: Option<usize>,
+    busy_ticks: u64,
+    elapsed: Duration,
+}
+
+fn full_history(guest: &DaemonGuest, begin: SystemTime) -> Result<FullHistory> {
+    let soon = |guest: &DaemonGuest| -> Result<Option<GetLedgerResponse>> {
+        let asked = guest
+            .wait_for(async { tokio::time::timeout(SOON, guest.client.ledger()).await.ok().transpose() });
+        Ok(asked??)
+    };
+    let started = Instant::now();
+    let mut busy = 0;
+    let mut first = None;
+    let mut ledger;
+    // It notices when it writes, which it does once a second. From then on it is watched for some seconds.
+    loop {
+        guest.workload(&["numbers", FIRST, "5000"])?;
+        ledger = soon(guest)?.and_then(|ledger| ledger.spool);
+        let Some(spool) = &ledger else { break };
+        if spool.not_stored > 0 && first.is_none() {
+            first = Some(Instant::now());
+            busy = spool_ticks(guest)?;
+        }
+        if first.is_some_and(|first| first.elapsed() > Duration::from_secs(5)) || started.elapsed() > 2 * SOON
+        {
+            break;
+        }
+    }
+    let busy_ticks = spool_ticks(guest)?.saturating_sub(busy);
+    let observed = guest.wait_for(async {
+        let observe = async {
+            let request = StreamRequest::new().since(begin - Duration::from_secs(60)).until_now();
+            let mut stream = guest.client.stream_events(request).await?;
+            let mut events = 0;
+            while let Some(item) = stream.next().await? {
+                match item {
+                    StreamItem::Batch(batch) => events += batch.len(),
+                    StreamItem::CaughtUp(_) => break,
+                    _ => {}
+                }
+            }
+            Ok::<_, Error>(events)
+        };
+        tokio::time::timeout(SOON, observe).await.ok().transpose()
+    })??;
+    Ok(FullHistory { ledger, observed, busy_ticks, elapsed: first.unwrap_or(started).elapsed() })
+}
+
+impl FullHistory {
+    fn check(&self) -> Result<()> {
+        let ledger = self.ledger.as_ref().context("the ledger does not answer")?;
+        ensure!(ledger.not_stored > 0 && ledger.last_error.contains("No space left"), "{ledger:?}");
+        ensure!(ledger.read == ledger.stored + ledger.not_stored, "{ledger:?}");
+        let observed = self.observed.context("the past cannot be observed")?;
+        ensure!(observed >= 100, "of what was stored before, {observed} events are shown");
+        let elapsed_ticks = self.elapsed.as_millis() / 10;
+        ensure!(u128::from(self.busy_ticks) * 5 < elapsed_ticks, "the thread that writes is busy");
+        Ok(())
+    }
+}
+
+/// CPU time of the thread that writes the history, in hundredths of a second.
+fn spool_ticks(guest: &DaemonGuest) -> Result<u64> {
+    let text = guest.shell(
+        "for task in /proc/$(pidof kprobed)/task/*; do \
+         [ $(cat $task/comm) = kprobed-spool ] && cut -d' ' -f14,15 $task/stat; done; true",
+    )?;
+    Ok(text.split_whitespace().map(str::parse::<u64>).sum::<Result<_, _>>()?)
+}
+
+/// Whether events are stored again, without anybody doing something about it.
+fn stored_again(guest: &DaemonGuest, full: &FullHistory) -> Result<bool> {
+    let Some(full) = &full.ledger else { return Ok(false) };
+    // `kept` was switched off in the meantime.
+    guest.wait_for(guest.client.set_enabled("kept", true))??;
+    let started = Instant::now();
+    while started.elapsed() < 4 * SOON {
+        guest.workload(&["numbers", FIRST, "100"])?;
+        if guest.ledger()?.spool.is_some_and(|spool| spool.stored > full.stored + 100) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Events that the history says it has not stored.
+fn not_stored(guest: &DaemonGuest) -> Result<u64> {
+    let mut stream = guest.subscribe(StreamRequest::new().oldest().until_now())?;
+    let mut events = 0;
+    loop {
+        match guest.next(&mut stream)? {
+            StreamItem::Loss(loss) if loss.cause == LossCause::NotStored => {
+                events += loss.count.unwrap_or_default();
+            }
+            StreamItem::CaughtUp(_) => return Ok(events),
+            _ => {}
+        }
+    }
+}

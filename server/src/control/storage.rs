@@ -1,0 +1,185 @@
+//! Whether what clients change, and what probes record, can be stored.
+//!
+//! Only looks, but for the database, to which it writes a page: whether that works cannot be seen otherwise.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
+
+use super::{CheckStatus, HostCheck};
+use crate::history::History;
+use crate::store::{Health, Store, StoreError};
+
+/// Below this a disk counts as full: a commit, or a piece of the history, may not fit any more.
+const FULL_BYTES: u64 = 1 << 20;
+const FULL_INODES: u64 = 8;
+
+/// Below this it is about to be.
+const LOW_BYTES: u64 = 64 << 20;
+
+/// Where things are stored.
+#[derive(Debug)]
+pub struct Storage {
+    /// The database.
+    pub store: Store,
+    /// Its directory.
+    pub state_directory: PathBuf,
+    /// The history and its directory, if it is kept.
+    pub history: Option<(Arc<History>, PathBuf)>,
+}
+
+impl Storage {
+    /// Looks at everything that is stored on.
+    pub async fn checks(&self) -> Vec<HostCheck> {
+        // What failed last, before the check adds its own.
+        let before = self.store.health();
+        let outcome = self.store.check().await;
+        let mut checks = vec![database_check(&outcome, &before, SystemTime::now())];
+        let spool = self.history.as_ref().map(|(_, directory)| directory.as_path());
+        checks.push(space_check(&self.state_directory, spool));
+        if let Some((history, directory)) = &self.history {
+            checks.push(history_check(history, directory));
+        }
+        checks
+    }
+}
+
+fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: SystemTime) -> HostCheck {
+    let last = before.last_failure.as_ref().map(|failure| {
+        let seconds = now.duration_since(failure.time).unwrap_or_default().as_secs();
+        format!("the last failed change was {seconds} s ago: {}", failure.message)
+    });
+    match (outcome, last) {
+        (Ok(()), None) => ok("database", "can be written and read".to_owned()),
+        (Ok(()), Some(last)) => ok("database", format!("can be written and read; {last}")),
+        (Err(error), last) => {
+            let fix = match error {
+                StoreError::Database(error) => error.fault.fix(),
+                StoreError::Corrupt { .. } => crate::store::Fault::Corrupt.fix(),
+                _ => "",
+            };
+            let last = last.map_or_else(String::new, |last| format!("; {last}"));
+            failed("database", format!("changes are refused: {error}{last}"), fix)
+        }
+    }
+}
+
+/// Room on the file systems of the state directory and of the history, which may be the same one.
+fn space_check(state: &Path, spool: Option<&Path>) -> HostCheck {
+    let mut findings = Vec::new();
+    let mut worst = CheckStatus::Ok;
+    let (mut fix, mut seen) = ("", None);
+    for directory in [Some(state), spool].into_iter().flatten() {
+        match statvfs(directory) {
+            Ok(found) if seen == Some(found.filesystem_id()) => {}
+            Ok(found) => {
+                seen = Some(found.filesystem_id());
+                let (status, finding, advice) = space(directory, &found);
+                findings.push(finding);
+                if rank(status) > rank(worst) {
+                    (worst, fix) = (status, advice);
+                }
+            }
+            Err(error) => {
+                findings.push(format!("cannot look at `{}`: {error}", directory.display()));
+                (worst, fix) = (CheckStatus::Failed, "make the directory, and restart the daemon");
+            }
+        }
+    }
+    HostCheck { id: "disk_space", status: worst, finding: findings.join("; "), fix: fix.to_owned() }
+}
+
+fn space(directory: &Path, found: &Statvfs) -> (CheckStatus, String, &'static str) {
+    let bytes = found.blocks_available().saturating_mul(found.fragment_size());
+    // A file system without a table of inodes says that it has none.
+    let inodes = (found.files() > 0).then(|| found.files_available());
+    let directory = directory.display();
+    if found.flags().contains(FsFlags::ST_RDONLY) {
+        let finding = format!("the file system of `{directory}` is mounted read-only");
+        return (CheckStatus::Failed, finding, "mount it read-write; `dmesg` says why it is not");
+    }
+    let free = match inodes {
+        Some(inodes) => format!("`{directory}` has {} KiB and {inodes} inodes free", bytes >> 10),
+        None => format!("`{directory}` has {} KiB free", bytes >> 10),
+    };
+    let room = "make room on that file system: the daemon then goes on by itself";
+    if bytes < FULL_BYTES || inodes.is_some_and(|inodes| inodes < FULL_INODES) {
+        return (CheckStatus::Failed, format!("the disk is full: {free}"), room);
+    }
+    if bytes < LOW_BYTES {
+        return (CheckStatus::Warning, format!("the disk is almost full: {free}"), room);
+    }
+    (CheckStatus::Ok, free, "")
+}
+
+fn rank(status: CheckStatus) -> u8 {
+    match status {
+        CheckStatus::Ok => 0,
+        CheckStatus::Warning => 1,
+        CheckStatus::Failed => 2,
+    }
+}
+
+fn history_check(history: &History, directory: &Path) -> HostCheck {
+    let counts = history.counts();
+    let not_stored = counts.not_stored;
+    match counts.stats.last_error {
+        Some(error) if counts.stats.failing => failed(
+            "history",
+            format!("events are not stored ({not_stored} until now): {error}"),
+            "mend the disk of `spool.directory`: the daemon then goes on by itself",
+        ),
+        _ => ok("history", format!("events are stored in `{}`, {not_stored} were not", directory.display())),
+    }
+}
+
+fn ok(id: &'static str, finding: String) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }
+}
+
+fn failed(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
+    HostCheck { id, status: CheckStatus::Failed, finding, fix: fix.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Failure, Fault};
+
+    #[test]
+    fn what_failed_last_is_said_with_its_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let check = database_check(&Ok(()), &Health::default(), now);
+        assert_eq!((check.status, check.finding.as_str()), (CheckStatus::Ok, "can be written and read"));
+        let failure = Failure {
+            time: now - Duration::from_secs(7),
+            fault: Fault::Full,
+            message: "cannot write the database `x`: its disk is full".to_owned(),
+        };
+        let health = Health { last_failure: Some(failure), failing: true };
+        let check = database_check(&Ok(()), &health, now);
+        assert_eq!(check.status, CheckStatus::Ok, "it works now");
+        assert!(check.finding.contains("7 s ago: cannot write the database `x`"), "{}", check.finding);
+        let corrupt = StoreError::Corrupt { what: "page", value: "page 3 is never used".to_owned() };
+        let check = database_check(&Err(corrupt), &health, now);
+        assert_eq!(check.status, CheckStatus::Failed);
+        assert!(check.finding.contains("page 3 is never used") && !check.fix.is_empty(), "{check:?}");
+    }
+
+    #[test]
+    fn the_same_file_system_is_said_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("spool");
+        std::fs::create_dir(&inner).unwrap();
+        let check = space_check(directory.path(), Some(&inner));
+        assert_eq!(check.id, "disk_space");
+        assert_eq!(check.finding.matches(" free").count(), 1, "{check:?}");
+        let check = space_check(directory.path(), Some(Path::new("/nowhere/spool")));
+        assert_eq!(check.status, CheckStatus::Failed);
+        assert!(check.finding.contains("cannot look at `/nowhere/spool`"), "{check:?}");
+    }
+}

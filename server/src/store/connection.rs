@@ -1,0 +1,301 @@
+//! The one connection to the database, and the only place that runs transactions.
+//!
+//! Owns what makes an acknowledged change durable and a refused one void. Acknowledged: `COMMIT` has returned, in WAL mode with
+//! `synchronous = FULL`, so the log was synced (and with the first sync, SQLite syncs the directory in which it made the log). Refused:
+//! the transaction is rolled back, and the connection proves that none is open before anything else is done with it.
+//!
+//! Transactions are plain statements here. sqlx's own keep a count of how deep they are, and SQLite does not: when the disk fails it rolls
+//! back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. A `RELEASE`
+//! of that which fails leaves SQLite in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), into which everything is
+//! written from then on, and which is never committed.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::error::{DatabaseError, Fault, StoreError, may_be_written};
+use super::files::Identity;
+use super::undo::Undo;
+
+/// The database.
+#[derive(Debug)]
+pub(super) struct Database {
+    path: PathBuf,
+    options: SqliteConnectOptions,
+    link: AsyncMutex<Link>,
+    health: Mutex<Health>,
+}
+
+/// How the database does.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The last change that could not be stored.
+    pub last_failure: Option<Failure>,
+    /// Whether nothing was stored since.
+    pub failing: bool,
+}
+
+/// A change that could not be stored.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// When.
+    pub time: SystemTime,
+    /// What is wrong.
+    pub fault: Fault,
+    /// The whole of it, in a sentence.
+    pub message: String,
+}
+
+#[derive(Debug)]
+struct Link {
+    /// Absent when it was given up and there is no other one yet.
+    connection: Option<SqliteConnection>,
+    /// Whether it is known that no transaction is open. Not while one is: whoever asked for it may go away half-way.
+    proven: bool,
+    /// Closed for good.
+    closed: bool,
+    files: Option<Identity>,
+    /// What has to be put right with the next transaction.
+    owed: Vec<Undo>,
+}
+
+/// A transaction that failed.
+struct Failed {
+    error: StoreError,
+    /// Its commit was begun.
+    at_commit: bool,
+}
+
+impl Database {
+    pub(super) fn new(path: PathBuf, options: SqliteConnectOptions, connection: SqliteConnection) -> Self {
+        let files = Identity::of(&path);
+        let connection = Some(connection);
+        let link = Link { connection, proven: false, closed: false, files, owed: Vec::new() };
+        Self { path, options, link: AsyncMutex::new(link), health: Mutex::default() }
+    }
+
+    /// How it does.
+    pub(super) fn health(&self) -> Health {
+        self.lock_health().clone()
+    }
+
+    fn lock_health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads with a connection that is in order.
+    pub(super) async fn read<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut link = self.link.lock().await;
+        let outcome = match link.ready(&self.options).await {
+            Ok(connection) => work(connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(StoreError::Sql(_)) = &outcome {
+            link.proven = false;
+        }
+        outcome.map_err(|error| {
+            let error = self.located("read", error, false);
+            self.note(&error, self.lock_health().failing);
+            error
+        })
+    }
+
+    /// Runs a transaction, after what is owed. When this returns `Ok` it is on the disk; otherwise nothing of it is in the database.
+    pub(super) async fn write<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.write_or_undo(None, work).await
+    }
+
+    /// The same. When the disk does not say whether it has the change, `undo` is owed.
+    pub(super) async fn write_or_undo<T>(
+        &self,
+        undo: Option<Undo>,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut link = self.link.lock().await;
+        let outcome = self.transaction(&mut link, work).await;
+        let Failed { error, at_commit } = match outcome {
+            Ok(value) => {
+                link.proven = true;
+                link.owed.clear();
+                self.lock_health().failing = false;
+                return Ok(value);
+            }
+            Err(failed) => failed,
+        };
+        let in_doubt = at_commit
+            && matches!(&error, StoreError::Sql(error) if may_be_written(error))
+            && link.void(&self.options).await.is_err();
+        if in_doubt {
+            link.owed.extend(undo);
+        }
+        // What is still open is rolled back now, not when somebody comes next: it holds a lock.
+        if let Err(error) = link.ready(&self.options).await {
+            tracing::debug!(%error, "the connection to the database is not in order");
+        }
+        let error = self.located("write", error, in_doubt);
+        self.note(&error, true);
+        Err(error)
+    }
+
+    async fn transaction<T>(
+        &self,
+        link: &mut Link,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, Failed> {
+        let early = |error| Failed { error, at_commit: false };
+        link.ready(&self.options).await.map_err(early)?;
+        if link.files != Identity::of(&self.path) {
+            return Err(early(self.moved()));
+        }
+        let owed = link.owed.clone();
+        link.proven = false;
+        let connection = link.connection.as_mut().ok_or_else(|| early(closed()))?;
+        execute(connection, "BEGIN IMMEDIATE").await.map_err(early)?;
+        for undo in &owed {
+            undo.apply(connection).await.map_err(early)?;
+        }
+        let value = work(connection).await.map_err(early)?;
+        execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
+        Ok(value)
+    }
+
+    /// Puts something right: now, or with the next transaction that works.
+    pub(super) async fn undo(&self, undo: Undo) {
+        self.link.lock().await.owed.push(undo.clone());
+        if let Err(error) = self.write(async |_| Ok(())).await {
+            tracing::warn!(?undo, %error, "owes the database a correction");
+        }
+    }
+
+    /// Writes a page that changes nothing.
+    pub(super) async fn rewrite(&self) -> Result<(), StoreError> {
+        self.write(async |transaction| execute(transaction, REWRITE).await).await
+    }
+
+    /// Writes everything to the main file and closes it.
+    pub(super) async fn close(&self) {
+        let mut link = self.link.lock().await;
+        link.closed = true;
+        if let Some(connection) = link.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "cannot close the database");
+        }
+    }
+
+    fn moved(&self) -> StoreError {
+        let (path, source) = (self.path.clone(), sqlx::Error::WorkerCrashed);
+        let fault = Fault::Moved;
+        StoreError::Database(Box::new(DatabaseError {
+            action: "write",
+            path,
+            fault,
+            in_doubt: false,
+            source,
+        }))
+    }
+
+    fn located(&self, action: &'static str, error: StoreError, in_doubt: bool) -> StoreError {
+        match error {
+            StoreError::Sql(source) => {
+                let (path, fault) = (self.path.clone(), Fault::of(&source));
+                StoreError::Database(Box::new(DatabaseError { action, path, fault, in_doubt, source }))
+            }
+            other => other,
+        }
+    }
+
+    fn note(&self, error: &StoreError, failing: bool) {
+        let StoreError::Database(failed) = error else { return };
+        if failed.fault != Fault::Constraint {
+            let failure =
+                Failure { time: SystemTime::now(), fault: failed.fault, message: error.to_string() };
+            *self.lock_health() = Health { last_failure: Some(failure), failing };
+        }
+    }
+}
+
+impl Link {
+    /// A connection without an open transaction: the present one if it proves that, another one if not.
+    async fn ready(&mut self, options: &SqliteConnectOptions) -> Result<&mut SqliteConnection, StoreError> {
+        if let Some(connection) = &mut self.connection
+            && !self.proven
+        {
+            // It fails when SQLite has rolled back by itself, which is the usual case.
+            let rolled_back = execute(connection, "ROLLBACK").await;
+            match prove(connection).await {
+                Ok(()) => self.proven = true,
+                Err(error) => {
+                    tracing::warn!(%error, ?rolled_back, "opening the database anew");
+                    self.give_up().await;
+                }
+            }
+        }
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            None if self.closed => Err(closed()),
+            empty => {
+                let mut connection = options.connect().await?;
+                prove(&mut connection).await?;
+                self.proven = true;
+                self.files = Identity::of(options.get_filename());
+                Ok(empty.insert(connection))
+            }
+        }
+    }
+
+    async fn give_up(&mut self) {
+        self.proven = false;
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::debug!(%error, "the connection to the database had ended");
+        }
+    }
+
+    /// Has a crash not bring back what a failed commit wrote. All of it may be in the log, only not synced; it would be read by the
+    /// next start. A commit that goes over it ends that: its checksums continue those of the last good one.
+    async fn void(&mut self, options: &SqliteConnectOptions) -> Result<(), StoreError> {
+        let connection = self.ready(options).await?;
+        let voided = async {
+            execute(connection, "BEGIN IMMEDIATE").await?;
+            execute(connection, REWRITE).await?;
+            execute(connection, "COMMIT").await
+        };
+        let voided = voided.await;
+        self.proven = voided.is_ok();
+        voided
+    }
+}
+
+/// Writes a page without changing anything: SQLite does not look whether it is the same number.
+const REWRITE: &str = "PRAGMA user_version = 0";
+
+/// Proves that no transaction is open, and that the tables can be read.
+async fn prove(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    // SQLite refuses it within a transaction.
+    execute(connection, "BEGIN").await?;
+    let read = sqlx::query("SELECT count(*) FROM probe").fetch_one(&mut *connection).await;
+    execute(connection, "ROLLBACK").await?;
+    read?;
+    Ok(())
+}
+
+async fn execute(connection: &mut SqliteConnection, statement: &'static str) -> Result<(), StoreError> {
+    sqlx::query(statement).execute(connection).await?;
+    Ok(())
+}
+
+fn closed() -> StoreError {
+    sqlx::Error::WorkerCrashed.into()
+}

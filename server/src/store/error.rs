@@ -1,0 +1,186 @@
+//! Why the database did not do what it should, in words that say what to do.
+
+use std::path::PathBuf;
+
+use sqlx::migrate::MigrateError;
+use thiserror::Error;
+
+/// Why the database did not do what it should.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The database was written by a later version of the daemon. It is neither downgraded nor deleted.
+    #[error(
+        "`{path}` was written by a later version of kprobed (it has migration {version}): install that version, or give this one \
+         another state directory",
+        path = path.display()
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// The migration that this version does not know.
+        version: i64,
+    },
+    /// A migration failed or was changed after it was applied.
+    #[error("cannot bring `{path}` up to date: {source}", path = path.display())]
+    Migrate {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        source: MigrateError,
+    },
+    /// The directory or the file of the database cannot be made.
+    #[error("cannot {action} `{path}`: {source}", path = path.display())]
+    Directory {
+        /// What was tried.
+        action: &'static str,
+        /// The directory or the file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error(transparent)]
+    Database(Box<DatabaseError>),
+    /// A statement failed. Whoever runs statements says in which database: clients never see this.
+    #[error("database: {0}")]
+    Sql(#[from] sqlx::Error),
+    /// A row holds something that this daemon would not have written.
+    #[error("the database holds a bad {what}: {value}")]
+    Corrupt {
+        /// What is bad.
+        what: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A request id was used before for something else.
+    #[error("request id `{0}` was used for another request")]
+    RequestReused(String),
+}
+
+/// What SQLite refused. A change that was refused is not in the database.
+#[derive(Debug, Error)]
+#[error(
+    "cannot {action} the database `{path}`: {reason}{doubt}",
+    path = path.display(),
+    reason = fault.reason(source),
+    doubt = if *in_doubt { "; a crash before the next change may bring this one back" } else { "" }
+)]
+pub struct DatabaseError {
+    /// `open`, `read` or `write`.
+    pub action: &'static str,
+    /// The database.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// The disk has not said whether it has the change, and it could not be overwritten.
+    pub in_doubt: bool,
+    /// What SQLite says.
+    pub source: sqlx::Error,
+}
+
+/// What can be wrong with the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its file system has no room.
+    Full,
+    /// The disk fails.
+    Io,
+    /// The file, or its file system, cannot be written to.
+    ReadOnly,
+    /// The file is damaged.
+    Corrupt,
+    /// Another process holds it.
+    Busy,
+    /// The file was moved or removed while the daemon runs.
+    Moved,
+    /// A rule of the tables is broken: there is such a row already.
+    Constraint,
+    /// Something else.
+    Other,
+}
+
+/// Result codes of SQLite: <https://www.sqlite.org/rescode.html>.
+mod code {
+    pub(super) const BUSY: i32 = 5;
+    pub(super) const LOCKED: i32 = 6;
+    pub(super) const READONLY: i32 = 8;
+    pub(super) const IOERR: i32 = 10;
+    pub(super) const CORRUPT: i32 = 11;
+    pub(super) const FULL: i32 = 13;
+    /// Locks are held by others whenever SQLite looks.
+    pub(super) const PROTOCOL: i32 = 15;
+    pub(super) const CONSTRAINT: i32 = 19;
+    pub(super) const NOTADB: i32 = 26;
+    pub(super) const IOERR_WRITE: i32 = IOERR | (3 << 8);
+    /// The file that is mapped into memory could not be made larger.
+    pub(super) const IOERR_SHMSIZE: i32 = IOERR | (19 << 8);
+}
+
+/// The extended result code, if it was SQLite that failed.
+fn code_of(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+impl Fault {
+    /// What an error of SQLite means.
+    pub fn of(error: &sqlx::Error) -> Self {
+        let Some(extended) = code_of(error) else { return Self::Other };
+        match extended & 0xff {
+            _ if extended == code::IOERR_SHMSIZE => Self::Full,
+            code::FULL => Self::Full,
+            code::IOERR => Self::Io,
+            code::READONLY => Self::ReadOnly,
+            code::CORRUPT | code::NOTADB => Self::Corrupt,
+            code::BUSY | code::LOCKED | code::PROTOCOL => Self::Busy,
+            code::CONSTRAINT => Self::Constraint,
+            _ => Self::Other,
+        }
+    }
+
+    fn reason(self, error: &sqlx::Error) -> String {
+        let plain = match self {
+            Self::Full => "its disk is full",
+            Self::Io => "its disk reports an I/O error",
+            Self::ReadOnly => "it is read-only",
+            Self::Corrupt => "the file is damaged",
+            Self::Busy => "another process holds its lock",
+            Self::Moved => "the file was moved or removed",
+            Self::Constraint | Self::Other => {
+                return error
+                    .as_database_error()
+                    .map_or_else(|| error.to_string(), |error| error.message().to_owned());
+            }
+        };
+        match code_of(error) {
+            // The kind of I/O error tells a disk from a network.
+            Some(code) if self == Self::Io => format!("{plain} (SQLite {code})"),
+            _ => plain.to_owned(),
+        }
+    }
+
+    /// What to do about it; empty for nothing that is known.
+    pub fn fix(self) -> &'static str {
+        match self {
+            Self::Full => {
+                "make room on the file system of the state directory: the daemon then goes on by itself"
+            }
+            Self::Io => "look for the disk's errors in the kernel log (`dmesg`)",
+            Self::ReadOnly => {
+                "make the state directory writable for the daemon: mount its file system read-write"
+            }
+            Self::Corrupt => {
+                "stop the daemon, and repair `kprobed.db` with `sqlite3 kprobed.db .recover` or move it away"
+            }
+            Self::Busy => "close the other program that has `kprobed.db` open",
+            Self::Moved => {
+                "put `kprobed.db` and `kprobed.db-wal` back, or restart the daemon to begin with what is there"
+            }
+            Self::Constraint | Self::Other => "",
+        }
+    }
+}
+
+/// Whether a commit that failed so may have written everything. Otherwise what was written lacks its end, and is never read.
+pub(super) fn may_be_written(error: &sqlx::Error) -> bool {
+    code_of(error).is_none_or(|extended| extended & 0xff != code::FULL && extended != code::IOERR_WRITE)
+}

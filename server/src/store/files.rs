@@ -1,0 +1,168 @@
+//! The files of the database: making them, and keeping others out.
+//!
+//! Knows nothing of what is in them. SQLite makes `-wal` and `-shm` with the rights of the database itself.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+/// Filters and definitions say what a host is watched for: they are for the daemon alone.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+const DATABASE: &str = "kprobed.db";
+
+/// What SQLite puts behind the name of a database.
+const WAL: &str = "-wal";
+const SUFFIXES: [&str; 4] = ["", WAL, "-shm", "-journal"];
+
+/// What else may be in a directory that is the daemon's own.
+const NEIGHBOURS: [&str; 3] = ["kprobed.lock", "spool", "lost+found"];
+
+/// Makes the directory and an empty database where there is none, and closes them to everybody but the daemon. Answers where the database
+/// is.
+///
+/// # Errors
+/// [`StoreError::Directory`].
+pub(super) fn prepare(directory: &Path) -> Result<PathBuf, StoreError> {
+    make_directory(directory)?;
+    let path = directory.join(DATABASE);
+    let failed = |action| {
+        let path = path.clone();
+        move |source| StoreError::Directory { action, path, source }
+    };
+    match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path) {
+        // Its name has to be on the disk before anything in it counts.
+        Ok(_) => sync(directory)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("make")(error)),
+    }
+    for file in SUFFIXES.map(|suffix| with_suffix(&path, suffix)) {
+        close_to_others(&file, FILE_MODE).map_err(failed("set the permissions of"))?;
+    }
+    Ok(path)
+}
+
+fn make_directory(directory: &Path) -> Result<(), StoreError> {
+    let failed = |action| move |source| StoreError::Directory { action, path: directory.to_owned(), source };
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        fs::create_dir_all(parent).map_err(failed("make"))?;
+    }
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+        Ok(()) => parent.map_or(Ok(()), sync),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // A directory that others use too is not ours to close.
+            if is_own(directory).map_err(failed("list"))? {
+                close_to_others(directory, DIRECTORY_MODE).map_err(failed("set the permissions of"))?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(failed("make")(error)),
+    }
+}
+
+/// Whether nothing is in the directory but what the daemon puts there.
+fn is_own(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let ours = |name: &str| {
+            NEIGHBOURS.contains(&name)
+                || name.strip_prefix(DATABASE).is_some_and(|rest| SUFFIXES.contains(&rest))
+        };
+        if !name.to_str().is_some_and(ours) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes the rights of others, where they have any. What is not there has none.
+fn close_to_others(path: &Path, mode: u32) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.permissions().mode() & 0o7777 == mode => Ok(()),
+        Ok(_) => fs::set_permissions(path, Permissions::from_mode(mode)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|source| StoreError::Directory {
+        action: "sync",
+        path: directory.to_owned(),
+        source,
+    })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Which files have the names of the database and of its log: what is written to others is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity([(u64, u64); 2]);
+
+impl Identity {
+    /// Absent when a file is not there.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let identity = |suffix: &str| {
+            let found = fs::metadata(with_suffix(path, suffix)).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        Some(Self([identity("")?, identity(WAL)?]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn the_files_are_for_the_daemon_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("a/state");
+        let path = prepare(&directory).unwrap();
+        assert_eq!((mode(&directory), mode(&path)), (0o700, 0o600));
+        // What an earlier version left open to others is closed.
+        for (path, open) in [(&directory, 0o755), (&path, 0o644)] {
+            fs::set_permissions(path, Permissions::from_mode(open)).unwrap();
+        }
+        fs::write(with_suffix(&path, "-wal"), "").unwrap();
+        prepare(&directory).unwrap();
+        let wal = with_suffix(&path, "-wal");
+        assert_eq!((mode(&directory), mode(&path), mode(&wal)), (0o700, 0o600, 0o600));
+    }
+
+    #[test]
+    fn a_directory_that_others_use_stays_open() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::write(directory.path().join("notes"), "").unwrap();
+        let path = prepare(directory.path()).unwrap();
+        assert_eq!((mode(directory.path()), mode(&path)), (0o755, 0o600));
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = prepare(directory.path()).unwrap();
+        let wal = with_suffix(&path, "-wal");
+        assert_eq!(Identity::of(&path), None);
+        fs::write(&wal, "").unwrap();
+        let identity = Identity::of(&path);
+        assert!(identity.is_some() && identity == Identity::of(&path));
+        fs::rename(&wal, with_suffix(&path, "-old")).unwrap();
+        fs::write(&wal, "").unwrap();
+        assert_ne!(Identity::of(&path), identity);
+    }
+}

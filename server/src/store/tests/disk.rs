@@ -1,0 +1,261 @@
+//! A disk in memory that knows what has reached it, and fails when it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libsqlite3_sys as sqlite;
+
+/// What SQLite asks of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Read,
+    Write,
+    Sync,
+    Truncate,
+    Delete,
+    Lock,
+}
+
+/// How calls fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Writes find no room. Half of what is written gets there.
+    Full,
+    /// Everything fails that goes to the disk. Half of what is written gets there.
+    Io,
+    /// Syncing fails, and nothing else: the disk says so late.
+    Sync,
+    ReadOnly,
+    /// The file system says that it is damaged.
+    Corrupt,
+    /// Somebody else has a lock.
+    Busy,
+}
+
+impl Trouble {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Full, Self::Io, Self::Sync, Self::ReadOnly, Self::Corrupt, Self::Busy];
+
+    /// The code of SQLite that such a call returns.
+    fn code(self, call: Call) -> Option<i32> {
+        match (self, call) {
+            (Self::Full, Call::Write) => Some(sqlite::SQLITE_FULL),
+            (Self::Io, Call::Read) => Some(sqlite::SQLITE_IOERR_READ),
+            (Self::Io, Call::Write) => Some(sqlite::SQLITE_IOERR_WRITE),
+            (Self::Io | Self::Sync, Call::Sync) => Some(sqlite::SQLITE_IOERR_FSYNC),
+            (Self::Io, Call::Truncate) => Some(sqlite::SQLITE_IOERR_TRUNCATE),
+            (Self::Io, Call::Delete) => Some(sqlite::SQLITE_IOERR_DELETE),
+            (Self::ReadOnly, Call::Write | Call::Truncate | Call::Delete) => Some(sqlite::SQLITE_READONLY),
+            (Self::Corrupt, Call::Read | Call::Write) => Some(sqlite::SQLITE_IOERR_CORRUPTFS),
+            (Self::Busy, Call::Lock) => Some(sqlite::SQLITE_BUSY),
+            _ => None,
+        }
+    }
+}
+
+/// Which calls fail: from the `first` of those that can, so many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) trouble: Trouble,
+    pub(super) first: u64,
+    pub(super) calls: u64,
+}
+
+/// What a power cut leaves of the writes that were not synced.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    /// All: the daemon was killed, and the machine goes on.
+    Nothing,
+    /// None.
+    Everything,
+    /// Some: each bit of the number says so for a write.
+    Some(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write(at, written) => {
+                let end = at + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*at..end].copy_from_slice(written);
+            }
+            Self::Truncate(length) => bytes.resize(*length, 0),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    now: Vec<u8>,
+    /// What has reached the disk. Absent while not even the name has.
+    durable: Option<Vec<u8>>,
+    since: Vec<Change>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<String, Content>,
+    plan: Option<Plan>,
+    /// Calls that the plan could have had fail, and those that did.
+    counted: u64,
+    failed: u64,
+    writes: u64,
+}
+
+/// The disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk(Mutex<State>);
+
+impl Disk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A disk with one empty file.
+    pub(super) fn with_file(name: &str) -> Arc<Self> {
+        let disk = Self::default();
+        let content = Content { durable: Some(Vec::new()), ..Content::default() };
+        disk.lock().files.insert(name.to_owned(), content);
+        Arc::new(disk)
+    }
+
+    /// What is there after the machine has come up again.
+    pub(super) fn after(&self, cut: Cut) -> Arc<Self> {
+        let mut files = BTreeMap::new();
+        for (name, content) in &self.lock().files {
+            let bytes = match (cut, &content.durable) {
+                (Cut::Nothing, _) => content.now.clone(),
+                (Cut::Everything | Cut::Some(_), None) => continue,
+                (Cut::Everything, Some(durable)) => durable.clone(),
+                (Cut::Some(bits), Some(durable)) => {
+                    let mut bytes = durable.clone();
+                    for (number, change) in content.since.iter().enumerate() {
+                        if bits >> (number % 64) & 1 == 1 {
+                            change.apply(&mut bytes);
+                        }
+                    }
+                    bytes
+                }
+            };
+            let content = Content { durable: Some(bytes.clone()), now: bytes, since: Vec::new() };
+            files.insert(name.clone(), content);
+        }
+        Arc::new(Self(Mutex::new(State { files, ..State::default() })))
+    }
+
+    pub(super) fn fail(&self, plan: Option<Plan>) {
+        let mut state = self.lock();
+        (state.plan, state.counted, state.failed) = (plan, 0, 0);
+    }
+
+    /// Calls that have failed since the plan was made.
+    pub(super) fn failed(&self) -> u64 {
+        self.lock().failed
+    }
+
+    /// Writes since the disk was made.
+    pub(super) fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// Whether this call fails, and with what.
+    pub(super) fn trouble(&self, call: Call) -> Result<(), i32> {
+        self.lock().trouble(call)
+    }
+
+    pub(super) fn open(&self, name: &str, create: bool) -> Result<(), i32> {
+        let mut state = self.lock();
+        if !state.files.contains_key(name) {
+            if !create {
+                return Err(sqlite::SQLITE_CANTOPEN);
+            }
+            state.files.insert(name.to_owned(), Content::default());
+        }
+        Ok(())
+    }
+
+    pub(super) fn exists(&self, name: &str) -> bool {
+        self.lock().files.contains_key(name)
+    }
+
+    pub(super) fn delete(&self, name: &str) -> Result<(), i32> {
+        let mut state = self.lock();
+        state.trouble(Call::Delete)?;
+        state.files.remove(name).map(drop).ok_or(sqlite::SQLITE_IOERR_DELETE_NOENT)
+    }
+
+    /// Answers how many bytes were there; the rest is zero.
+    pub(super) fn read(&self, name: &str, at: usize, into: &mut [u8]) -> Result<usize, i32> {
+        let mut state = self.lock();
+        state.trouble(Call::Read)?;
+        into.fill(0);
+        let content = state.files.get(name).ok_or(sqlite::SQLITE_IOERR_READ)?;
+        let there = content.now.get(at..).unwrap_or_default();
+        let length = there.len().min(into.len());
+        into[..length].copy_from_slice(&there[..length]);
+        Ok(length)
+    }
+
+    pub(super) fn write(&self, name: &str, at: usize, bytes: &[u8]) -> Result<(), i32> {
+        let mut state = self.lock();
+        state.writes += 1;
+        let outcome = state.trouble(Call::Write);
+        let is_torn = outcome.is_err_and(|code| code != sqlite::SQLITE_READONLY);
+        let written = match outcome {
+            Ok(()) => bytes,
+            Err(_) if is_torn => &bytes[..bytes.len() / 2],
+            Err(_) => &[],
+        };
+        state.change(name, Change::Write(at, written.to_vec()))?;
+        outcome
+    }
+
+    pub(super) fn truncate(&self, name: &str, length: usize) -> Result<(), i32> {
+        let mut state = self.lock();
+        state.trouble(Call::Truncate)?;
+        state.change(name, Change::Truncate(length))
+    }
+
+    pub(super) fn sync(&self, name: &str) -> Result<(), i32> {
+        let mut state = self.lock();
+        state.trouble(Call::Sync)?;
+        let content = state.files.get_mut(name).ok_or(sqlite::SQLITE_IOERR_FSYNC)?;
+        content.durable = Some(content.now.clone());
+        content.since.clear();
+        Ok(())
+    }
+
+    pub(super) fn length(&self, name: &str) -> usize {
+        self.lock().files.get(name).map_or(0, |content| content.now.len())
+    }
+}
+
+impl State {
+    fn trouble(&mut self, call: Call) -> Result<(), i32> {
+        let Some(plan) = self.plan else { return Ok(()) };
+        let Some(code) = plan.trouble.code(call) else { return Ok(()) };
+        let number = self.counted;
+        self.counted += 1;
+        if number < plan.first || number - plan.first >= plan.calls {
+            return Ok(());
+        }
+        self.failed += 1;
+        Err(code)
+    }
+
+    fn change(&mut self, name: &str, change: Change) -> Result<(), i32> {
+        let content = self.files.get_mut(name).ok_or(sqlite::SQLITE_IOERR_WRITE)?;
+        change.apply(&mut content.now);
+        content.since.push(change);
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! What has to be put right in the database after the kernel refused, or a disk failed.
+
+use std::time::SystemTime;
+
+use sqlx::SqliteConnection;
+
+use super::probes::Settings;
+use super::{StoreError, labels, requests};
+use crate::model::ProbeUid;
+
+/// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
+/// row that is not settled, and puts it right when it starts.
+#[derive(Clone, Debug)]
+pub enum Undo {
+    /// A probe was not made after all, or its deletion is complete.
+    Probe(ProbeUid),
+    /// A probe is not deleted after all.
+    Deletion(ProbeUid),
+    /// A probe stays as it was, and the request that was to change it was not carried out.
+    Update {
+        /// The probe.
+        uid: ProbeUid,
+        /// What it was.
+        before: Settings,
+        /// The id of the request.
+        request: Option<String>,
+    },
+    /// An event was not attached after all, or detaching it is complete.
+    Attachment(ProbeUid),
+    /// An event stays attached, with this filter.
+    Detachment(ProbeUid, String),
+}
+
+impl Undo {
+    pub(super) async fn apply(&self, transaction: &mut SqliteConnection) -> Result<(), StoreError> {
+        match self {
+            Self::Probe(uid) => {
+                sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(transaction).await?;
+            }
+            Self::Deletion(uid) => {
+                sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
+                    .bind(uid.0)
+                    .execute(&mut *transaction)
+                    .await?;
+                requests::forget_about(transaction, *uid).await?;
+            }
+            Self::Update { uid, before, request } => {
+                write_settings(transaction, *uid, before).await?;
+                requests::forget(transaction, request.as_deref()).await?;
+            }
+            Self::Attachment(uid) => {
+                sqlx::query("DELETE FROM attachment WHERE id = ?")
+                    .bind(uid.attachment())
+                    .execute(transaction)
+                    .await?;
+            }
+            Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
+        }
+        Ok(())
+    }
+}
+
+/// What a probe is to be from now on.
+pub(super) async fn write_settings(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    settings: &Settings,
+) -> Result<(), StoreError> {
+    let Settings { enabled, filter, labels, revision, time } = settings;
+    sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = ?, update_time_ns = ? WHERE uid = ?")
+        .bind(enabled)
+        .bind(filter)
+        .bind(revision)
+        .bind(super::to_ns(SystemTime::clone(time)))
+        .bind(uid.0)
+        .execute(&mut *transaction)
+        .await?;
+    labels::write(transaction, uid, labels).await
+}
+
+/// An event is recorded with this filter from now on.
+pub(super) async fn settle_attachment(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    filter: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE attachment SET phase = 'settled', filter = ? WHERE id = ?")
+        .bind(filter)
+        .bind(uid.attachment())
+        .execute(transaction)
+        .await?;
+    Ok(())
+}
