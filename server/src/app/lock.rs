@@ -33,14 +33,14 @@ pub(super) enum LockError {
     /// Another daemon has it.
     Held { path: PathBuf, holder: Holder },
     /// The file cannot be made, or not be locked.
-    Io { path: PathBuf, source: io::Error },
+    Io(io::Error),
 }
 
 impl StateLock {
     /// Locks a state directory, and writes there which socket its daemon has.
     pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, LockError> {
         let path = directory.join(FILE);
-        let failed = |source| LockError::Io { path: path.clone(), source };
+        let failed = LockError::Io;
         // What is in it is the other daemon's until we have the lock.
         let file = OpenOptions::new()
             .read(true)

@@ -20,7 +20,7 @@ pub(super) fn claim(directory: &Path, socket: &Path) -> Result<StateLock, StartE
         .map_err(failed("make the state directory"))?;
     StateLock::take(directory, socket).map_err(|error| match error {
         LockError::Held { path, holder } => StartError::AlreadyRunning { path, holder },
-        LockError::Io { source, .. } => failed("write to the state directory")(source),
+        LockError::Io(source) => failed("write to the state directory")(source),
     })
 }
 

@@ -158,8 +158,7 @@ impl Subject<'_> {
             return self.problem(Code::EventExist, "it is no kprobe");
         };
         if first.is_return != (self.definition.kind == crate::definition::ProbeKind::Return) {
-            let what =
-                if first.is_return { "it is a return probe" } else { "it is an entry probe" };
+            let what = if first.is_return { "it is a return probe" } else { "it is an entry probe" };
             return self.problem(Code::DiffProbeType, what);
         }
         let args = first.definition.as_ref().map(|definition| definition.args.as_slice());

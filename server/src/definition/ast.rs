@@ -330,9 +330,9 @@ impl BaseType {
 impl Argument {
     /// Whether it was written as `NAME=EXPRESSION`.
     pub(super) fn has_equals_sign(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| {
-            name.span.end > name.span.start && name.span.end + 1 == self.fetch.span.start
-        })
+        self.name
+            .as_ref()
+            .is_some_and(|name| name.span.end > name.span.start && name.span.end + 1 == self.fetch.span.start)
     }
 
     /// The type that holds if none is written: text for `$comm` and immediate strings, else a word in

@@ -9,11 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The database was written by a later version of the daemon. It is neither downgraded nor deleted.
-    #[error(
-        "`{path}` was written by a later version of kprobed (it has migration {version}): install that version, or give this one \
-         another state directory",
-        path = path.display()
-    )]
+    #[error("`{path}` was written by a later version of kprobed: it has migration {version}", path = path.display())]
     Newer {
         /// The database.
         path: PathBuf,
