@@ -74,7 +74,7 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
   LOSS RECORDS  gaps that it was sent [loss_records]
   FIRST DELIVERED, LAST DELIVERED, FIRST DROPPED, LAST DROPPED  time stamps of those events
 
-Probes that are on and do not record what was asked, since somebody else has switched, filtered or
+Probes that are on and do not record what was asked, since another program has switched, filtered or
 removed their events, are named under the tables with the reason [problems]
 
 History [spool]: READ = STORED + NOT STORED
