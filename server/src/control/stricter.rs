@@ -40,6 +40,16 @@ pub const STRICTER: &[Stricter] = &[
         "takes the name, which is one of kprobed's hidden arguments",
     ),
     rule("NO_MODULE_NAME", Line("p:g/e :vfs_read"), "waits forever for a module without a name"),
+    rule(
+        "DANGEROUS_ARRAY",
+        Words("an array of strings, such as `+0(%si):string[4]`, unless the kernel is known to have the fix"),
+        "writes over other events",
+    ),
+    rule(
+        "DANGEROUS_MEMORY",
+        Words("a fixed address in the vsyscall page, before Linux 6.8"),
+        "stops with an oops",
+    ),
     rule("NEVER_ARMED", Line("p:g/e 0x1"), "takes an address without code and never arms the probe"),
     rule(
         "OUTSIDE_FUNCTION",

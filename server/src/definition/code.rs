@@ -413,6 +413,8 @@ impl Code {
             | Self::ReservedArgName
             | Self::IgnoredText
             | Self::OffsetTruncated
+            | Self::DangerousArray
+            | Self::DangerousMemory
             | Self::NoDefinition
             | Self::SeveralLines
             | Self::WouldAppend
