@@ -9,6 +9,13 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
+STATE is what the kernel has now:
+  armed     records
+  disabled  is switched off, as it was asked for
+  waiting   its module is not loaded: the kernel arms it when the module comes
+  drifted   is in the kernel, and not as it was asked for: the reason and a hint stand under the table
+  failed    is not in the kernel: so do they
+
 Examples:
   kprobectl list
   kprobectl list 'kprobes/*' -o wide

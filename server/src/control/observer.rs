@@ -151,3 +151,163 @@ impl Unarmed {
         at(offset) || (offset == 0 && at(ENDBR_BYTES))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::control::ProbeState;
+    use crate::model::{Labels, ProbeName, ProbeUid};
+    use crate::tracefs::OwnEvent;
+    use crate::validate::Arming;
+
+    /// Files as the kernel has them, in a directory.
+    struct Host {
+        directory: tempfile::TempDir,
+        observer: Observer,
+    }
+
+    impl Host {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let instance = directory.path().join("instances/kprobed");
+            fs::create_dir_all(&instance).unwrap();
+            fs::create_dir_all(directory.path().join("debug/kprobes")).unwrap();
+            fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
+            let tracefs = Tracefs::new(directory.path(), directory.path().join("debug"));
+            let found = Instance::find(&tracefs, "kprobed").unwrap();
+            let observer = Observer {
+                tracefs,
+                instance: Arc::new(CurrentInstance::new(found)),
+                procfs: directory.path().join("proc"),
+            };
+            let host = Self { directory, observer };
+            host.write("kprobe_events", "");
+            host.write("instances/kprobed/tracing_on", "1\n");
+            host.write("instances/kprobed/set_event_pid", "");
+            host.write("debug/kprobes/enabled", "1\n");
+            host.write("debug/kprobes/list", "");
+            host.write("proc/sys/kernel/ftrace_enabled", "1\n");
+            host.write("proc/modules", "");
+            host
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        /// A probe that is on, and its event.
+        fn add(&self, uid: i64, place: &str) -> Arc<Probe> {
+            let name = ProbeName::new("kprobes", &format!("p{uid}")).unwrap();
+            let listing = format!("p:{name} {place}");
+            let list = fs::read_to_string(self.directory.path().join("kprobe_events")).unwrap();
+            self.write("kprobe_events", &format!("{list}{listing}\n"));
+            self.write(&format!("events/{name}/id"), &format!("{}\n", 1000 + uid));
+            self.write(&format!("instances/kprobed/events/{name}/enable"), "1\n");
+            self.write(&format!("instances/kprobed/events/{name}/filter"), "none\n");
+            let id = u16::try_from(1000 + uid).unwrap();
+            Arc::new(Probe {
+                uid: ProbeUid(uid),
+                own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id }),
+                name,
+                definition: listing.clone(),
+                kernel_definition: listing,
+                kind: ProbeKind::Entry,
+                enabled: true,
+                filter: String::new(),
+                labels: Labels::default(),
+                state: ProbeState::Armed,
+                revision: 1,
+                create_time: SystemTime::UNIX_EPOCH,
+                update_time: SystemTime::UNIX_EPOCH,
+                schema: None,
+                warnings: Vec::new(),
+                location: place.to_owned(),
+                arming: Some(Arming::Breakpoint),
+            })
+        }
+
+        fn state(&self, probe: &Arc<Probe>) -> ProbeState {
+            self.observer.observe(std::slice::from_ref(probe)).state(probe)
+        }
+
+        /// What is said of a probe that does not do what was asked.
+        fn trouble(&self, probe: &Arc<Probe>) -> String {
+            match self.state(probe) {
+                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => trouble.reason,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_counts() {
+        let host = Host::new();
+        let probe = host.add(1, "vfs_read+0x0");
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+        for (path, other, word) in [
+            ("instances/kprobed/tracing_on", "0\n", "tracing_on"),
+            ("instances/kprobed/set_event_pid", "17\n", "set_event_pid"),
+            ("debug/kprobes/enabled", "0\n", "kprobes/enabled"),
+            ("instances/kprobed/events/kprobes/p1/enable", "0\n", "switched off"),
+            ("instances/kprobed/events/kprobes/p1/enable", "1*\n", "trigger"),
+            ("instances/kprobed/events/kprobes/p1/filter", "x == 1\n", "`x == 1`"),
+            ("events/kprobes/p1/id", "1700\n", "somebody else's"),
+            ("kprobe_events", "p:kprobes/p1 vfs_write+0x0\n", "somebody else's"),
+            ("kprobe_events", "p:kprobes/p1 vfs_read+0x0\np:kprobes/p1 vfs_write\n", "added a place"),
+            ("kprobe_events", "", "removed its event"),
+            ("debug/kprobes/list", "0 k vfs_read+0x0 [DISABLED][FTRACE]\n", "not armed"),
+            ("debug/kprobes/list", "0 k vfs_read+0x4 [DISABLED]\n", "not armed"),
+        ] {
+            let file = host.directory.path().join(path);
+            let before = fs::read_to_string(&file).unwrap();
+            fs::write(&file, other).unwrap();
+            let said = host.trouble(&probe);
+            assert!(said.contains(word), "{path} {other}: {said}");
+            fs::write(&file, before).unwrap();
+            assert_eq!(host.state(&probe), ProbeState::Armed, "{path}");
+        }
+        // A filter that was refused is shown, and not in force.
+        host.write(
+            "instances/kprobed/events/kprobes/p1/filter",
+            "foo == 1\n^\nparse_error: Field not found\n",
+        );
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+        // Of two kprobes at a place, one that is armed may be ours.
+        host.write("debug/kprobes/list", "0 k vfs_read+0x0 [DISABLED]\n0 k vfs_read+0x0\n");
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+    }
+
+    #[test]
+    fn modules_come_and_go() {
+        let host = Host::new();
+        let probe = host.add(1, "btrfs:btrfs_sync_file+0x0");
+        assert_eq!(host.state(&probe), ProbeState::Waiting);
+        host.write("proc/modules", "btrfs 1900544 0 - Loading 0x0\n");
+        assert_eq!(host.state(&probe), ProbeState::Waiting);
+        host.write("proc/modules", "ext4 1 0 - Live 0x0\nbtrfs 1900544 0 - Live 0x0\n");
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+    }
+
+    #[test]
+    fn each_probe_has_its_own_state() {
+        let host = Host::new();
+        let probes: Vec<_> = (0..300).map(|uid| host.add(uid, "vfs_read+0x0")).collect();
+        host.write("instances/kprobed/events/kprobes/p7/enable", "0\n");
+        let observed = host.observer.observe(&probes);
+        let odd: Vec<_> = probes.iter().filter(|probe| observed.state(probe) != ProbeState::Armed).collect();
+        assert_eq!(odd.iter().map(|probe| probe.uid.0).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_armed() {
+        let host = Host::new();
+        let probe = host.add(1, "vfs_read+0x0");
+        fs::remove_dir_all(host.directory.path().join("instances/kprobed")).unwrap();
+        assert!(host.trouble(&probe).contains("cannot be read"));
+    }
+}

@@ -316,6 +316,51 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_what_is_ours_is_deleted() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        let events = directory.path().join("kprobe_events");
+        let id = directory.path().join("events/kprobes/fork/id");
+        std::fs::create_dir_all(id.parent().unwrap()).unwrap();
+        let own = own("p:kprobes/fork kernel_clone x=%di");
+        // What is there, its id, and the line that is written for it.
+        for (list, now, written) in [
+            ("p:kprobes/fork kernel_clone x=%di\n", "1500\n", Some("-:kprobes/fork kernel_clone x=%di")),
+            ("p:kprobes/fork kernel_clone x=%di\n", "1501\n", None),
+            ("p:kprobes/fork vfs_statx\n", "1500\n", None),
+            ("r8:kprobes/fork kernel_clone x=%di\n", "1500\n", None),
+            ("", "1500\n", None),
+            (
+                "p:kprobes/fork vfs_read x=%di\np:kprobes/fork kernel_clone x=%di\n",
+                "1500\n",
+                Some("-:kprobes/fork kernel_clone x=%di"),
+            ),
+        ] {
+            std::fs::write(&events, list).unwrap();
+            std::fs::write(&id, now).unwrap();
+            let deleted = tracefs.delete_own(&own).unwrap();
+            assert_eq!(deleted == Deleted::Done, written.is_some(), "{list}");
+            let after = std::fs::read_to_string(&events).unwrap();
+            assert_eq!(after.strip_prefix(list), Some(written.unwrap_or_default()), "{list}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_busy() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        let id = directory.path().join("events/kprobes/fork/id");
+        std::fs::create_dir_all(id.parent().unwrap()).unwrap();
+        std::fs::write(&id, "1500\n").unwrap();
+        let own = own(&format!("p:kprobes/fork {}", "x".repeat(64)));
+        let events = directory.path().join("kprobe_events");
+        std::fs::write(&events, format!("{}\np:kprobes/fork vfs_statx\n", own.listing)).unwrap();
+        assert_eq!(tracefs.delete_own(&own).unwrap_err().errno(), Errno::EBUSY as i32);
+        std::fs::write(&events, format!("{}\n", own.listing)).unwrap();
+        assert_eq!(tracefs.delete_own(&own).unwrap(), Deleted::Done);
+    }
+
     proptest! {
         /// Whatever is listed: the line deletes our name, and holds nothing that is not in our listing.
         #[test]
