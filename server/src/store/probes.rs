@@ -187,7 +187,8 @@ impl Store {
                 .await?;
             requests::remember(transaction, request, uid).await
         };
-        self.database.write_or_undo(Some(Undo::Probe(uid)), write).await
+        let undo = Undo::Creation(uid, request.map(|request| request.id.clone()));
+        self.database.write_or_undo(Some(undo), write).await
     }
 
     /// The kernel was given the probe anew, after a boot.

@@ -14,6 +14,8 @@ use crate::model::ProbeUid;
 pub enum Undo {
     /// A probe was not made after all, or its deletion is complete.
     Probe(ProbeUid),
+    /// A probe was not made after all, and the request with this id was not carried out.
+    Creation(ProbeUid, Option<String>),
     /// A probe is not deleted after all.
     Deletion(ProbeUid),
     /// A probe stays as it was, and the request that was to change it was not carried out.
@@ -34,8 +36,10 @@ pub enum Undo {
 impl Undo {
     pub(super) async fn apply(&self, transaction: &mut SqliteConnection) -> Result<(), StoreError> {
         match self {
-            Self::Probe(uid) => {
-                sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(transaction).await?;
+            Self::Probe(uid) => delete_probe(transaction, *uid).await?,
+            Self::Creation(uid, request) => {
+                delete_probe(transaction, *uid).await?;
+                requests::forget(transaction, request.as_deref()).await?;
             }
             Self::Deletion(uid) => {
                 sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
@@ -58,6 +62,11 @@ impl Undo {
         }
         Ok(())
     }
+}
+
+async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(transaction).await?;
+    Ok(())
 }
 
 /// What a probe is to be from now on.

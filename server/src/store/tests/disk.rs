@@ -139,7 +139,7 @@ impl Disk {
                 (Cut::Some(bits), Some(durable)) => {
                     let mut bytes = durable.clone();
                     for (number, change) in content.since.iter().enumerate() {
-                        if bits >> (number % 64) & 1 == 1 {
+                        if (bits >> (number % 64)) & 1 == 1 {
                             change.apply(&mut bytes);
                         }
                     }

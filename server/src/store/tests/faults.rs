@@ -2,6 +2,7 @@
 //!
 //! What was acknowledged is there after the daemon was killed and after a power cut; what was refused is not; the next change works.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::disk::{Cut, Disk, Plan, Trouble};
@@ -118,7 +119,7 @@ fn sample(second: u64) -> HitProfile {
 
 async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
     let before = settings(true, "", "team=storage", 1);
-    let request = key("asked", "update");
+    let request = key("asked", "delete it");
     match step {
         Step::BeginCreate => {
             store.begin_create(&NewProbe { time: from_ns(9), ..new_probe("new") }).await.map(drop)
@@ -167,7 +168,7 @@ async fn picture(store: &Store) -> String {
     }
     let samples = store.samples(&SampleQuery { limit: 100, ..SampleQuery::default() }).await.unwrap();
     writeln!(text, "{:?}", samples.samples).unwrap();
-    for (id, what) in [("made", "create"), ("asked", "update")] {
+    for (id, what) in [("made", "create"), ("asked", "delete it")] {
         writeln!(text, "{id} {:?}", store.carried_out(&key(id, what)).await.unwrap()).unwrap();
     }
     text
@@ -193,7 +194,8 @@ async fn next(store: &Store) -> Result<(), StoreError> {
 struct Tally {
     runs: u64,
     refused: u64,
-    in_doubt: u64,
+    /// The troubles that left a change in doubt.
+    in_doubt: BTreeSet<String>,
 }
 
 /// Has one step meet the trouble at its first call, its second, and so on, until it meets none.
@@ -208,6 +210,17 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         next(&opened.store).await.unwrap();
         both.push_str(&picture(&opened.store).await);
     }
+    let undone = {
+        let disk = disk.after(Cut::Nothing);
+        let opened = open(&disk).await.unwrap();
+        match step {
+            Step::SettleCreate => opened.store.undo(Undo::Probe(known.pending)).await,
+            Step::SettleAttach => opened.store.undo(Undo::Attachment(known.attaching)).await,
+            _ => {}
+        }
+        next(&opened.store).await.unwrap();
+        picture(&opened.store).await
+    };
     let unchanged = {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
@@ -226,7 +239,9 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         let in_doubt = matches!(&outcome, Err(StoreError::Database(error)) if error.in_doubt)
             || step.is_owed() && failed > 0;
         tally.refused += u64::from(outcome.is_err());
-        tally.in_doubt += u64::from(in_doubt && !step.is_owed());
+        if in_doubt && !step.is_owed() {
+            tally.in_doubt.insert(format!("{trouble:?}"));
+        }
         let expected = if outcome.is_ok() { &after } else { &before };
         for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x9e37_79b9_7f4a_7c15 ^ (first << 7))] {
             let found = found(&disk, cut).await;
@@ -244,13 +259,10 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             ("cut", found(&disk, Cut::Everything).await),
             ("killed", found(&disk, Cut::Nothing).await),
         ] {
-            // A step that was begun and is in doubt leaves a row that is not settled, which the next start removes.
-            let fits = found == *expected
-                || (in_doubt
-                    && found.contains("Pending")
-                    && matches!(step, Step::BeginCreate | Step::BeginAttach))
-                || (in_doubt && step == Step::Redefine && found == both)
-                || (in_doubt && step == Step::AddSamples && found == both);
+            // What is in doubt is undone; where nothing in the kernel hangs on it, it may stay.
+            let may_stay =
+                matches!(step, Step::BeginCreate | Step::BeginAttach | Step::Redefine | Step::AddSamples);
+            let fits = found == *expected || (in_doubt && (found == undone || (may_stay && found == both)));
             assert!(fits, "{what}, {when}: {outcome:?}\n{found}\nexpected:\n{expected}");
         }
         store.close().await;
@@ -270,7 +282,7 @@ async fn one_failing_call_loses_nothing_and_keeps_nothing() {
         }
     }
     // A disk that fails once can say afterwards what it has.
-    assert_eq!(tally.in_doubt, 0, "{tally:?}");
+    assert!(tally.in_doubt.is_empty(), "{tally:?}");
     assert!(tally.runs > 500 && tally.refused > 100, "{tally:?}");
 }
 
@@ -283,8 +295,12 @@ async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
         }
     }
     assert!(tally.runs > 300 && tally.refused > 100, "{tally:?}");
-    // Only where syncing fails, and goes on failing.
-    assert!((1..40).contains(&tally.in_doubt), "{tally:?}");
+    // Only where the disk says so after all was written, and then fails to write over it.
+    assert!(tally.in_doubt.contains("Sync"), "{tally:?}");
+    assert!(
+        tally.in_doubt.iter().all(|trouble| ["Sync", "Io", "Corrupt"].contains(&trouble.as_str())),
+        "{tally:?}"
+    );
 }
 
 #[tokio::test]
@@ -312,7 +328,7 @@ async fn opening_on_a_failing_disk_loses_nothing() {
                 }
                 let failed = disk.failed();
                 disk.fail(None);
-                for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x5555_5555 << first)] {
+                for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x5555_5555_5555_5555 ^ first)] {
                     assert_eq!(found(&disk, cut).await, *expected, "{trouble:?} at {first}, {cut:?}");
                 }
                 if failed == 0 {
