@@ -53,7 +53,7 @@ impl ProbeBuilder {
         self
     }
 
-    /// So many bytes behind the beginning of the function.
+    /// Offset from the beginning of the function, in bytes.
     #[must_use]
     pub fn offset(mut self, bytes: u32) -> Self {
         self.place.offset = bytes;
@@ -134,19 +134,19 @@ impl FetchArg {
         Source::Variable(FetchVariable::Comm.into()).into()
     }
 
-    /// Kernel memory at a symbol plus so many bytes.
+    /// Kernel memory at a symbol, plus an offset in bytes.
     pub fn symbol(symbol: &str, offset: i64) -> Self {
         let symbol = FetchSymbol { symbol: symbol.to_owned(), offset };
         Source::Memory(FetchMemory { place: Some(fetch_memory::Place::Symbol(symbol)) }).into()
     }
 
-    /// Kernel memory at this value plus so many bytes. A type that was set is that of the new value.
+    /// Kernel memory at this value, plus an offset in bytes. A type that was set is that of the new value.
     #[must_use]
     pub fn at(self, offset: i32) -> Self {
         self.dereferenced(false, offset)
     }
 
-    /// User memory at this value plus so many bytes. A type that was set is that of the new value.
+    /// User memory at this value, plus an offset in bytes. A type that was set is that of the new value.
     #[must_use]
     pub fn at_user(self, offset: i32) -> Self {
         self.dereferenced(true, offset)
@@ -166,7 +166,7 @@ impl FetchArg {
         self
     }
 
-    /// So many elements of the type instead of one.
+    /// An array of this many elements of the type.
     #[must_use]
     pub fn array(mut self, length: u32) -> Self {
         self.r#type.get_or_insert_default().array_length = Some(length);

@@ -20,7 +20,7 @@ Exit codes:
   1  the request was refused, the probe was not found, or a check failed
   2  wrong usage of this command
   3  the daemon cannot be reached
-  4  interrupted, or the connection was lost, before all was done
+  4  interrupted or disconnected before everything was done
 
 Examples:
   kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'
@@ -28,7 +28,7 @@ Examples:
   kprobectl observe kprobes/open -n 10
   kprobectl delete kprobes/open";
 
-/// Define kernel probes, and follow what they record.
+/// Define kernel probes, and follow their events.
 #[derive(Debug, Parser)]
 #[command(name = "kprobectl", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -42,28 +42,28 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+    /// Address of the daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
     #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET", default_value_t)]
     pub(crate) server: Target,
-    /// Certificate of the authority that vouches for the daemon, in PEM (for https)
+    /// Certificate of the authority that signed the daemon's certificate, a PEM file; needed for https
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Certificate of this client, in PEM (for https)
+    /// Certificate of this client, a PEM file; needed for https
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
-    /// Private key of this client, in PEM (for https)
+    /// Private key of this client, a PEM file; needed for https
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Name in the daemon's certificate, if it is not the host of the target
+    /// Name in the daemon's certificate [default: the host of the address]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) domain: Option<String>,
-    /// How to print
+    /// Form of the output
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
-    /// When to use colours; the variable NO_COLOR switches them off too
+    /// When to use colours; the environment variable NO_COLOR switches them off as well
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
-    /// How long the daemon may take to answer
+    /// How long to wait for the daemon's answer
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
 }
@@ -75,11 +75,11 @@ pub(crate) enum Format {
     Table,
     /// More columns for people
     Wide,
-    /// JSON; one object per line when following
+    /// JSON; one object per line for streams
     Json,
-    /// YAML; one document per object when following
+    /// YAML; one document per object for streams
     Yaml,
-    /// Call stacks for tools that draw flame graphs; for commands that have some
+    /// Call stacks as flame graph tools read them; only for commands that count by stack
     Folded,
 }
 
@@ -97,57 +97,57 @@ pub(crate) enum ColorChoice {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Define a probe and let it record
+    /// Define a probe and start recording
     Add(add::Arguments),
-    /// Ask whether the running kernel would accept a probe
+    /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
-    /// Say in words what a definition does
+    /// Explain a definition in words
     Explain(explain::Arguments),
-    /// Show what a function takes and returns, and what lies behind its parameters
+    /// Show the parameters, return type and structures of a function
     Describe(describe::Arguments),
-    /// Find functions to probe by name
+    /// Find functions by name
     Symbols(symbols::Arguments),
-    /// Show the code of a function, and where probes can sit in it
+    /// Show the code of a function, and where it can be probed
     Disasm(disasm::Arguments),
     /// List probes
     List(list::Arguments),
-    /// Show everything about a probe
+    /// Show all properties of a probe
     Get(get::Arguments),
-    /// Let probes record
+    /// Switch recording on
     Enable(switch::EnableArguments),
-    /// Stop probes from recording, and keep them
+    /// Switch recording off, and keep the probes
     Disable(switch::DisableArguments),
     /// Show, set or clear the kernel filter of a probe
     Filter(filter::Arguments),
-    /// Set and remove labels of probes
+    /// Set and remove labels
     Label(label::Arguments),
-    /// Remove probes
+    /// Delete probes
     Delete(delete::Arguments),
-    /// Follow events
+    /// Follow events, or read the history
     Observe(observe::Arguments),
-    /// Record an event of the host: a tracepoint, or what another tool has defined
+    /// Record a trace event that the daemon did not define, such as a tracepoint
     Attach(attach::AttachArguments),
-    /// Stop recording events of the host
+    /// Stop recording attached events
     Detach(attach::DetachArguments),
-    /// List the events of the host that are recorded
+    /// List attached events
     Attached(attach::AttachedArguments),
-    /// Count in the kernel: how often, by what, and how it is spread
+    /// Count events in the kernel, by fields, tasks or CPUs
     Hist(hist::Arguments),
-    /// Measure in the kernel how long it takes from one probe to another
+    /// Measure the time between two probes in the kernel
     Latency(latency::Arguments),
-    /// Count in the kernel on which ways a probe is reached
+    /// Count the call stacks that lead to a probe in the kernel
     Stacks(stacks::Arguments),
-    /// List, read and delete what is counted in the kernel
+    /// List, read and delete aggregations
     Aggregations(aggregations::Arguments),
     /// Show how often probes were hit, and how often the kernel skipped them
     Profile(profile::Arguments),
     /// Show where every event went
     Ledger(ledger::Arguments),
-    /// Examine the host, and say what is missing
+    /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions(completions::Arguments),
-    /// Print the versions of this command and of the daemon
+    /// Print the versions of this command and the daemon
     Version(version::Arguments),
 }
 

@@ -162,8 +162,7 @@ impl Client {
     }
 
     /// Asks the same about every definition of a text that comes in pieces, which may end anywhere. `listings`: with the instructions
-    /// around each place, which costs far more. The text is asked for as fast as verdicts are read, but for what is on its way: some
-    /// megabytes at most.
+    /// around each place, which costs far more. The text is taken as fast as verdicts are read, and at most some megabytes ahead.
     pub async fn check_probes(
         &self,
         text: impl Stream<Item = Vec<u8>> + Send + 'static,
@@ -284,7 +283,7 @@ impl Client {
         EventServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// Sends a request that has one answer. The daemon learns of the deadline too, and need not work for nobody.
+    /// Sends a request that has one answer. The daemon gets the deadline too, and stops work after it.
     pub(crate) async fn call<Q, A>(
         &self,
         message: Q,

@@ -40,11 +40,11 @@ impl Default for ConnectOptions {
 /// Certificates and keys for mutual TLS, in PEM.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOptions {
-    /// Certificates of the authorities that may vouch for the daemon. No others are trusted.
+    /// Certificates of the authorities that may sign the daemon's certificate. No others are trusted.
     pub ca_pem: Vec<u8>,
-    /// What this client shows about itself.
+    /// Certificate of this client.
     pub identity: Option<Identity>,
-    /// The name in the daemon's certificate, where it is not the host of the target.
+    /// The name in the daemon's certificate, if it is not the host of the target.
     pub domain: Option<String>,
 }
 

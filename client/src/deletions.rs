@@ -15,7 +15,7 @@ impl Client {
         Ok(response.profile)
     }
 
-    /// Removes up to [`Client::DELETIONS_AT_ONCE`] probes in one request: that costs those that go on recording no more than the removal of
+    /// Removes up to [`Client::DELETIONS_AT_ONCE`] probes in one request: the probes that keep recording pay for it no more than for the removal of
     /// one. Returns what became of each, in the order of the requests.
     pub async fn delete_probes(
         &self,

@@ -39,12 +39,12 @@ pub enum Error {
     #[error(transparent)]
     Rpc(Box<RpcError>),
     /// No answer in time. The request may have been carried out.
-    #[error("no answer within {0:?}")]
+    #[error("the daemon did not answer within {0:?}")]
     Timeout(Duration),
     /// The connection ended before the answer did. The request may have been carried out.
     #[error("the connection to the daemon was lost: {}", .0.message())]
     Disconnected(#[source] Box<Status>),
-    /// The daemon sent events that make no sense.
+    /// The daemon sent events that do not fit the API.
     #[error("the daemon sent a malformed message: {0}")]
     Malformed(#[from] MalformedError),
     /// The daemon left out a message that the API promises.
@@ -71,7 +71,7 @@ pub enum ConnectError {
     #[error("no connection within {0:?}")]
     Timeout(Duration),
     /// TLS without anything to trust.
-    #[error("no certificate authority was given to check the daemon's certificate against")]
+    #[error("no certificate authority to verify the daemon's certificate")]
     NoCa,
     /// TLS or HTTP/2 failed.
     #[error("{}", deepest(.0))]
@@ -126,10 +126,10 @@ impl Error {
                 vec!["the daemon is older than this client: `kprobectl version` shows both".to_owned()]
             }
             Self::Timeout(_) | Self::Disconnected(_) => {
-                vec!["a change that was asked for may have been made: look before asking again".to_owned()]
+                vec!["the daemon may have carried out the request: check before you repeat it".to_owned()]
             }
             Self::Malformed(_) | Self::Incomplete(_) => {
-                vec!["client and daemon may not fit together: `kprobectl version` shows both".to_owned()]
+                vec!["client and daemon may have different versions: `kprobectl version` shows both".to_owned()]
             }
             // What the daemon itself says.
             Self::Rpc(error) => {
@@ -151,7 +151,7 @@ impl ConnectError {
     fn hints(&self, target: &Target) -> Vec<String> {
         let kind = match self {
             Self::Io { kind, .. } => Some(*kind),
-            Self::NoCa => return vec!["give the authority's certificate with `--ca FILE`".to_owned()],
+            Self::NoCa => return vec!["add `--ca FILE`".to_owned()],
             Self::Timeout(_) | Self::Transport(_) => None,
         };
         match (target, kind) {
@@ -163,13 +163,13 @@ impl ConnectError {
                 hints
             }
             (Target::Unix(_), Some(io::ErrorKind::PermissionDenied)) => vec![
-                "the socket belongs to the group `kprobed`: `sudo usermod -aG kprobed $USER`, then log in again"
+                "members of the group `kprobed` may use the socket: `sudo usermod -aG kprobed $USER`, then log in again"
                     .to_owned(),
             ],
             (_, Some(io::ErrorKind::ConnectionRefused)) => {
-                vec!["nothing listens there: is the daemon running? `systemctl status kprobed`".to_owned()]
+                vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
-            (Target::Tcp(_), _) => vec!["does that port speak plain TCP? With TLS the address is `https://…`".to_owned()],
+            (Target::Tcp(_), _) => vec!["if the daemon uses TLS on that port, write `https://HOST:PORT`".to_owned()],
             (Target::Tls(_), None) => {
                 vec!["check `--ca`, `--cert`, `--key`, and `--domain` if the certificate has another name".to_owned()]
             }
@@ -234,7 +234,7 @@ impl RpcError {
     }
 }
 
-/// The message, or what is known when there is none: proxies and crashed servers send bare codes.
+/// The message, or the code and the sender if it has none: proxies and crashed servers send bare codes.
 fn message_of(status: &Status) -> String {
     if !status.message().is_empty() {
         return status.message().to_owned();

@@ -55,7 +55,11 @@ pub(crate) fn moment(text: &str, now: &Zoned) -> Result<Timestamp, String> {
             .yesterday()
             .into_iter()
             .chain([today])
-            .filter_map(|date| instant(date.to_datetime(time), zone))
+            .map(|date| date.to_datetime(time))
+            .filter_map(|shown| Some((shown, instant(shown, zone)?)))
+            // Clocks that are set forward skip an hour of one day.
+            .filter(|(shown, instant)| zone.to_datetime(*instant) == *shown)
+            .map(|(_, instant)| instant)
             .filter(|instant| *instant <= now.timestamp())
             .max();
         return last.ok_or_else(|| format!("`{text}` is before all time"));
@@ -132,6 +136,8 @@ mod tests {
         }
         // Clocks go back at 03:00: half past two is twice, and the first one is taken.
         assert_eq!(at("2026-10-25T12:00:00+01:00", "02:30").as_deref(), Ok("2026-10-25T00:30:00Z"));
+        // Clocks go forward at 02:00: that day has no half past two.
+        assert_eq!(at("2026-03-29T12:00:00+02:00", "02:30").as_deref(), Ok("2026-03-28T01:30:00Z"));
         // In between, 02:45 was there once.
         assert_eq!(at("2026-10-25T02:30:00+01:00", "02:45").as_deref(), Ok("2026-10-25T00:45:00Z"));
     }

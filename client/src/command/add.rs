@@ -15,13 +15,14 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 The definition is a line of the kernel's `kprobe_events` language, the same with the words of 2009 (`a0`, `rv`), or a function
-prototype of 2018. Quote it: `$` and `(` mean something to shells.
+prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
-A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at the end joins the next line. All \
-of it is read before anything is changed; then it is done in order, up to the first that is refused.
+A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
+continues it. The command reads the whole file before it changes anything, then carries out the lines in order and \
+stops at the first that is refused.
 
-`--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain -o yaml` and \
-`kprobectl get -o yaml` print below `spec`.
+`--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
+`kprobectl get -o yaml` print them under `spec`.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
@@ -41,25 +42,25 @@ pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present_any = ["delete", "file", "spec"], conflicts_with_all = ["delete", "file", "spec"])]
     definition: Vec<String>,
-    /// Do what every line of this file asks for; `-` is standard input
+    /// Carry out every line of this file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["delete", "filter"])]
     file: Option<PathBuf>,
-    /// Define what this file of JSON or YAML says in fields; `-` is standard input
+    /// Define the probes in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["delete", "file"])]
     spec: Option<PathBuf>,
     /// Delete as the kernel's language does: `-:GROUP/EVENT`, `-:EVENT` or `-:GROUP/`
     #[arg(short = ':', value_name = "NAME")]
     delete: Option<String>,
-    /// Define the probe and leave it switched off
+    /// Define the probe without recording
     #[arg(long, conflicts_with = "delete")]
     disabled: bool,
-    /// Record only events that pass this kernel filter
+    /// Record only events that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, conflicts_with = "delete")]
     filter: Option<String>,
-    /// Label what is defined, to find it by; may be given more than once
+    /// Give the probes this label; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
     labels: Vec<(String, String)>,
-    /// Check everything and change nothing
+    /// Only check the request, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -86,7 +87,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let deletes = line.trim_start().starts_with('-');
     if deletes && (arguments.filter.is_some() || arguments.disabled || !arguments.labels.is_empty()) {
         return Err(Failure::usage(
-            "a line that deletes takes no `--filter`, no `--disabled` and no labels".to_owned(),
+            "a line that deletes a probe cannot have `--filter`, `--disabled` or `--label`".to_owned(),
             None,
         ));
     }
@@ -149,7 +150,7 @@ async fn run_file(
     }
     for FileDefinition { line, text, deletes, .. } in found {
         if let Err(failure) = one(&client, text, deletes, arguments, output).await {
-            output.note(&format!("stopped at line {line}: it and what follows were not done"));
+            output.note(&format!("stopped at line {line}: this line and those after it were not carried out"));
             return Err(failure);
         }
     }

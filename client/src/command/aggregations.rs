@@ -15,8 +15,8 @@ use crate::output::{CountPrinter, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-`kprobectl hist`, `latency` and `stacks` make them: for as long as they run, or with --keep until they are deleted or their \
-time is over. None outlives the daemon.
+`kprobectl hist`, `latency` and `stacks` make aggregations. They end with the command, or with --keep when they are deleted \
+or their --ttl is over, and always when the daemon stops.
 
 Examples:
   kprobectl aggregations
@@ -42,25 +42,25 @@ impl Arguments {
 /// What to do with them.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List all of them; the same as without a word
+    /// List all aggregations; the same as no subcommand
     List,
-    /// Show what one has counted
+    /// Show the counts of an aggregation
     Read(ReadArguments),
-    /// Stop counting; what was counted is gone, but for what this prints
+    /// Stop counting, and print the last counts
     Delete(DeleteArguments),
 }
 
 /// Arguments of `aggregations read`.
 #[derive(Debug, Args)]
 pub(crate) struct ReadArguments {
-    /// Its name
+    /// Name of the aggregation
     name: String,
     #[command(flatten)]
     readings: Readings,
-    /// Stop reading after this time; otherwise with Ctrl-C. Counting goes on
+    /// Stop reading after this time; counting goes on [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "interval")]
     duration: Option<Duration>,
-    /// The unit of latencies
+    /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     unit: LatencyUnit,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct ReadArguments {
 /// Arguments of `aggregations delete`.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArguments {
-    /// Their names
+    /// Names of aggregations
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
@@ -97,7 +97,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-    output.aggregations(&connect(global).await?.list_aggregations().await?)?;
+    let aggregations = connect(global).await?.list_aggregations().await?;
+    output.aggregations(&aggregations)?;
+    if aggregations.is_empty() {
+        output.empty("there are no aggregations: `kprobectl hist`, `latency` and `stacks` make them");
+    }
     Ok(Exit::Success)
 }
 

@@ -8,8 +8,8 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const ATTACH_HELP: &str = "\
-The event is recorded in the daemon's own tracing instance: its definition, and what others do with it, stay as they \
-are. It is attached until it is detached, over restarts too. `kprobectl observe` shows its events.
+The daemon records the event in its own trace instance: its definition, and its recording by other tools, do not \
+change. It stays attached until `kprobectl detach`, also after a restart. `kprobectl observe` shows its events.
 
 Examples:
   kprobectl attach sched/sched_process_exec
@@ -29,10 +29,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = ATTACH_HELP)]
 pub(crate) struct AttachArguments {
-    /// GROUP/EVENT, as below `events/` in tracefs
+    /// GROUP/EVENT, as under `events/` in tracefs
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Record only what this filter lets through, in the kernel's filter language
+    /// Record only events that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
 }
@@ -95,6 +95,10 @@ pub(crate) async fn attached(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    output.attached_events(&client.attached_events().await?)?;
+    let events = client.attached_events().await?;
+    output.attached_events(&events)?;
+    if events.is_empty() {
+        output.empty("there are no attached events: `kprobectl attach` adds one");
+    }
     Ok(Exit::Success)
 }

@@ -15,18 +15,18 @@ const AFTER_HELP: &str = "\
 Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. Nothing is \
 written to the kernel to find out.
 
-A file holds one definition a line, of any dialect; `#` starts a comment, and a backslash at \
-the end joins the next line. Verdicts come while the file is still being read: it may have \
-millions of lines, or be a pipe that goes on.
+A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
+starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
+as soon as its line is read: the file may have millions of lines, or be a pipe without an end.
 
-With `-o json` each definition is one object on one line, also one that cannot be read:
-  definition  as it was written         errno      of the kernel, 0 when accepted
-  verdict     accepted or refused       reason     the code in the kernel's error_log
-  position    of the caret, in bytes    rule       what tells apart more than that code
-  hint        what to write instead     canonical  the line for the kernel
+With `-o json` each definition is one object on one line:
+  definition  the text                     errno      the kernel's error number; 0: accepted
+  verdict     accepted or refused          reason     the code in the kernel's error_log
+  position    of the mistake, in bytes     rule       the exact reason, finer than the code
+  hint        what to write instead        canonical  the line for the kernel
   warnings    findings about a definition that works
   by          kernel, or kprobed where the kernel would take the definition
-and what else is known. What does not apply is null.
+Further keys tell more about the place. What does not apply is null.
 
 These rules are kprobed's own; the kernel would take the definition:
 IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME,
@@ -34,8 +34,8 @@ RESERVED_ARG_NAME, NO_MODULE_NAME, DANGEROUS_ARRAY, DANGEROUS_MEMORY, NEVER_ARME
 OUTSIDE_FUNCTION, TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER, SEVERAL_LINES,
 NO_DEFINITION, WOULD_APPEND, PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 
-`--spec` takes definitions as fields, in JSON or in documents of YAML: what `kprobectl explain \
--o yaml` and `kprobectl get -o yaml` print below `spec`.
+`--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` \
+and `kprobectl get -o yaml` print them under `spec`.
 
 Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Check what this file of JSON or YAML says in fields; `-` is standard input
+    /// Check the definitions in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     spec: Option<PathBuf>,
 }

@@ -24,8 +24,8 @@ fn tls(global: &Global) -> Result<Option<TlsOptions>, Failure> {
         (Some(cert), Some(key)) => Some(Identity { cert_pem: read(cert)?, key_pem: read(key)? }),
         (None, None) => None,
         _ => {
-            let message = "a client certificate needs its key, and a key its certificate".to_owned();
-            return Err(Failure::usage(message, Some("give both `--cert` and `--key`".to_owned())));
+            let message = "`--cert` and `--key` belong together, and only one of them is given".to_owned();
+            return Err(Failure::usage(message, Some("give both".to_owned())));
         }
     };
     Ok(Some(TlsOptions { ca_pem: read(ca)?, identity, domain: global.domain.clone() }))

@@ -19,10 +19,10 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {
         (Some(line), None) => Ok(line.to_owned()),
-        (None, _) => Err(Failure::usage("standard input holds no definition".to_owned(), None)),
+        (None, _) => Err(Failure::usage("standard input has no definition".to_owned(), None)),
         (Some(_), Some(_)) => Err(Failure::usage(
-            "standard input holds more than one definition".to_owned(),
-            Some("`-f -` reads many".to_owned()),
+            "standard input has more than one definition".to_owned(),
+            Some("`-f -` reads several".to_owned()),
         )),
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Several probes are best deleted by one command: for those that go on recording that is as much as one deletion.
+Delete several probes with one command: the daemon then changes to a new trace instance once, and not once for each.
 
 Examples:
   kprobectl delete kprobes/open
@@ -24,16 +24,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it
+    /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(required_unless_present_any = ["all", "selector"], value_name = "NAME")]
     names: Vec<String>,
-    /// Remove all probes whose names match (`*`, `?`)
+    /// Delete all probes whose names match (`*`, `?`)
     #[arg(long, value_name = "GLOB", conflicts_with = "names")]
     all: Option<String>,
-    /// Remove all probes whose labels fit, as for `list`
+    /// Delete all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
-    /// Check everything and change nothing
+    /// Only check the request, and change nothing
     #[arg(long)]
     dry_run: bool,
 }

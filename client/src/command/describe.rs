@@ -9,10 +9,9 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Types come from the BTF of the running kernel and its modules. What stands under ARGUMENT and \
-MEMBER can be written in a definition as it is; FETCHED AS is the type that it has there if \
-none is written. Strings in a program's memory are read with `:ustring`, in the kernel's with \
-`:string`.
+Types come from the BTF of the running kernel and its modules. ARGUMENT and MEMBER are what a \
+definition can contain; FETCHED AS is the type that is used if the definition has none. \
+`:string` reads a text from kernel memory, `:ustring` one from the memory of a program.
 
 Examples:
   kprobectl describe vfs_read
@@ -26,7 +25,7 @@ Examples:
 pub(crate) struct Arguments {
     /// The function, as FUNCTION or MODULE:FUNCTION
     function: String,
-    /// List the members of what this leads to: a parameter, `$retval`, or a path from there
+    /// List the members of the structure that this leads to: a parameter, `$retval`, or a path such as `file->f_inode`
     path: Option<String>,
 }
 

@@ -9,10 +9,11 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Shows the instructions as they are in memory now. PROBE says how a probe there would be armed, \
-through ftrace, a breakpoint, or a jump that the kernel is expected to make of a breakpoint, or which rule forbids it; `-o wide` adds why.
+Shows the instructions as they are in memory now. PROBE says how the kernel would arm a probe there: through ftrace, \
+with a breakpoint, or with a jump that replaces the breakpoint. If a rule forbids a probe there, it names the rule; \
+`-o wide` adds the reason.
 
-A name that several functions have is refused, with what to write for each of them.
+A name that several functions have is refused, with a hint how to name each of them.
 
 Examples:
   kprobectl disasm vfs_read
@@ -26,7 +27,7 @@ Examples:
 pub(crate) struct Arguments {
     /// The function: `[MODULE:]NAME`, `NAME+OFFSET`, or an address in it
     function: String,
-    /// Judge every place for a return probe
+    /// Show where a return probe can be placed, instead of an entry probe
     #[arg(long)]
     r#return: bool,
 }

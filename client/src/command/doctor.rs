@@ -9,7 +9,7 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Exits with 1 when a check failed.
+Exits with 1 if a check failed. FINDING is what was found; `fix:` is the command or setting that mends it.
 
 Examples:
   kprobectl doctor

@@ -11,9 +11,9 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Prints the line for the kernel, each argument in words, the fields of an event, and what is \
-taken for granted. Whether the kernel would take the place is for `kprobectl check`. With `-o json` and `-o yaml` \
-the definition is shown as fields too, below `spec`.
+Prints the line for the kernel, each argument in words, the fields of an event, and the assumptions that were made. \
+Does not look at the place: `kprobectl check` says whether the kernel would accept it. `-o json` and `-o yaml` have \
+the definition as fields, under `spec`.
 
 Examples:
   kprobectl explain 'ip_rcv(x64 skb | int skb[32], NULL, string name+8)'
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present = "spec", conflicts_with = "spec")]
     definition: Vec<String>,
-    /// Explain what this file of JSON or YAML says in fields; `-` is standard input
+    /// Explain the definition in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     spec: Option<PathBuf>,
 }

@@ -59,16 +59,16 @@ pub(crate) enum Failure {
         /// Key and value.
         label: String,
     },
-    /// No function of that name.
-    #[error("no function matches `{pattern}`")]
+    /// No such function.
+    #[error("{problem}")]
     NoFunction {
-        /// What was asked for.
-        pattern: String,
+        /// What there is none of.
+        problem: String,
         /// What may have been meant.
         suggestions: Vec<String>,
     },
     /// Several functions of that name.
-    #[error("`{name}` is the name of {} functions", candidates.len())]
+    #[error("{} functions are named `{name}`", candidates.len())]
     SeveralFunctions {
         /// What was asked for.
         name: String,
@@ -95,7 +95,7 @@ pub(crate) enum Failure {
     #[error("cannot read standard input: {0}")]
     Input(#[source] io::Error),
     /// Standard output cannot be written.
-    #[error("cannot write: {0}")]
+    #[error("cannot write standard output: {0}")]
     Output(#[from] io::Error),
     /// Signals cannot be listened to.
     #[error("cannot listen to signals: {0}")]
@@ -107,7 +107,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     InStream(Error),
     /// A last reading failed.
-    #[error("what was counted could not be read at the end")]
+    #[error("cannot read the final counts")]
     NotCounted,
     /// Ctrl-C.
     #[error("interrupted")]
@@ -163,16 +163,16 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
-            Self::Labelled { .. } => vec!["`--overwrite` gives it another value".to_owned()],
+            Self::Labelled { .. } => vec!["`--overwrite` replaces its value".to_owned()],
             Self::NoFunction { suggestions, .. } => {
                 suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
             }
             Self::SeveralFunctions { candidates, .. } => candidates.iter().map(candidate).collect(),
-            Self::Interrupted => vec!["a change that was asked for may have been made".to_owned()],
+            Self::Interrupted => vec!["the daemon may have carried out the request: `kprobectl list` shows the probes".to_owned()],
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
-            Self::NotCounted => vec!["the daemon's log says why: `journalctl -u kprobed`".to_owned()],
+            Self::NotCounted => vec!["the daemon's log has the reason: `journalctl -u kprobed`".to_owned()],
             Self::Client(error) | Self::InStream(error) => error.hints(),
             Self::File { .. }
             | Self::NotWritten { .. }
@@ -199,8 +199,8 @@ impl Failure {
 /// What to write to mean one of several functions.
 fn candidate(function: &Function) -> String {
     let place = match function.place.as_str() {
-        "" => "only its address tells it apart",
-        place => &format!("`{place}`"),
+        "" => "only its address names it",
+        place => &format!("write `{place}`"),
     };
     let module = match function.module.as_str() {
         "" => String::new(),

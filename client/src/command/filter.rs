@@ -12,9 +12,9 @@ const AFTER_HELP: &str = "\
 The filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and parentheses. Events \
 that do not pass are not recorded, but still counted as hits.
 
---dry-run changes nothing, and says for each of the probes what the kernel could do of a filter that `kprobectl observe \
---filter` takes, which may use comm, pid, tgid, cpu, probe and host too. It exits with 1 when the kernel cannot do all of \
-it for all of them.
+--dry-run changes nothing. It takes a filter of `kprobectl observe --filter`, which may use comm, pid, tgid, cpu, probe \
+and host too, and prints for each probe the kernel filter that selects the same events, or as many more as the kernel \
+cannot tell apart. It exits with 1 if that is not exact for every probe.
 
 Examples:
   kprobectl filter kprobes/open
@@ -26,14 +26,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it; with --dry-run also `*` and `?`
+    /// GROUP/EVENT, or EVENT if only one probe has it; with --dry-run also `*` and `?`
     name: String,
-    /// The new filter, as one argument or several; without it the present one is printed
+    /// The new filter, as one argument or several [default: print the present one]
     expression: Vec<String>,
     /// Remove the filter
     #[arg(long, conflicts_with = "expression")]
     clear: bool,
-    /// Change nothing, and say what of the filter the kernel could do
+    /// Change nothing, and print what the kernel could do of a filter of `kprobectl observe`
     #[arg(long, requires = "expression")]
     dry_run: bool,
 }

@@ -16,7 +16,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT where only one probe has it
+    /// GROUP/EVENT, or EVENT if only one probe has it
     name: String,
 }
 

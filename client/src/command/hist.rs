@@ -8,19 +8,24 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The kernel counts, and no event is recorded for it: the probe may be disabled. Counting ends with the command, unless \
---keep says otherwise.
+The kernel counts, and no event is recorded: the probe may be disabled. Counting ends with the command, unless --keep \
+is given.
 
-A KEY is `thread`, `comm`, `cpu`, `stack`, or a field of the probe: every value of FIELD has a row; FIELD.log2 counts by \
-powers of two and FIELD.buckets=N by buckets of that width, both drawn as bars; FIELD.sym counts addresses by function, \
-and FIELD.sym-offset each by itself. FIELD.exact is a field whose name is that of another key. Without a key all events \
-are counted together.
+A KEY is one of:
+  thread, comm, cpu, stack  the thread, the name of its task, the CPU, the call stack in the kernel
+  FIELD                     a field of the probe: one row for each value
+  FIELD.log2                powers of two, drawn as bars
+  FIELD.buckets=N           buckets of width N, drawn as bars
+  FIELD.sym                 addresses, by function
+  FIELD.sym-offset          addresses, each for itself
+  FIELD.exact               a field that is named like another key, such as `comm`
+Without a key all events are counted together.
 
-The last reading, at the end, holds all that was counted, with --deltas too. Of what was counted nothing is left out \
-in silence: `dropped` are the events that the kernel's table had no row for.
+The last reading has everything that was counted, also with --deltas. `dropped` is the number of events for which the \
+kernel's table had no row left.
 
-In `(4, 8]` the 8 is included and the 4 is not; in `[4, 8)` it is the other way round. K, M, G are powers of 1024. \
-Percentiles are known as far as the bucket that they lie in.
+`(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A percentile is given as \
+its bucket.
 
 Examples:
   kprobectl hist open --duration 10s
@@ -34,7 +39,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// What events are told apart by; at most 3
+    /// Count separately by this; at most 3 keys [default: all together]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
     keys: Vec<KeyArgument>,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Labels are for finding probes again: `kprobectl list -l team=storage`. Keys and values are up to 63 letters, digits, `.`, `_`, `/` and \
+Labels select probes: `kprobectl list -l team=storage`. Keys and values have up to 63 letters, digits, `.`, `_`, `/` and \
 `-`; a value may be empty.
 
 Examples:
@@ -25,16 +25,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Probes (GROUP/EVENT, or EVENT where only one probe has it), and what to do: KEY=VALUE sets a label, KEY- removes one
+    /// Probes (GROUP/EVENT, or EVENT if only one probe has it), and changes: KEY=VALUE sets a label, KEY- removes one
     #[arg(required = true, value_name = "NAME|KEY=VALUE|KEY-")]
     words: Vec<String>,
-    /// Instead of names: all probes whose labels fit, as for `list`
+    /// Instead of names: all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
     selector: Option<String>,
-    /// Give labels another value that have one
+    /// Replace values of labels that the probes already have
     #[arg(long)]
     overwrite: bool,
-    /// Check everything and change nothing
+    /// Only check the request, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -45,10 +45,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let names = std::mem::take(&mut changes.names);
     let hint = || Some("write KEY=VALUE to set a label, KEY- to remove one".to_owned());
     if changes == Changes::default() {
-        return Err(Failure::usage("no label is to be changed".to_owned(), hint()));
+        return Err(Failure::usage("no label is given".to_owned(), hint()));
     }
     if names.is_empty() == arguments.selector.is_none() {
-        let message = "name probes or give a selector, one of both".to_owned();
+        let message = "`kprobectl label` needs names of probes or `--selector`, and not both".to_owned();
         return Err(Failure::usage(message, hint().filter(|_| !names.is_empty())));
     }
     let client = connect(global).await?;

@@ -14,12 +14,12 @@ use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 The kernel measures from an event of START to the next event of END in the same thread, or with the same value of the \
-field that --match names. A second beginning replaces the first one. No event is recorded for it: the probes may be disabled.
+field of --match. A second START before the END replaces the first. No event is recorded: the probes may be disabled.
 
-For the time that a function takes, START is a probe on it and END one on its return.
+To measure how long a function takes, use a probe on its entry as START and one on its return as END.
 
-Latencies are counted by powers of two of nanoseconds, or by buckets of one width (--bucket). The average is exact; \
-percentiles are known as far as the bucket that they lie in.
+Latencies are counted in buckets: powers of two of nanoseconds, or --bucket wide. The average is exact; a percentile is \
+given as its bucket.
 
 Examples:
   kprobectl latency read read_return --duration 10s
@@ -32,31 +32,31 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The probe where the time begins: GROUP/EVENT, or EVENT where only one probe has it
+    /// Probe at which the time begins: GROUP/EVENT, or EVENT if only one probe has it
     #[arg(value_name = "START")]
     start: String,
-    /// The probe where it ends
+    /// Probe at which the time ends
     #[arg(value_name = "END")]
     end: String,
-    /// A field of both probes that says which end belongs to which beginning, instead of the thread
+    /// Field of both probes with the same value at the start and its end [default: the thread]
     #[arg(long = "match", value_name = "FIELD", default_value = "", hide_default_value = true)]
     match_field: String,
-    /// What latencies are told apart by: `thread`, `comm` or `cpu` of the end; at most 2
+    /// Count separately by `thread`, `comm` or `cpu` of END; at most 2 keys
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',', value_parser = latency_key)]
     keys: Vec<ContextKey>,
-    /// Measure only from beginnings that pass, in the kernel's filter language
+    /// Measure only from events of START that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     start_filter: String,
-    /// Measure only to ends that pass
+    /// Measure only to events of END that pass this filter [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     end_filter: String,
-    /// Width of a bucket; otherwise powers of two
+    /// Width of a bucket, 1ns or more [default: powers of two]
     #[arg(long, value_name = "DURATION", value_parser = bucket)]
     bucket: Option<u64>,
-    /// The unit of what is shown
+    /// Unit of times
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     unit: LatencyUnit,
-    /// Rows that the kernel's table of results has room for, 128 to 16384; 0: 2048
+    /// Rows in the kernel's table of results, 128 to 16384 [default: 2048]
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
     #[command(flatten)]
@@ -70,7 +70,7 @@ fn bucket(text: &str) -> Result<u64, String> {
     let width: Duration = duration(text)?;
     match u64::try_from(width.as_nanos()) {
         Ok(ns @ 1..) => Ok(ns),
-        _ => Err(format!("`{text}` is no width of a bucket: write 1ns or more")),
+        _ => Err(format!("`{text}` is not a width of a bucket: write `1ns` or more")),
     }
 }
 

@@ -29,13 +29,14 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
-    /// Only probes whose labels fit: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with commas between
+    /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`; with commas all of them must
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    let all = arguments.glob.is_none() && arguments.selector.trim().is_empty();
     let request = ListProbesRequest {
         name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
         label_selector: arguments.selector,
@@ -43,5 +44,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let probes = client.select_probes(request).await?;
     output.probes(&probes)?;
+    if probes.is_empty() {
+        output.empty(if all { "there are no probes: `kprobectl add` defines one" } else { "no probe matches" });
+    }
     Ok(Exit::Success)
 }

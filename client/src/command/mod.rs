@@ -46,8 +46,8 @@ use crate::output::Output;
 pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
     let result = match cli.command {
         _ if cli.global.output == Format::Folded && !cli.command.has_stacks() => {
-            let message = "`-o folded` is for call stacks, and this command has none".to_owned();
-            Err(Failure::usage(message, Some("`kprobectl help stacks` shows what has".to_owned())))
+            let message = "`-o folded` prints call stacks, and this command has none".to_owned();
+            Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())))
         }
         // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
         Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,

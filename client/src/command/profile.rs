@@ -27,7 +27,7 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
-    /// Only probes whose labels fit, as for `list`; not for the past, which has no labels
+    /// Only probes whose labels match, as for `list`; not for the past, which has no labels
     #[arg(
         short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true,
         conflicts_with_all = ["history", "since", "until"]
@@ -36,10 +36,10 @@ pub(crate) struct Arguments {
     /// Show the samples of the past
     #[arg(long)]
     history: bool,
-    /// Only samples since then: a time (RFC 3339) or how long ago (`10m`); means --history
+    /// Only samples since then: how long ago (`10m`), a time of day (`07:00`), or a date with a time; implies --history
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     since: Option<Timestamp>,
-    /// Only samples before then: a time (RFC 3339) or how long ago (`10m`); means --history
+    /// Only samples before then, in the same forms; implies --history
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     until: Option<Timestamp>,
 }

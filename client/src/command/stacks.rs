@@ -10,11 +10,11 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Stacks are those of the kernel, from the innermost function outward, and end after 16 frames. They are counted in the \
-kernel; `kprobectl hist --by stack` is the same.
+Prints stacks of the kernel, from the innermost function outward, up to 16 frames. The kernel counts them; \
+`kprobectl hist --by stack` is the same.
 
-`-o folded` prints one line for each stack, outermost function first, as tools that draw flame graphs read it. With --sum \
-the number behind it is the first sum, and not the count.
+`-o folded` prints one line for each stack, outermost function first, as flame graph tools read it. The number at its end \
+is the count, or with --sum the first sum.
 
 Examples:
   kprobectl stacks open --duration 10s --top 5
@@ -26,7 +26,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// What stacks are told apart by besides, as for `kprobectl hist`; at most 2
+    /// Count separately by this too, as for `kprobectl hist`; at most 2 keys
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
     keys: Vec<KeyArgument>,
     #[command(flatten)]

@@ -43,10 +43,10 @@ pub(crate) struct DisableArguments {
 
 #[derive(Debug, Args)]
 struct Probes {
-    /// GROUP/EVENT, or EVENT where only one probe has it
+    /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(required_unless_present = "selector", value_name = "NAME")]
     names: Vec<String>,
-    /// Instead of names: all probes whose labels fit, as for `list`
+    /// Instead of names: all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
 }

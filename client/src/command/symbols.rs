@@ -9,9 +9,9 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-PLACE is what to write in a definition to mean this very function: its name, or something else \
-when several have it. Probes go where ftrace can trace (TRACEABLE) and the kernel allows \
-kprobes (not BLACKLISTED).
+PLACE is how a definition names this function: its name, or something else if several functions \
+have that name. A function can be probed if ftrace can trace it (TRACEABLE) and it is not on the \
+kernel's kprobe blacklist (BLACKLISTED).
 
 Examples:
   kprobectl symbols vfs_read
@@ -22,10 +22,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A glob for whole names (`*`, `?`), or a part of names
+    /// A glob for whole names (`*`, `?`), or a part of a name
     #[arg(default_value = "", hide_default_value = true, required_unless_present = "module")]
     pattern: String,
-    /// Only functions of this module
+    /// Only functions of this loaded module [default: of the kernel and all modules]
     #[arg(short, long, default_value = "", hide_default_value = true)]
     module: String,
     /// Only functions that ftrace can trace
@@ -38,14 +38,37 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let Arguments { pattern, module, traceable } = arguments;
     let request = ListFunctionsRequest {
         pattern: pattern.clone(),
-        module,
+        module: module.clone(),
         traceable_only: traceable,
         ..Default::default()
     };
     let answer = client.list_functions(request).await?;
     if answer.functions.is_empty() {
-        return Err(Failure::NoFunction { pattern, suggestions: answer.suggestions });
+        let problem = nothing(&pattern, &module, traceable);
+        return Err(Failure::NoFunction { problem, suggestions: answer.suggestions });
     }
     output.functions(&answer.functions)?;
     Ok(Exit::Success)
+}
+
+/// What was looked for and is not there.
+fn nothing(pattern: &str, module: &str, traceable: bool) -> String {
+    let function = if traceable { "no traceable function" } else { "no function" };
+    match (pattern, module) {
+        ("", module) => format!("module `{module}` has {function}"),
+        (pattern, "") => format!("{function} matches `{pattern}`"),
+        (pattern, module) => format!("{function} of module `{module}` matches `{pattern}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        assert_eq!(nothing("vfs_raed", "", false), "no function matches `vfs_raed`");
+        assert_eq!(nothing("", "ext4", true), "module `ext4` has no traceable function");
+        assert_eq!(nothing("a*", "ext4", false), "no function of module `ext4` matches `a*`");
+    }
 }

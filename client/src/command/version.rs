@@ -1,4 +1,4 @@
-//! `kprobectl version`: this command's version, and the daemon's where it can be reached.
+//! `kprobectl version`: the versions of this command and of the daemon.
 
 use clap::Args;
 
@@ -8,30 +8,31 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
+If the daemon cannot be reached, the command prints its own version and exits with 3.
+
 Examples:
   kprobectl version
+  kprobectl version --client
   kprobectl version -o json";
 
 /// Arguments of `version`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// Print only the version of this command, without asking the daemon
+    #[arg(long)]
+    client: bool,
+}
 
-pub(crate) async fn run(
-    global: &Global,
-    _arguments: Arguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if arguments.client {
+        output.version(None)?;
+        return Ok(Exit::Success);
+    }
     let host = match connect(global).await {
         Ok(client) => client.host().await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
-    match host {
-        Ok(host) => output.version(Some(&host))?,
-        Err(failure) => {
-            output.version(None)?;
-            output.note(&failure.to_string());
-        }
-    }
-    Ok(Exit::Success)
+    output.version(host.as_ref().ok())?;
+    host.map(|_host| Exit::Success)
 }

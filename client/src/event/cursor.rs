@@ -22,7 +22,7 @@ pub struct Cursor {
 
 /// A text that is no cursor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is no cursor: it is written `BOOT:EPOCH:SEQUENCE`")]
+#[error("`{0}` is not a cursor: write `BOOT:EPOCH:SEQUENCE`")]
 pub struct CursorError(pub String);
 
 impl fmt::Display for Cursor {

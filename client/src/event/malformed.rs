@@ -53,7 +53,7 @@ pub enum MalformedError {
         probe: String,
     },
     /// Return addresses in events that do not come from a return probe.
-    #[error("`{probe}` is no return probe, and its batch has return addresses")]
+    #[error("`{probe}` is not a return probe, and its batch has return addresses")]
     NotAReturn {
         /// The probe.
         probe: String,

@@ -1,7 +1,7 @@
 //! Events as rows and as columns.
 //!
 //! The daemon sends events column by column, since that is what costs least. This module checks each batch once, on receipt,
-//! and then gives access to it without copying: by rows ([`Batch::rows`]) for everybody, by columns ([`Group::field`]) for those
+//! and then gives access to it without copying: by rows ([`Batch::rows`]) for most programs, by columns ([`Group::field`]) for those
 //! who want to compute on them.
 //!
 //! Owns the reading of the columnar form, and what makes one stream of many connections ([`ResumingStream`]) and CPUs

@@ -1,7 +1,7 @@
 //! The order of time across CPUs.
 //!
-//! Owns the merge of batches up to a watermark. What it holds back is bounded, and it never loses an event: what comes too late for the
-//! order is let go as it comes, and counted.
+//! Owns the merge of batches up to a watermark. It holds back a limited number of events and loses none: an event that comes too late for the
+//! order is returned at once, and counted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -44,7 +44,7 @@ impl StreamRequest {
         self
     }
 
-    /// Only probes whose labels fit, as kubectl writes it: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with
+    /// Only probes whose labels match, as kubectl writes it: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with
     /// commas between. Replaces the selector that was given before.
     #[must_use]
     pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
@@ -52,14 +52,15 @@ impl StreamRequest {
         self
     }
 
-    /// Only events for which this holds, in the language of the kernel's event filters. Replaces the filter that was given before.
+    /// Only events that pass this filter, in the language of the kernel's event filters. `comm`, `pid`, `tgid`, `cpu`, `probe` and `host` are
+    /// what all events have; a field of the probe with one of these names is `fields.NAME`. Replaces an earlier filter.
     #[must_use]
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.selection.filter = filter.into();
         self
     }
 
-    /// Only one in so many of the events that pass everything else. 0 and 1: all.
+    /// Only every `events`-th event that passes everything else. 0 and 1: all.
     #[must_use]
     pub fn sample_one_in(mut self, events: u64) -> Self {
         self.selection.sample_one_in = events;
@@ -85,7 +86,7 @@ impl StreamRequest {
         Self { start: Some(Start::Since(time.into())), ..self }
     }
 
-    /// Begin with so many of the latest events that are selected.
+    /// Begin with the history, this many selected events back.
     #[must_use]
     pub fn last_events(self, events: u64) -> Self {
         Self { start: Some(Start::LastEvents(events)), ..self }
@@ -97,20 +98,20 @@ impl StreamRequest {
         Self { start: Some(Start::Oldest(true)), ..self }
     }
 
-    /// End when everything that had happened at the time of the call is sent.
+    /// End after the events that happened before the call.
     #[must_use]
     pub fn until_now(self) -> Self {
         Self { until_now: true, ..self }
     }
 
-    /// In which order events come. See [`super::TimeOrdered`] for what to do with the order of time.
+    /// Order of events. For the order of time, see [`super::TimeOrdered`].
     #[must_use]
     pub fn order(mut self, order: api::EventOrder) -> Self {
         self.delivery.order = order.into();
         self
     }
 
-    /// Whether to hear of events early or in few pieces.
+    /// Whether events come early, or cost little CPU time.
     #[must_use]
     pub fn pace(mut self, pace: api::Pace) -> Self {
         self.delivery.pace = pace.into();
@@ -124,21 +125,21 @@ impl StreamRequest {
         self
     }
 
-    /// How many events may wait in the daemon. 0: its default.
+    /// Events that the daemon queues for this stream. 0: its default.
     #[must_use]
     pub fn queue_events(mut self, events: u64) -> Self {
         self.delivery.queue_events = events;
         self
     }
 
-    /// How many bytes of events may wait in the daemon. 0: its default.
+    /// Bytes of events that the daemon queues for this stream. 0: its default.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: u64) -> Self {
         self.delivery.queue_bytes = bytes;
         self
     }
 
-    /// Deliver at most so many events a second. 0: any number.
+    /// Deliver at most this many events per second, and report the others as lost. 0: no limit.
     #[must_use]
     pub fn max_events_per_second(mut self, events: u64) -> Self {
         self.delivery.max_events_per_second = events;

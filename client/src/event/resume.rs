@@ -1,7 +1,7 @@
 //! A stream that survives the connection.
 //!
-//! Owns the reconnects: when to try again, from where, and when not to. What was missed meanwhile comes from the daemon's history, or is told
-//! as a loss by the daemon; nothing comes twice.
+//! Owns the reconnects: when to try again, from where, and when not to. Events that were missed come from the daemon's history, or the daemon
+//! reports them as a loss. No event comes twice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after so many tries in a row that brought nothing. `random` is any number.
+    /// How long to wait after this many attempts in a row without a message. `random` is any number.
     fn delay(&self, failures: u32, random: u64) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let full = self.initial.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest);
@@ -56,7 +56,7 @@ pub enum ResumingItem {
 pub struct Interruption {
     /// Why. `None`: the daemon ended the stream in order, as it does when it stops.
     pub error: Option<Error>,
-    /// Tries in a row that brought nothing, this one included.
+    /// Attempts in a row without a message, this one included.
     pub failures: u32,
     /// How long the stream waits until it tries again.
     pub retry_in: Duration,
@@ -116,7 +116,7 @@ impl ResumingStream {
     /// The next item; `None` when a request that has an end ([`StreamRequest::until_now`]) came to it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when a message makes no sense; the stream can be read on after that. Any other error is one that trying again
+    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after that. Any other error is one that trying again
     /// does not mend, and ends the stream.
     ///
     /// # Cancel safety

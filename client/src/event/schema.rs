@@ -24,7 +24,7 @@ pub struct Field {
     pub kind: FieldKind,
     /// Number of values in an array. 0: not an array.
     pub array_length: u32,
-    /// Whether a failed read from memory is told apart from a value. If not, values are unproven.
+    /// Whether a read from memory that faulted is reported as a fault. If not, values are unproven.
     pub fault_detected: bool,
 }
 

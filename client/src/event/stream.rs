@@ -21,7 +21,7 @@ use crate::error::Error;
 pub enum StreamItem {
     /// The first item.
     Started(Started),
-    /// The second item, and again when the history goes from one run of the daemon to the next. Schemas of before mean nothing any more.
+    /// The second item, and again where the history goes from one run of the daemon to the next. Earlier schemas are no longer valid.
     Epoch(Epoch),
     /// A schema, before the first batch that needs it.
     Schema(Arc<Schema>),
@@ -29,7 +29,7 @@ pub enum StreamItem {
     Batch(Batch),
     /// A gap, before the first event that follows it.
     Loss(Loss),
-    /// Everything that had happened when the stream began is sent; what follows is new.
+    /// The end of the history: events after this are new.
     CaughtUp(Cursor),
     /// Only in the order of time: all earlier events were sent.
     Watermark(Watermark),
@@ -55,7 +55,7 @@ pub struct Started {
 pub struct Epoch {
     /// Where the stream goes on.
     pub cursor: Cursor,
-    /// Something may be missing before this: the run before it did not end in order, or its end is not in the history.
+    /// Events may be missing before this: the previous run of the daemon was killed, or its end is not in the history.
     pub may_miss: bool,
 }
 
@@ -82,11 +82,11 @@ impl EventStream {
 
     /// The next item; `None` when the daemon ended the stream in order.
     ///
-    /// Whoever does not call this fast enough costs only himself: once the windows of the connection are full the daemon's queue
-    /// for this client fills, and the overflow policy decides. What it drops is told with a [`Loss`].
+    /// A slow caller slows down no other client: when the windows of the connection are full, the daemon's queue for this client fills, and
+    /// the overflow policy decides. A [`Loss`] reports the events that it drops.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when a message makes no sense; the stream can be read on after that. [`Error::Disconnected`] and
+    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after that. [`Error::Disconnected`] and
     /// [`Error::Rpc`] end it.
     ///
     /// # Cancel safety

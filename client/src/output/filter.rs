@@ -34,9 +34,9 @@ impl Output {
                 Cell::text(view.probe),
                 match (view.usable, view.exact, view.kernel_filter) {
                     (false, _, _) => Cell::toned("unusable", Tone::Bad),
-                    (true, true, _) => Cell::toned("can do it", Tone::Good),
-                    (true, false, Some(_)) => Cell::toned("can do a part", Tone::Doubtful),
-                    (true, false, None) => Cell::toned("cannot do it", Tone::Doubtful),
+                    (true, true, _) => Cell::toned("exact", Tone::Good),
+                    (true, false, Some(_)) => Cell::toned("in part", Tone::Doubtful),
+                    (true, false, None) => Cell::toned("not at all", Tone::Doubtful),
                 },
                 Cell::text(view.kernel_filter.unwrap_or_default()),
             ]);

@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Lets go of everything that was printed.
+    /// Writes out everything that was printed.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.stdout.flush()
     }
@@ -149,13 +149,20 @@ impl Output {
         self.message(&text);
     }
 
+    /// Prints why a table has no rows. Programs see an empty list.
+    pub(crate) fn empty(&mut self, message: &str) {
+        if !self.is_structured() {
+            self.note(message);
+        }
+    }
+
     fn push_hints(&self, text: &mut String, hints: &[String]) {
         for hint in hints {
             writeln!(text, "{} {hint}", self.error_style.hint("hint:")).ok();
         }
     }
 
-    /// Nobody can be told when this fails. Data that was printed before comes before it.
+    /// Writes to stderr, after all data that was printed before. A failure to write there cannot be reported.
     fn message(&mut self, text: &str) {
         self.flush().ok();
         io::stderr().write_all(text.as_bytes()).ok();

@@ -209,5 +209,5 @@ pub(crate) fn read(text: &str) -> Result<Vec<ProbeSpec>, String> {
         let Some(spec) = spec else { continue };
         specs.push(spec.to_message()?);
     }
-    if specs.is_empty() { Err("there is no definition in it".to_owned()) } else { Ok(specs) }
+    if specs.is_empty() { Err("it has no definition".to_owned()) } else { Ok(specs) }
 }

@@ -128,7 +128,7 @@ fn mistakes_are_said() {
         ("kind: sideways\nplace: {address: 1}\n", "sideways"),
         ("kind: entry\nplace: {address: 1}\nplcae: 1\n", "plcae"),
         ("kind: entry\nplace: {address: -1}\n", "did not match"),
-        ("kind: entry\nplace: {address: x}\n", "`x` is no number of 64 bits"),
+        ("kind: entry\nplace: {address: x}\n", "`x` is not a number of 64 bits"),
         (
             "kind: entry\nplace: {address: 1}\narguments: [{fetch: {argument: 1}, type: {name: int}}]\n",
             "`int`",

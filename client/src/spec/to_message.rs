@@ -96,7 +96,7 @@ fn fetch_type(ty: &Type) -> Result<api::FetchType, String> {
             let known =
                 FetchTypeName::from_str_name(&format!("{TYPE_NAME_PREFIX}{}", name.to_ascii_uppercase()))
                     .filter(|known| *known != FetchTypeName::Unspecified)
-                    .ok_or_else(|| format!("there is no type `{name}`"))?;
+                    .ok_or_else(|| format!("unknown type `{name}`"))?;
             fetch_type::Type::Name(known.into())
         }
         (None, Some(field)) => fetch_type::Type::BitField(api::FetchBitField {

@@ -215,8 +215,19 @@ fn doctor_and_version() {
     kprobed 0.1.0 on testhost (Linux 6.12.1)
     -- stderr
     ");
-    let nowhere = kprobectl(&["version", "--server", "/nonexistent/kprobed.sock"]).output().unwrap();
-    assert_snapshot!(shown(&nowhere), @"
+    let nowhere = |more: &[&str]| {
+        let arguments = [&["version", "--server", "/nonexistent/kprobed.sock"][..], more].concat();
+        shown(&kprobectl(&arguments).output().unwrap())
+    };
+    assert_snapshot!(nowhere(&["--client"]), @"
+    exit: 0
+    -- stdout
+    kprobectl 0.1.0
+    -- stderr
+    ");
+    let answer = nowhere(&["-o", "json"]);
+    assert!(answer.starts_with("exit: 3") && answer.contains("\"daemon_version\": null"), "{answer}");
+    assert_snapshot!(nowhere(&[]), @"
     exit: 0
     -- stdout
     kprobectl 0.1.0

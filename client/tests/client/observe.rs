@@ -286,6 +286,22 @@ fn observe_says_what_the_kernel_could_do() {
 }
 
 #[test]
+fn observe_says_which_probes_lack_a_field() {
+    let fake = Fake::start(Ending::Open);
+    let stderr = |arguments: &[&str]| {
+        let arguments = [&["observe", "-n", "1"][..], arguments].concat();
+        String::from_utf8(fake.command(&arguments).output().unwrap().stderr).unwrap()
+    };
+    let notes = |arguments: &[&str]| {
+        let all = stderr(arguments);
+        all.lines().filter(|line| line.starts_with("note:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(notes(&["--fields", "comm,location"]), [""; 0], "all events have them");
+    assert_snapshot!(notes(&["--fields", "dfd,flags"]).join("\n"), @"");
+    assert!(stderr(&["--fields", "nosuch", "-q"]).contains("| nosuch"), "the daemon refuses what no probe has");
+}
+
+#[test]
 fn observe_says_how_a_stream_ended() {
     let ended = |ending: Ending| {
         let fake = Fake::start(ending);

@@ -8,6 +8,9 @@ use std::fmt;
 use super::cpus::CpuSet;
 use crate::definition::Span;
 
+/// Stands before the name of a field of the probe, which what all events have under that name hides otherwise.
+pub(super) const OWN: &str = "fields.";
+
 /// Terms, put together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
@@ -27,6 +30,9 @@ pub(super) struct Term {
     /// All of it.
     pub(super) span: Span,
     pub(super) field: String,
+    /// Whether it says that it means a field of the probe: `fields.NAME`.
+    pub(super) own: bool,
+    /// The name with what stands before it.
     pub(super) field_span: Span,
     pub(super) suffix: Option<Suffix>,
     pub(super) operator: Operator,
@@ -226,7 +232,8 @@ impl fmt::Display for Expression {
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let suffix = self.suffix.map_or("", Suffix::text);
-        write!(f, "{}{suffix} {} {}", self.field, self.operator.text(), self.operand)
+        let scope = if self.own { OWN } else { "" };
+        write!(f, "{scope}{}{suffix} {} {}", self.field, self.operator.text(), self.operand)
     }
 }
 

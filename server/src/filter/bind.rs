@@ -3,7 +3,7 @@
 //! Owns the checks of fields and types, and what is the same for all events of a probe. The result is a tree without `!`: negation stands at
 //! the comparisons, so that a comparison with what could not be read holds as little as its opposite.
 
-use super::ast::{Expression, Number, Operand, Operator, Suffix, Term};
+use super::ast::{Expression, Number, OWN, Operand, Operator, Suffix, Term};
 use super::error::{FilterCode, FilterError};
 use super::fields::{Fields, Kind, Source};
 use super::functions::Functions;
@@ -81,7 +81,15 @@ impl Binder<'_> {
     }
 
     fn term(&self, term: &Term, negated: bool) -> Result<Node, FilterError> {
-        let Some((source, kind)) = self.fields.find(&term.field) else {
+        if term.own && self.names.is_none() {
+            return Err(FilterError::new(
+                FilterCode::UnknownSuffix,
+                term.field_span,
+                "the kernel does not know `fields.`",
+                format!("write `{}`: in a kernel filter it is the probe's field if the probe has one", term.field),
+            ));
+        }
+        let Some((source, kind)) = self.fields.find(&term.field, term.own) else {
             return Ok(Node::Unknown(self.unknown_field(term)));
         };
         let (test, holds) = match &term.operand {
@@ -139,12 +147,12 @@ impl Binder<'_> {
                     "have the probe record the text, with an argument such as NAME=+0(ARGUMENT):ustring",
                 ));
             }
-            return Err(FilterError::new(
-                FilterCode::ExpectDigit,
-                term.operand_span,
-                format!("`{}` is a number, and it is compared with a text", term.field),
-                "leave the quotes out; to compare the text at an address, have the probe record it with :string",
-            ));
+            let hint = match self.own_field(term) {
+                Some(hint) => hint,
+                None => "leave the quotes out; to compare the text at an address, have the probe record it with :string".to_owned(),
+            };
+            let message = format!("`{}` is a number, and it is compared with a text", term.field);
+            return Err(FilterError::new(FilterCode::ExpectDigit, term.operand_span, message, hint));
         }
         if term.operator != Operator::Glob {
             return Ok((Pattern::Equal(text.as_bytes().into()), term.operator == Operator::Equal));
@@ -163,17 +171,22 @@ impl Binder<'_> {
         Ok((pattern, !inverted))
     }
 
+    /// How to write the field of the probe, if the term is about another one of that name.
+    fn own_field(&self, term: &Term) -> Option<String> {
+        let hidden = !term.own && self.fields.is_hidden(&term.field);
+        hidden.then(|| format!("write `{OWN}{}` for the field of the probe", term.field))
+    }
+
     /// How a field is loaded that is compared with numbers.
     fn load(&self, term: &Term, source: Source, kind: Kind) -> Result<Load, FilterError> {
         match kind {
             Kind::Number { bytes, signed } => Ok(Load { source, bytes, signed }),
             Kind::Cpu => Ok(Load { source, bytes: 4, signed: true }),
             Kind::Text => {
-                let hint = if matches!(term.operand, Operand::Number { .. }) {
-                    "put the value into quotes"
-                } else {
-                    "compare it with a text in quotes"
-                };
+                let hint = self.own_field(term).unwrap_or_else(|| match term.operand {
+                    Operand::Number { .. } => "put the value into quotes".to_owned(),
+                    _ => "compare it with a text in quotes".to_owned(),
+                });
                 let message = format!("`{}` is a text, and it is compared with a number", term.field);
                 Err(FilterError::new(FilterCode::ExpectString, term.operand_span, message, hint))
             }
@@ -289,7 +302,8 @@ impl Binder<'_> {
     }
 
     fn unknown_field(&self, term: &Term) -> FilterError {
-        let name = term.field.as_str();
+        let written = if term.own { format!("{OWN}{}", term.field) } else { term.field.clone() };
+        let name = written.as_str();
         let error = |message: String, hint: String| {
             FilterError::new(FilterCode::FieldNotFound, term.field_span, message, hint)
         };
@@ -299,7 +313,7 @@ impl Binder<'_> {
             return error(message, "the stack is not part of an event and cannot be compared".to_owned());
         }
         if let (None, Some((source, _))) =
-            (self.names, (Fields { with_ours: true, ..self.fields }).find(name))
+            (self.names, (Fields { with_ours: true, ..self.fields }).find(name, term.own))
         {
             // A word that only subscriptions know.
             let hint = match self.fields.kernel_name(source) {
@@ -309,10 +323,10 @@ impl Binder<'_> {
             return error(message, hint);
         }
         let mut hint = String::new();
-        if let Some(nearest) = nearest_name(name, self.fields.names()) {
+        let names = self.fields.names(term.own);
+        if let Some(nearest) = nearest_name(name, names.iter().map(String::as_str)) {
             hint = format!("did you mean `{nearest}`? ");
         }
-        let names: Vec<&str> = self.fields.names().collect();
         hint.push_str("there are ");
         hint.push_str(&names.join(", "));
         error(message, hint)

@@ -1,8 +1,10 @@
 //! The fields that a filter can name: those of a probe, those of all events, and ours.
 //!
-//! Owns names and types of fields. A field of the probe hides another one of its name, as in the kernel
-//! (kernel/trace/trace_events.c:trace_find_event_field).
+//! Owns names and types of fields, and which of two fields of one name is meant. In the kernel it is the probe's
+//! (kernel/trace/trace_events.c:trace_find_event_field). In a subscription, which is about many probes, it is what all events have: `comm` is
+//! the name of the task whatever a probe records, and `fields.comm` is the probe's.
 
+use super::ast::OWN;
 use crate::decode::{FieldKind, Schema};
 
 /// Where a value comes from.
@@ -79,19 +81,34 @@ pub(super) struct Fields<'a> {
     pub(super) with_ours: bool,
 }
 
-impl<'a> Fields<'a> {
-    /// The field of that name.
-    pub(super) fn find(&self, name: &str) -> Option<(Source, Kind)> {
-        if let Some(index) = self.own(name) {
-            let field = self.schema.fields.get(index)?;
-            let elements = field.array_len.unwrap_or(1);
-            let is_symbol_name = field.kind == FieldKind::SymbolName;
-            let kind = match field.kind {
-                FieldKind::SymbolName if self.with_ours => Kind::Text,
-                kind => kind_of(kind, elements),
-            };
-            return Some((Source::Own { index, elements, is_symbol_name }, kind));
+impl Fields<'_> {
+    /// The field of that name; of the probe alone if the filter says so.
+    pub(super) fn find(&self, name: &str, own: bool) -> Option<(Source, Kind)> {
+        match (own, self.with_ours) {
+            (true, _) => self.of_probe(name),
+            (false, true) => self.of_all_events(name).or_else(|| self.of_probe(name)),
+            (false, false) => self.of_probe(name).or_else(|| self.of_all_events(name)),
         }
+    }
+
+    /// Whether the probe has a field that only `fields.NAME` means.
+    pub(super) fn is_hidden(&self, name: &str) -> bool {
+        self.with_ours && self.own(name).is_some() && self.of_all_events(name).is_some()
+    }
+
+    fn of_probe(&self, name: &str) -> Option<(Source, Kind)> {
+        let index = self.own(name)?;
+        let field = self.schema.fields.get(index)?;
+        let elements = field.array_len.unwrap_or(1);
+        let is_symbol_name = field.kind == FieldKind::SymbolName;
+        let kind = match field.kind {
+            FieldKind::SymbolName if self.with_ours => Kind::Text,
+            kind => kind_of(kind, elements),
+        };
+        Some((Source::Own { index, elements, is_symbol_name }, kind))
+    }
+
+    fn of_all_events(&self, name: &str) -> Option<(Source, Kind)> {
         self.others().find(|(known, ..)| *known == name).map(|(_, source, kind)| (*source, *kind))
     }
 
@@ -105,10 +122,14 @@ impl<'a> Fields<'a> {
         COMMON.iter().chain(places).chain(ours)
     }
 
-    /// All names, those of the probe first.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let others: Vec<&str> = self.others().map(|(name, ..)| *name).collect();
-        self.schema.fields.iter().map(|field| field.name.as_str()).chain(others)
+    /// All names as a filter writes them, those of the probe first. Of the probe alone if the filter says so.
+    pub(super) fn names(&self, own: bool) -> Vec<String> {
+        let ours = self.schema.fields.iter().map(|field| match field.name.as_str() {
+            name if own || self.is_hidden(name) => format!("{OWN}{name}"),
+            name => name.to_owned(),
+        });
+        let others = self.others().filter(|_| !own).map(|(name, ..)| (*name).to_owned());
+        ours.chain(others).collect()
     }
 
     /// What the kernel calls a field that is not the probe's own; absent when it has none of that kind, or the probe hides them all.

@@ -12,7 +12,7 @@
 //!
 //! Fields are those of the probe, `__probe_ip` or `__probe_func` and `__probe_ret_ip`, `common_pid`, `common_type`, `common_flags`,
 //! `common_preempt_count`, `CPU` (`cpu`, `common_cpu`) and `COMM` (`comm`); and ours: `pid` (a thread id), `tgid`, `probe` (`GROUP/EVENT`)
-//! and `host`. A field of the probe hides another one of its name.
+//! and `host`. A field of the probe that has one of these names is `fields.NAME`.
 //!
 //! A comparison with a value that could not be read holds as little as its opposite, so that such events are only selected by other
 //! comparisons. The kernel compares with whatever was in its buffer. Where else it differs, it is on purpose:
@@ -34,6 +34,7 @@
 //! | `number.ustring == 1` | ignores the suffix | `EXPECT_DIGIT` |
 //! | `texts.function`, with two texts | takes the descriptors for an address | `ILLEGAL_FIELD_OP` |
 //! | `(field.function == name)` | takes `name)` for the name | takes `name` |
+//! | `comm`, if the probe has a field of that name | that field | the name of the task; the field is `fields.comm` |
 //! | `.function`, `CPUS{}` on 6.1 | unknown | the same as on 6.12 |
 //! | `stacktrace == 1` (6.3) | never true | `FIELD_NOT_FOUND` |
 //! | `comm` | the name when the probe is hit | the name that is known when the event is read |

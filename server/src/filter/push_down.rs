@@ -116,6 +116,8 @@ impl Pusher {
     fn literal(&mut self, literal: &Literal) -> Result<Expression, &'static str> {
         let hidden = "the probe's own fields hide all of the kernel's names for it";
         let mut term = literal.term.clone();
+        // For the kernel the name alone is the probe's.
+        term.own = false;
         match literal.source {
             Source::Tgid => return Err("the kernel's filters compare thread ids only"),
             Source::Comm if !self.features.task_names => {

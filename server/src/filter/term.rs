@@ -3,7 +3,7 @@
 //! Owns its syntax and the limits of its parts (kernel/trace/trace_events_filter.c:parse_pred). Whether the field can be compared like
 //! that is decided in `bind`.
 
-use super::ast::{Number, Operand, Operator, Suffix, Term};
+use super::ast::{Number, OWN, Operand, Operator, Suffix, Term};
 use super::cpus::CpuSet;
 use super::error::{FilterCode, FilterError};
 use super::parse::{end_of_word, is_blank, skip_blanks};
@@ -17,8 +17,10 @@ const NUMBER_LIMIT_BYTES: usize = 24;
 
 /// Reads the term at `at`, which is not a blank; gives back where it ends.
 pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError> {
-    let field_span = Span::new(at, at + run(text, at, is_word_byte));
-    let field = text.get(field_span.range()).unwrap_or_default();
+    let own = is_own(text, at);
+    let name = if own { at + OWN.len() } else { at };
+    let field_span = Span::new(at, name + run(text, name, is_word_byte));
+    let field = text.get(name..field_span.end).unwrap_or_default();
     if field.is_empty() {
         return Err(no_field(text, at));
     }
@@ -33,6 +35,7 @@ pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError>
     let term = Term {
         span: Span::new(at, end),
         field: field.to_owned(),
+        own,
         field_span,
         suffix,
         operator,
@@ -41,6 +44,15 @@ pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError>
         operand_span: Span::new(start, end),
     };
     Ok((term, end))
+}
+
+/// Whether the word at `at` is `fields.NAME`. What the kernel has behind a dot is not a name: `fields.function` is about a field `fields`.
+fn is_own(text: &str, at: usize) -> bool {
+    let Some(name) = text.get(at..).unwrap_or_default().strip_prefix(OWN) else { return false };
+    let (name, behind) = name.split_at(run(name, 0, is_word_byte));
+    let is_suffix =
+        [Suffix::Function, Suffix::UserString].into_iter().any(|suffix| suffix.text().strip_prefix('.') == Some(name));
+    !name.is_empty() && (!is_suffix || behind.starts_with('.'))
 }
 
 fn no_field(text: &str, at: usize) -> FilterError {

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::{convert, status};
 use crate::control::{Checker, ControlError, Probe, Registry};
 use crate::definition::Place;
-use crate::kernel::KernelFacts;
+use crate::kernel::{KernelFacts, nearest_name};
 use crate::model::Glob;
 use crate::validate::functions::{self, Function, FunctionQuery, Meant};
 use crate::validate::{self, JudgedInstruction};
@@ -81,19 +81,24 @@ impl CodeServer {
         let glob = pattern.contains(['*', '?']).then(|| Glob::new(pattern));
         let fits =
             |name: &str| glob.as_ref().map_or_else(|| name.contains(pattern), |glob| glob.matches(name));
+        let module = Some(request.module.as_str()).filter(|module| !module.is_empty());
+        if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
+            return Err(status::no_module(module, like_module(module, &facts.symbols.modules().collect::<Vec<_>>())));
+        }
         let (default, most) = FUNCTION_PAGE;
         let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };
         let query = FunctionQuery {
             fits: &fits,
-            module: Some(request.module.as_str()).filter(|module| !module.is_empty()),
+            module,
             traceable_only: request.traceable_only,
             after: &request.page_token,
             limit: limit as usize,
         };
         let (found, more) = functions::list(&query, &facts);
         let next = found.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default();
-        let nothing = found.is_empty() && request.page_token.is_empty();
         let wanted = pattern.replace(['*', '?'], "");
+        // Everything short is like no text at all.
+        let nothing = found.is_empty() && request.page_token.is_empty() && !wanted.is_empty();
         let similar = if nothing { functions::similar_names(&wanted, &facts) } else { Vec::new() };
         Ok(v1::ListFunctionsResponse {
             functions: found.into_iter().map(message).collect(),
@@ -120,6 +125,23 @@ impl CodeService for CodeServer {
         // Looks at every symbol.
         tokio::task::block_in_place(|| self.list(request.get_ref())).map(Response::new)
     }
+}
+
+/// Loaded modules that may have been meant: a name that differs by a slip, and names that hold this one.
+fn like_module(wanted: &str, loaded: &[&str]) -> String {
+    // The kernel writes `_` for the `-` of a file's name.
+    let wanted = wanted.replace('-', "_");
+    let mut names: Vec<&str> = nearest_name(&wanted, loaded.iter().copied()).into_iter().collect();
+    for module in loaded.iter().copied().filter(|module| module.contains(&wanted)) {
+        if !names.contains(&module) && names.len() < SUGGESTIONS {
+            names.push(module);
+        }
+    }
+    if names.is_empty() {
+        return "`lsmod` lists the loaded modules; functions of the kernel itself have none".to_owned();
+    }
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    format!("did you mean {}?", names.join(" or "))
 }
 
 /// The probes of this daemon in one function.
@@ -166,5 +188,19 @@ fn message(function: Function) -> v1::Function {
         blacklisted: function.blacklisted,
         same_name: convert::length(function.same_name),
         place: function.place.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_may_have_been_meant() {
+        let like = |wanted: &str| like_module(wanted, &["btrfs", "nf_nat", "nf_conntrack", "nfs"]);
+        assert_eq!(like("btfrs"), "did you mean `btrfs`?");
+        assert_eq!(like("nf-nat"), "did you mean `nf_nat`?");
+        assert_eq!(like("nf_"), "did you mean `nfs` or `nf_nat` or `nf_conntrack`?");
+        assert!(like("something_else").contains("`lsmod`"));
     }
 }

@@ -13,11 +13,11 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::feed::{Feed, FeedItem, Log};
-use super::{convert, filters, ledger, order, rows, status, view};
+use super::{convert, filters, ledger, order, rows, selected, status, view};
 use crate::control::{ControlHandle, Registry};
 use crate::filter::KernelFilterFeatures;
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
-use crate::pipeline::{Delivery, Hub, Order, Subscription, WATERMARK_SLACK};
+use crate::pipeline::{Delivery, Hub, Order, Subscription, View, WATERMARK_SLACK};
 use crate::wire::{Projection, schema_message};
 
 /// The service.
@@ -41,6 +41,11 @@ pub struct EventServer {
 pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
+    /// Refuses what no selected source can have.
+    async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Status> {
+        selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
+    }
+
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
         v1::StreamStarted {
             subscriber_id: subscription.id(),
@@ -223,7 +228,7 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        filters::judge(&self.registry, &self.hub, &view, &text)?;
+        self.judge(&view, &text, request.start.as_ref()).await?;
         let projection = view.projection.clone();
         let feed = Feed::open(&self.log, self.hub.subscribe(view), request.start).await?;
         let started = self.started(feed.subscription());
@@ -245,7 +250,7 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let mut view = view::of(request.selection, request.fields, request.delivery)?;
-        filters::judge(&self.registry, &self.hub, &view, &text)?;
+        self.judge(&view, &text, request.start.as_ref()).await?;
         // Rows are made from whole batches, and leave out what is not wanted themselves.
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);

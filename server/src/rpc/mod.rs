@@ -18,6 +18,7 @@ mod ledger;
 mod order;
 mod probes;
 mod rows;
+mod selected;
 mod sources;
 mod spec;
 pub mod status;

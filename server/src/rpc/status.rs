@@ -212,21 +212,40 @@ pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> 
 /// A function that is not there, and what may have been meant.
 pub(super) fn no_function(function: &str, hint: String) -> Status {
     let message = format!("the kernel has no function `{function}`");
+    unknown(Code::NotFound, "NO_SUCH_FUNCTION", ("function", function), &message, hint)
+}
+
+/// A module that is not loaded, and what may have been meant.
+pub(super) fn no_module(module: &str, hint: String) -> Status {
+    let message = format!("no module `{module}` is loaded");
+    unknown(Code::NotFound, "NO_SUCH_MODULE", ("module", module), &message, hint)
+}
+
+/// A field of events that no selected source has, and which they have.
+pub(super) fn unknown_field(name: &str, message: &str, hint: String) -> Status {
+    unknown(Code::InvalidArgument, "UNKNOWN_FIELD", ("fields", name), message, hint)
+}
+
+/// A name that nothing has: all of the text in the field.
+fn unknown(
+    code: Code,
+    reason: &'static str,
+    (field, text): (&'static str, &str),
+    message: &str,
+    hint: String,
+) -> Status {
     let diagnostic = v1::Diagnostic {
         severity: v1::Severity::Error.into(),
-        code: NO_SUCH_FUNCTION.to_owned(),
-        message: message.clone(),
+        code: reason.to_owned(),
+        message: message.to_owned(),
         hint,
         span_start: 0,
-        span_end: convert::length(function.len()),
+        span_end: convert::length(text.len()),
         field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     };
-    let parts = Parts::new(Code::NotFound, NO_SUCH_FUNCTION).field("function");
-    parts.diagnostics(function, vec![diagnostic]).status(&message)
+    Parts::new(code, reason).field(field).diagnostics(text, vec![diagnostic]).status(message)
 }
-
-const NO_SUCH_FUNCTION: &str = "NO_SUCH_FUNCTION";
 
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {

@@ -15,6 +15,6 @@ mod tests;
 
 pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
 pub use pool::MessagePool;
-pub use projection::{Projected, Projection};
+pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};
 pub use schema::{SchemaError, schema_from_message, schema_message};

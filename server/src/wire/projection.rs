@@ -2,6 +2,9 @@
 
 use crate::decode::Schema;
 
+/// What all events have, and a subscriber can leave out.
+pub const COMMON: [&str; 4] = ["tid", "comm", "context", "location"];
+
 /// Names of fields, of probes or of what all events have. None: everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
@@ -34,23 +37,29 @@ impl Projection {
         self.names.is_empty()
     }
 
-    /// What it leaves of a schema. A field of the probe comes before what all events have under the same name.
+    /// The first name that none of these schemas has, nor all events. None without a schema: the probe may come yet.
+    pub fn unknown(&self, schemas: &[&Schema]) -> Option<&str> {
+        schemas.first()?;
+        let has = |schema: &Schema, name: &str| schema.fields.iter().any(|field| field.name == name);
+        let known = |name: &str| COMMON.contains(&name) || schemas.iter().any(|schema| has(schema, name));
+        self.names.iter().map(String::as_str).find(|name| !known(name))
+    }
+
+    /// What it leaves of a schema. A name that both the probe and all events have stands for both.
     pub fn of(&self, schema: &Schema) -> Projected {
         if self.is_everything() {
             let fields = (0..schema.fields.len()).collect();
             return Projected { fields, tid: true, comm: true, context: true, location: true };
         }
         let has = |name: &str| self.names.iter().any(|wanted| wanted == name);
-        let own = |name: &str| schema.fields.iter().any(|field| field.name == name);
-        let common = |name: &str| has(name) && !own(name);
-        let comm = common("comm");
+        let comm = has("comm");
         Projected {
             fields: (0..).zip(&schema.fields).filter(|(_, field)| has(&field.name)).map(|(i, _)| i).collect(),
             // A name is found by its thread.
-            tid: common("tid") || comm,
+            tid: has("tid") || comm,
             comm,
-            context: common("context"),
-            location: common("location"),
+            context: has("context"),
+            location: has("location"),
         }
     }
 }

@@ -272,3 +272,25 @@ fn a_projection_leaves_out_what_is_not_named() {
     let message = schema_message(3, &name, ProbeUid(5), &schema(), Some(&projected));
     assert_eq!(message.fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>(), ["s"]);
 }
+
+#[test]
+fn a_field_named_like_the_task_hides_nothing() {
+    let mut schema = Schema::clone(&schema());
+    "comm".clone_into(&mut schema.fields[2].name);
+    let both = Projected { fields: vec![2], tid: true, comm: true, context: false, location: false };
+    assert_eq!(Projection::new(vec!["comm".into()]).of(&schema), both);
+}
+
+#[test]
+fn a_name_is_unknown_if_no_probe_has_it() {
+    let (one, mut other) = (schema(), Schema::clone(&schema()));
+    "dfd".clone_into(&mut other.fields[2].name);
+    let unknown = |names: &[&str], schemas: &[&Schema]| {
+        let projection = Projection::new(names.iter().map(|name| (*name).to_owned()).collect());
+        projection.unknown(schemas).map(str::to_owned)
+    };
+    assert_eq!(unknown(&["s", "dfd", "comm", "tid", "context", "location"], &[&*one, &other]), None);
+    assert_eq!(unknown(&["s", "dfd", "flags"], &[&one]), Some("dfd".to_owned()));
+    assert_eq!(unknown(&[], &[&one]), None);
+    assert_eq!(unknown(&["dfd"], &[]), None, "a probe of the future may have it");
+}

@@ -12,16 +12,16 @@ use crate::output::{LatencyUnit, Output};
 /// Which events are counted, for how long, and what of it is shown.
 #[derive(Debug, Args)]
 pub(crate) struct Histogram {
-    /// GROUP/EVENT, or EVENT where only one probe has it
+    /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(value_name = "PROBE")]
     probe: String,
-    /// A field to add up; at most 2
+    /// Field to add up; at most 2
     #[arg(long = "sum", value_name = "FIELD", value_delimiter = ',')]
     sums: Vec<String>,
-    /// Count only events that pass, in the kernel's filter language
+    /// Count only events that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Rows that the kernel's table has room for, 128 to 16384; 0: 2048
+    /// Rows in the kernel's table, 128 to 16384 [default: 2048]
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
     #[command(flatten)]

@@ -25,7 +25,7 @@ impl FromStr for KeyArgument {
         };
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             return Err(format!(
-                "`{name}` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`"
+                "`{name}` is not a key: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`"
             ));
         }
         let key = match (context(name), form) {
@@ -55,10 +55,10 @@ fn field(name: &str, form: Option<&str>) -> Result<FieldKey, String> {
         Some("log2") => (KeyScale::Log2, 0),
         Some("sym") => (KeyScale::Symbol, 0),
         Some("sym-offset") => (KeyScale::SymbolOffset, 0),
-        Some("execname") => return Err("only `thread` has a name: write `thread` or `comm`".to_owned()),
+        Some("execname") => return Err("`.execname` is only for `thread`: write `thread` or `comm`".to_owned()),
         Some(form) => match form.strip_prefix("buckets=") {
             Some(width) => (KeyScale::Linear, bucket_size(width)?),
-            None => return Err(format!("`.{form}` is not known: behind a field stands {FORMS}")),
+            None => return Err(format!("`.{form}` is unknown: write {FORMS} after a field")),
         },
     };
     Ok(FieldKey { field: name.to_owned(), scale: scale.into(), bucket_size })
@@ -69,7 +69,7 @@ fn bucket_size(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    size.filter(|size| *size > 0).ok_or_else(|| format!("`{text}` is no width of a bucket: write 1 or more"))
+    size.filter(|size| *size > 0).ok_or_else(|| format!("`{text}` is not a width of a bucket: write 1 or more"))
 }
 
 /// A key of a latency besides the latency itself: something that every event has.
@@ -77,7 +77,7 @@ pub(crate) fn latency_key(text: &str) -> Result<ContextKey, String> {
     match context(text) {
         Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two places".to_owned()),
         Some(key) => Ok(key),
-        None => Err(format!("`{text}` is none of `thread`, `comm` and `cpu`")),
+        None => Err(format!("`{text}` is not a key of a latency: write `thread`, `comm` or `cpu`")),
     }
 }
 

@@ -29,19 +29,19 @@ const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How long a new aggregation counts.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How long")]
+#[command(next_help_heading = "Duration")]
 pub(crate) struct Life {
-    /// Stop after this time; otherwise with Ctrl-C
+    /// Stop after this time [default: with Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     #[command(flatten)]
     readings: Readings,
-    /// Go on counting under this name when the command has ended: `kprobectl aggregations` reads it
+    /// Count on under this name after the command has ended: `kprobectl aggregations` reads and deletes it
     #[arg(
         long, value_name = "NAME", conflicts_with_all = ["duration", "interval", "deltas", "scroll", "sort", "top"]
     )]
     keep: Option<String>,
-    /// Delete what is kept after this time
+    /// Delete the kept aggregation after this time [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "keep")]
     ttl: Option<Duration>,
 }
@@ -49,13 +49,13 @@ pub(crate) struct Life {
 /// Readings in between.
 #[derive(Debug, Args)]
 pub(crate) struct Readings {
-    /// Show what was counted so far again and again, 100ms or more apart
+    /// Show the counts repeatedly, this time apart, 100ms or more [default: once, at the end]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) interval: Option<Duration>,
-    /// Show what came since the reading before
+    /// Show only what was counted since the previous reading
     #[arg(long, requires = "interval")]
     pub(super) deltas: bool,
-    /// Show each reading below the one before, also on a terminal
+    /// Print readings one below the other, also on a terminal
     #[arg(long, requires = "interval")]
     pub(super) scroll: bool,
 }
@@ -74,15 +74,15 @@ impl Readings {
             return Ok(());
         }
         if self.interval.is_some() {
-            let message = "`-o folded` is one reading, and `--interval` asks for many".to_owned();
+            let message = "`-o folded` prints one reading, and `--interval` makes many".to_owned();
             return Err(Failure::usage(message, Some("leave out `--interval`".to_owned())));
         }
         let is_stack = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Stack.into()));
         match spec.and_then(|spec| spec.aggregation.as_ref()) {
             Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
             _ => {
-                let message = "`-o folded` is for call stacks, and nothing is counted by them".to_owned();
-                Err(Failure::usage(message, Some("`--by stack` counts by them".to_owned())))
+                let message = "`-o folded` prints call stacks, and this does not count by stack".to_owned();
+                Err(Failure::usage(message, Some("add `--by stack`".to_owned())))
             }
         }
     }
@@ -90,12 +90,12 @@ impl Readings {
 
 /// Which rows are shown, and in which order.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What is shown")]
+#[command(next_help_heading = "Output")]
 pub(crate) struct Shown {
-    /// Show only the first N; what the others hold is told together
+    /// Show only the first N rows, and the sum of the others [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
-    /// What comes first: `count` (the most), `key` (the smallest), or a field of `--sum` (the largest)
+    /// Order of rows: `count` (largest first), `key` (smallest first), or a field of `--sum` (largest first)
     #[arg(long, value_name = "COLUMN", default_value = "count")]
     sort: String,
 }
@@ -121,8 +121,8 @@ impl Shown {
 
 fn no_column(name: &str, sums: &[String]) -> Failure {
     let sums: Vec<_> = sums.iter().map(|sum| format!(", `{sum}`")).collect();
-    let columns = format!("there are `count`, `key`{}", sums.concat());
-    Failure::usage(format!("there is no column `{name}` to sort by"), Some(columns))
+    let columns = format!("the columns are `count`, `key`{}", sums.concat());
+    Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
 }
 
 /// Counts until it is time to stop, and shows what was counted; or leaves it to count.

@@ -83,7 +83,7 @@ impl Follow {
                 biased;
                 reason = self.stop.wait() => return Ok(End::Stopped(reason)),
                 item = self.source.next() => item?,
-                // Nothing has arrived: this is the time to let go of what was printed.
+                // Nothing has arrived: write out what was printed.
                 () = std::future::ready(()), if pending => {
                     printer.flush()?;
                     pending = false;

@@ -25,7 +25,7 @@ use crate::cli::Global;
 use crate::output::{EventPrinter, Output};
 use crate::quantity::duration;
 
-/// Events that may wait here for others, in the order of time.
+/// Events that the command holds back to put them in the order of time.
 const ORDERED_EVENTS: usize = 1_000_000;
 
 const AFTER_HELP: &str = "\
@@ -37,10 +37,13 @@ reads the events in between from the history; those that the history does not ha
 shown or reported as lost. A script waits for this line before it causes events. It is not printed with -q, nor when only the \
 history is read.
 
---filter is an expression of the kernel's filter language over the fields of the probe and comm, pid, tgid, cpu, \
-probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, && || ! and parentheses. The daemon \
-evaluates it, for this command alone. --pid, --comm and --cpu are short for parts of it. A kernel filter \
-(`kprobectl filter`) keeps events from being recorded at all.
+--filter is an expression of the kernel's filter language over the fields of the probe and comm, pid (thread id), tgid, \
+cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, && || ! and parentheses. A field of \
+the probe that has one of these names is written fields.NAME. The daemon evaluates the filter, for this command alone. \
+--pid, --comm and --cpu are short for parts of it. A kernel filter (`kprobectl filter`) keeps events from being recorded at all.
+
+TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, in RFC 3339 or as \
+printed by --wide. A time without a zone is local.
 
 --cursor saves the place where the command ended in a file, and the next run goes on there. A batch of events that -n \
 cut is shown again.
@@ -54,6 +57,7 @@ Examples:
   kprobectl observe 'kprobes/*' --comm 'ssh*' --filter 'filename ~ \"/etc/*\"'
   kprobectl observe open --filter 'dfd != -100' -o json | jq .fields
   kprobectl observe -l team=storage --since 10m
+  kprobectl observe kprobes/open --since 07:00 -f
   kprobectl observe --last 1000 -f --order time
   kprobectl observe --cursor place.txt --no-follow -o json >> events.json
   kprobectl observe --duration 10s --time delta";
@@ -62,16 +66,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Only probes whose names match (`*`, `?`); those of the future too
+    /// Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
     #[arg(value_name = "PROBE-GLOB")]
     probes: Vec<String>,
-    /// Stop after this many events were shown
+    /// Stop after this many events [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Stop after this time
+    /// Stop after this time [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// Do not say what else could be said: no notes, no summary
+    /// Print no notes and no summary
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -108,6 +112,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             selected.note_silence(&request, output);
             observing = Some(selected.description());
         }
+        selected.note_lacking_fields(&arguments.form.fields, output);
         selected.note_push_down(&client, &request, output).await?;
     }
     let source = if arguments.delivery.no_reconnect {

@@ -18,15 +18,15 @@ use crate::quantity::{bytes, point_in_time};
 
 /// Which events.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which events")]
+#[command(next_help_heading = "Selection")]
 pub(super) struct Selection {
-    /// Only events for which this holds, in the language of kernel filters
+    /// Only events that pass this filter, see below [default: all]
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Only probes whose labels fit, as for `list`; of the past, those that they had then
+    /// Only probes whose labels match, as for `list`. For events of the history, the labels at that time count
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
-    /// Only events of this thread id, as seen from outside of containers
+    /// Only events of this thread id, as seen outside of containers
     #[arg(long = "pid", visible_alias = "tid", value_name = "N")]
     tids: Vec<i32>,
     /// Only events of tasks whose name matches (`*`, `?`)
@@ -35,76 +35,76 @@ pub(super) struct Selection {
     /// Only events of this CPU
     #[arg(long = "cpu", value_name = "N")]
     cpus: Vec<u32>,
-    /// Only one in so many of them
+    /// Only every Nth event [default: 1]
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     sample: u64,
 }
 
 /// From when to when.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "From when to when")]
+#[command(next_help_heading = "Time")]
 pub(super) struct Start {
-    /// Begin at a time (RFC 3339), or so long ago (`10m`)
+    /// Begin with the history, at this time: `10m` ago, `07:00`, or a date with a time
     #[arg(long, value_name = "TIME", value_parser = point_in_time, group = "history")]
     since: Option<Timestamp>,
-    /// Begin with so many of the latest events
+    /// Begin with the history, N events back
     #[arg(long, value_name = "N", group = "history")]
     last: Option<u64>,
-    /// Begin with the oldest event that the daemon has kept
+    /// Begin with the oldest event of the history
     #[arg(long, group = "history")]
     oldest: bool,
-    /// Go on with new events after those of the past
+    /// Follow new events after the history
     #[arg(short, long)]
     follow: bool,
-    /// Stop when everything that has happened until now is shown
+    /// Stop after the events that happened until now
     #[arg(long, conflicts_with = "follow")]
     no_follow: bool,
-    /// Begin where this file says, if it exists, and keep the place there
+    /// Begin at the place in this file, if it exists, and save the place there
     #[arg(long, value_name = "FILE")]
     pub(super) cursor: Option<PathBuf>,
 }
 
 /// How events come.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How they come")]
+#[command(next_help_heading = "Delivery")]
 pub(super) struct Delivery {
-    /// In which order
+    /// Order of events
     #[arg(long, value_name = "HOW", default_value = "cpu")]
     pub(super) order: Order,
-    /// What matters more
+    /// What to optimise for [default: between both]
     #[arg(long, value_name = "WHAT")]
     pace: Option<PaceChoice>,
-    /// Show at most so many events a second; others count as lost
+    /// Show at most this many events per second, and report the others as lost [default: no limit]
     #[arg(long, value_name = "EVENTS", default_value_t = 0, hide_default_value = true)]
     rate: u64,
-    /// Events that may wait in the daemon for this command; 0: the daemon's default
+    /// Events that the daemon queues for this command [default: set by the daemon]
     #[arg(long, value_name = "EVENTS", default_value_t = 0, hide_default_value = true)]
     queue: u64,
-    /// Bytes of events that may wait there (`64MiB`); 0: the daemon's default
+    /// Bytes of events that the daemon queues (`65536`, `64MiB`) [default: set by the daemon]
     #[arg(long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = bytes)]
     queue_bytes: u64,
-    /// What to do when no more may wait
+    /// What the daemon does when the queue is full
     #[arg(long, value_name = "WHAT", default_value = "drop-oldest")]
     overflow: Overflow,
-    /// End when the connection is lost
+    /// End if the connection is lost, instead of connecting again
     #[arg(long)]
     pub(super) no_reconnect: bool,
 }
 
 /// How events are shown.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How they are shown")]
+#[command(next_help_heading = "Output")]
 pub(super) struct Form {
-    /// Only these fields of the probe, and of `tid`, `comm`, `context`, `location`
+    /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) fields: Vec<String>,
-    /// How to show time
+    /// Form of time
     #[arg(long, value_name = "HOW", default_value = "wall")]
     time: Time,
-    /// Show date and execution context too; the same as `-o wide`
+    /// Show the date and the execution context too; the same as `-o wide`
     #[arg(long)]
     wide: bool,
-    /// Leave out the line of headings
+    /// Print no line of headings
     #[arg(long)]
     no_header: bool,
 }
@@ -114,7 +114,7 @@ pub(super) struct Form {
 pub(super) enum Time {
     /// Time of day, in the local zone
     Wall,
-    /// Seconds since the event shown before
+    /// Seconds since the previous event shown
     Delta,
     /// Seconds of the kernel's trace clock
     Trace,
@@ -123,29 +123,29 @@ pub(super) enum Time {
 /// In which order events come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Order {
-    /// As they are read: sorted for each CPU
+    /// As they are read: in order for each CPU
     Cpu,
-    /// All in the order of time
+    /// In the order of time, over all CPUs
     Time,
 }
 
 /// What matters more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PaceChoice {
-    /// To see events at once
+    /// Each event as early as possible
     Latency,
-    /// To take little of the machine
+    /// Little CPU time for many events
     Throughput,
 }
 
 /// What to do when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Overflow {
-    /// The oldest events that wait are lost
+    /// Drops the oldest events in the queue
     DropOldest,
-    /// The events that arrive are lost
+    /// Drops the events that arrive
     DropNewest,
-    /// Read what waits, connect again, and get the rest from what the daemon has kept
+    /// Ends the stream after the queue; the command connects again and reads the rest from the history
     Disconnect,
 }
 
@@ -189,7 +189,7 @@ impl Start {
     ) -> Result<StreamRequest, Failure> {
         if self.no_follow && !self.is_history() && self.cursor.is_none() {
             return Err(Failure::usage(
-                "`--no-follow` leaves nothing to show".to_owned(),
+                "`--no-follow` needs a place in the history to begin at".to_owned(),
                 Some("add `--since`, `--last`, `--oldest` or `--cursor`".to_owned()),
             ));
         }

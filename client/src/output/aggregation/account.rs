@@ -32,29 +32,29 @@ pub(super) fn account(
         let late = hits - chosen.total;
         remark(
             Tone::Plain,
-            format!("{late} of them came while the rows were read, which do not have them yet"),
+            format!("{late} of them happened while the rows were read, and are in no row yet"),
         );
     } else if hits < chosen.total {
         let more = chosen.total - hits;
         remark(
             Tone::Plain,
-            format!("the rows have {more} more than the hits, which are read at another moment"),
+            format!("the rows have {more} more than the hits, which were read a moment earlier"),
         );
     }
     if chosen.left_out.rows > 0 {
         let (count, rows) = (chosen.left_out.count, rows(chosen.left_out.rows));
-        remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` does not show"));
+        remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` hides"));
     }
     if dropped > 0 {
-        let why = "the kernel's table was full; `--size` makes it larger, and coarser keys need fewer rows";
-        remark(Tone::Bad, format!("{dropped} dropped, which are in no row: {why}"));
+        let why = "the kernel's table was full; use a larger `--size` or coarser keys";
+        remark(Tone::Bad, format!("{dropped} dropped, and in no row: {why}"));
     }
     if match_dropped > 0 {
-        let why = "the kernel's tables of what is to be matched were full; a filter of starts and ends helps";
+        let why = "the kernel's table of starts was full; use `--start-filter` and `--end-filter`";
         remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
     }
     if is_latency && !snapshot.delta && starts > hits {
-        let why = "still under way, begun again, held back by the filter of ends, or not matched or dropped";
+        let why = "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
         remark(Tone::Plain, format!("{} starts without a measured end: {why}", starts - hits));
     }
     text

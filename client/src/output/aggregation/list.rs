@@ -1,4 +1,4 @@
-//! Aggregations themselves: what there is, and what was made and deleted.
+//! Lists of aggregations, and those that a command made or deleted.
 
 use std::io;
 

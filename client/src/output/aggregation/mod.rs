@@ -66,7 +66,7 @@ impl<'a> CountPrinter<'a> {
         Self { output, columns, view, several, redraw, printed: false }
     }
 
-    /// Prints a reading, and lets go of it.
+    /// Prints a reading and writes it out.
     pub(crate) fn reading(&mut self, snapshot: &AggregationSnapshot) -> io::Result<()> {
         self.print(snapshot, false)?;
         self.output.flush()
@@ -118,7 +118,7 @@ impl<'a> CountPrinter<'a> {
         self.output.note(account.trim_end());
         if folded.left_out > 0 {
             let left_out = folded.left_out;
-            self.output.note(&format!("left out: {left_out} with a sum below 1"));
+            self.output.note(&format!("left out {left_out} stacks with a sum below 1"));
         }
         Ok(())
     }

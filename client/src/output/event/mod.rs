@@ -1,6 +1,6 @@
 //! Events as they come.
 //!
-//! Owns one buffer that all rows are written into, and lets go of it in large pieces: a row costs no allocation and no call of the system.
+//! Owns one buffer for all rows, and writes it in large pieces: a row costs no allocation and no system call.
 
 mod people;
 mod programs;
@@ -115,13 +115,13 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    /// Tells of a run of the daemon that did not end in order: nobody knows whether anything is missing behind it.
+    /// Prints that a run of the daemon was killed: whether events are missing after it is not known.
     pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
             Format::Table | Format::Wide => {
                 self.write()?;
                 let warning = self.output.error_style.warning("maybe lost:");
-                let why = "the daemon did not stop in order, so the last events of that run may not be kept";
+                let why = "the daemon was killed, so the history may lack the last events of that run";
                 self.output.message(&format!("{warning} {why}\n"));
                 Ok(())
             }
@@ -137,7 +137,7 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    /// Tells of a connection that was lost. Of several failures in a row people are told of the first.
+    /// Prints that the connection was lost; in text, only the first of several failures in a row.
     pub(crate) fn interrupted(&mut self, interruption: &Interruption) -> io::Result<()> {
         if interruption.failures == 1 {
             self.summary.reconnects += 1;
@@ -154,7 +154,7 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    /// Prints a remark, unless nobody wants to hear any.
+    /// Prints a note, unless notes are switched off.
     pub(crate) fn note(&mut self, message: &str) {
         if !self.quiet {
             self.output.note(message);
@@ -181,7 +181,7 @@ impl<'o> EventPrinter<'o> {
         Ok(())
     }
 
-    /// Lets go of everything that was printed.
+    /// Writes out everything that was printed.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.write()?;
         self.output.flush()

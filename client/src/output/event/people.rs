@@ -1,4 +1,4 @@
-//! What people are told about a stream of events: times in their zone, and gaps.
+//! Text about a stream of events: times in the local zone, gaps, lost connections.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ impl People {
         }
     }
 
-    fn second(&self, second: u64) -> String {
+    pub(super) fn second(&self, second: u64) -> String {
         let time = Timestamp::from_second(second as i64).unwrap_or_default().to_zoned(self.zone.clone());
         time.strftime(if self.date { "%Y-%m-%dT%H:%M:%S" } else { "%H:%M:%S" }).to_string()
     }
@@ -54,7 +54,7 @@ impl People {
     pub(super) fn loss(&self, loss: &Loss) -> String {
         let mut text = match loss.count {
             None => "some events".to_owned(),
-            Some(0) => "more of the events told above".to_owned(),
+            Some(0) => "further events of the last report".to_owned(),
             Some(count) => format!("{count} events"),
         };
         // Writing to a string cannot fail.
@@ -80,11 +80,11 @@ impl People {
 pub(super) fn cause(cause: LossCause) -> &'static str {
     match cause {
         LossCause::Overrun => "the kernel's ring buffer was full",
-        LossCause::SubscriberQueue => "events came faster than they were printed",
+        LossCause::SubscriberQueue => "this command printed too slowly, and its queue was full",
         LossCause::Undecodable => "the daemon could not decode them",
-        LossCause::RateLimit => "they were over the limit on the rate",
-        LossCause::Expired => "the history does not have them",
-        LossCause::NotStored => "they could not be written to the history",
+        LossCause::RateLimit => "they exceeded `--rate`",
+        LossCause::Expired => "they are no longer in the history",
+        LossCause::NotStored => "the daemon could not write them to the history",
         LossCause::Paused => "the daemon paused recording",
         LossCause::Reset => "another program emptied the kernel's ring buffer",
         LossCause::CommitOverrun => {
@@ -93,7 +93,7 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::DroppedEvents => {
             "the kernel's ring buffer was full, and overwriting is off (dropped events)"
         }
-        _ => "for a reason that this version does not know",
+        _ => "the reason is unknown to this version",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What programs are told about a stream, as objects.
+//! JSON and YAML objects of a stream.
 //!
 //! An event is `{"type": "event", …}`, a gap `{"type": "loss", …}`, a connection that was lost `{"type": "interruption", …}`, a run of
 //! the daemon whose end may not be kept `{"type": "epoch", …}`, and behind what had happened before the stream began is

@@ -1,4 +1,4 @@
-//! What became of all events of a stream.
+//! Counts of a stream's events: delivered, shown, lost.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api;
 use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
+use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
+use crate::output::time::rfc3339_ns;
+use crate::quantity::moment;
 
 fn le<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> bytes::Bytes {
     values.into_iter().flatten().collect()
@@ -137,6 +142,43 @@ fn lines_for_people() {
     0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
     0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
+}
+
+proptest! {
+    /// Every form in which a time is printed can be given to `--since`, and begins with the event that it was printed for.
+    #[test]
+    fn printed_times_are_read(
+        // Up to the year 2100, in a zone whose clocks go forward and back.
+        now_second in 86_400_i64..4_102_444_800,
+        ago_ns in 0_i64..79_200_000_000_000,
+        zone in select(vec!["UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "EST5EDT,M3.2.0,M11.1.0", "IST-5:30"]),
+    ) {
+        let zone = TimeZone::posix(zone).unwrap();
+        let now = Timestamp::from_second(now_second).unwrap();
+        let event_ns = u64::try_from(now.as_nanosecond() - i128::from(ago_ns)).unwrap();
+        let event = Timestamp::from_nanosecond(event_ns.into()).unwrap();
+        let now = now.to_zoned(zone.clone());
+        let read = |text: &str| moment(text, &now).unwrap();
+        prop_assert_eq!(read(&rfc3339_ns(event_ns)), event);
+        for wide in [false, true] {
+            let people = People::in_zone(zone.clone(), wide);
+            let printed = |ns: u64| {
+                format!("{}.{:06}", people.second(ns / 1_000_000_000), ns % 1_000_000_000 / 1_000)
+            };
+            let text = printed(event_ns);
+            let time = read(&text);
+            // Of an hour that clocks show twice it is the first one, and a time that they skip was never printed.
+            let is_twice = zone.to_ambiguous_timestamp(event.to_zoned(zone.clone()).datetime()).is_ambiguous();
+            let off_ns = event.as_nanosecond() - time.as_nanosecond();
+            if is_twice {
+                prop_assert!((0..3_600_001_000_000).contains(&off_ns), "{} {}", text, time);
+            } else {
+                prop_assert!((0..1_000).contains(&off_ns), "{} {}", text, time);
+            }
+            let again = u64::try_from(time.as_nanosecond()).unwrap();
+            prop_assert_eq!(printed(again), text);
+        }
+    }
 }
 
 #[test]

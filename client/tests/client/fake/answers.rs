@@ -36,6 +36,11 @@ pub(super) fn schema() -> EventSchema {
     }
 }
 
+pub(super) fn syscall_schema() -> EventSchema {
+    let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
+    EventSchema { probe: "raw_syscalls/sys_enter".to_owned(), probe_uid: -1, fields, ..schema() }
+}
+
 fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }

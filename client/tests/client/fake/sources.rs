@@ -20,7 +20,7 @@ fn event(name: &str) -> Result<AttachedEvent, Status> {
         state: state.into(),
         state_reason: if recording { "" } else { "the host does not have the event any more" }.to_owned(),
         create_time: answers::profile(0, 0).time,
-        schema: recording.then(answers::schema),
+        schema: recording.then(answers::syscall_schema),
         read: if recording { 12 } else { 0 },
         undecodable: 0,
     })

@@ -10,6 +10,7 @@ mod api;
 mod arming;
 mod attached;
 mod boot;
+mod command_line;
 mod busy_deletion;
 mod daemon;
 mod dangerous;
@@ -69,6 +70,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
     ("neighbours", neighbours::TESTS),
     ("packaging", packaging::TESTS),

@@ -108,14 +108,53 @@ fn what_is_the_same_for_all_events_is_folded() {
     assert!(bind("u8 == 200 && fd == 1").unwrap_err().is_unknown_field());
 }
 
-#[test]
-fn a_field_of_the_probe_hides_the_others() {
+/// A probe whose fields are called like what all events have: `pid`, `comm`, `probe`, `CPU` and `cpu`.
+fn schema_of_namesakes() -> Schema {
     let mut schema = schema();
-    for (field, name) in schema.fields.iter_mut().zip(["pid", "comm", "probe", "CPU"]) {
+    for (field, name) in schema.fields.iter_mut().zip(["pid", "comm", "probe", "CPU", "cpu"]) {
         name.clone_into(&mut field.name);
     }
-    let filter = |text: &str| Filter::parse(text).unwrap().bind(&schema, &BINDING).unwrap();
-    assert!(filter("pid == 200 && comm == -2 && probe == -14 && CPU > 5 && cpu == 3").matches(&event()));
+    schema
+}
+
+#[test]
+fn what_all_events_have_is_meant_whatever_a_probe_records() {
+    let schema = schema_of_namesakes();
+    let filter = |text: &str| Filter::parse(text).unwrap().bind(&schema, &BINDING);
+    for (text, holds) in [
+        ("comm == 'workload' && pid == 42 && cpu == 3 && CPU == 3 && tgid == 41 && probe == 'kprobes/open'", true),
+        ("comm != \"workload\"", false),
+        ("pid == 200", false),
+        ("fields.pid == 200 && fields.comm == -2 && fields.probe == -14 && fields.CPU > 5", true),
+        ("fields.comm == -2 && comm ~ \"work*\"", true),
+        ("fields.s64 == 1 || fields.comm < 0", false),
+    ] {
+        match filter(text) {
+            Ok(bound) => assert_eq!(bound.matches(&event()), holds, "{text}"),
+            Err(error) => assert!(!holds && error.is_unknown_field(), "{text}: {error}"),
+        }
+    }
+    let error = filter("comm == -2").unwrap_err();
+    assert_eq!(error.hint, "write `fields.comm` for the field of the probe");
+    let error = filter("fields.nosuch == 1").unwrap_err();
+    assert!(error.hint.contains("fields.text") && !error.hint.contains("common_pid"), "{}", error.hint);
+}
+
+#[test]
+fn the_kernel_gets_its_own_names_for_namesakes() {
+    let schema = schema_of_namesakes();
+    let kernel = |text: &str| {
+        let bound = Filter::parse(text).unwrap().bind(&schema, &BINDING).unwrap();
+        let features = KernelFilterFeatures { functions: true, cpu_lists: true, task_names: true };
+        bound.kernel_text(features).text.unwrap()
+    };
+    assert_eq!(kernel("fields.comm == -2 && fields.pid == 200"), "comm == -2 && pid == 200");
+    assert_eq!(kernel("comm == \"cat\" && pid == 42"), "COMM == \"cat\" && common_pid == 42");
+    assert_eq!(kernel("cpu == 3"), "common_cpu == 3");
+    // As a kernel filter the text means what the kernel makes of it.
+    let check = |text: &str| Filter::parse(text).unwrap().check_for_kernel(&schema, None);
+    assert!(check("comm == -2 && pid == 200").is_ok());
+    assert_eq!(check("fields.comm == -2").unwrap_err().code, FilterCode::UnknownSuffix);
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Sources of events that a subscription selects now, and what of its request none of them has.
+//!
+//! Owns the judgement of filters and field names against their fields. While nothing is selected everything may be right: subscriptions
+//! are of probes of the future too.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::stream_start::Start;
+use tonic::Status;
+
+use super::status;
+use crate::control::{ControlHandle, Registry};
+use crate::decode::Schema;
+use crate::filter::FilterError;
+use crate::kernel::nearest_name;
+use crate::model::Labels;
+use crate::pipeline::{Hub, View};
+use crate::wire::{COMMON_FIELDS, Projection};
+
+/// Sources whose fields a hint lists.
+const LISTED_SOURCES: usize = 4;
+/// Fields that it lists of each.
+const LISTED_FIELDS: usize = 12;
+
+/// A probe, or an attached event, and its fields.
+pub(super) struct Selected {
+    pub(super) name: String,
+    pub(super) schema: Arc<Schema>,
+}
+
+/// Selected probes that the kernel has.
+pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
+    let of = |probe: &crate::control::Probe| {
+        Some(Selected { name: probe.name.to_string(), schema: Arc::clone(probe.schema.as_ref()?) })
+    };
+    let selected = |probe: &&Arc<crate::control::Probe>| view.selects(&probe.name, &probe.labels);
+    registry.all().iter().filter(selected).filter_map(|probe| of(probe)).collect()
+}
+
+/// Selected attached events that are recorded.
+async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>, Status> {
+    // They have no labels.
+    let labels = Labels::default();
+    let all = control.attached().await?;
+    let selected = all.into_iter().filter(|event| view.selects(&event.name, &labels));
+    let of = |event: crate::control::AttachedEvent| {
+        let schema = Arc::clone(&event.source?.origin.schema);
+        Some(Selected { name: event.name.to_string(), schema })
+    };
+    Ok(selected.filter_map(of).collect())
+}
+
+/// Refuses a filter that no selected source can have, and a name that is a field of none of them. `text` is the filter as the client wrote it.
+pub(super) async fn judge(
+    registry: &Registry,
+    control: &ControlHandle,
+    hub: &Hub,
+    view: &View,
+    text: &str,
+    start: Option<&v1::StreamStart>,
+) -> Result<(), Status> {
+    // What goes on was judged when it began, and the probe may be gone since.
+    let goes_on = matches!(start.and_then(|start| start.start.as_ref()), Some(Start::Cursor(_)));
+    let names = !goes_on && !view.projection.is_everything();
+    if view.filter.is_none() && !names {
+        return Ok(());
+    }
+    let judge = |sources: &[Selected]| {
+        let filter = view.filter.as_ref().map_or(Ok(()), |filter| {
+            filter_of(sources, |one| hub.binder().bind_to(filter, &one.name, &one.schema).map(drop))
+                .map_err(|error| status::filter_status(text, &error))
+        });
+        filter.and_then(|()| if names { fields_of(sources, &view.projection) } else { Ok(()) })
+    };
+    let mut sources = probes(registry, view);
+    if !sources.is_empty() && judge(&sources).is_ok() {
+        return Ok(());
+    }
+    // Asked for only if it matters: the control thread may be busy.
+    sources.extend(attached(control, view).await?);
+    judge(&sources)
+}
+
+/// Why no source can have a filter. That it is wrong for one of them says nothing about the others: fields have other types there.
+fn filter_of(
+    sources: &[Selected],
+    bind: impl Fn(&Selected) -> Result<(), FilterError>,
+) -> Result<(), FilterError> {
+    let mut problem: Option<FilterError> = None;
+    for source in sources {
+        match bind(source) {
+            Ok(()) => return Ok(()),
+            // A mistake is worth more than a field that this one lacks.
+            Err(error) if problem.as_ref().is_none_or(FilterError::is_unknown_field) && !error.is_unknown_field() => {
+                problem = Some(error);
+            }
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    problem.map_or(Ok(()), Err)
+}
+
+fn fields_of(sources: &[Selected], projection: &Projection) -> Result<(), Status> {
+    let schemas: Vec<&Schema> = sources.iter().map(|source| &*source.schema).collect();
+    match projection.unknown(&schemas) {
+        Some(name) => Err(unknown_field(sources, name)),
+        None => Ok(()),
+    }
+}
+
+fn unknown_field(sources: &[Selected], name: &str) -> Status {
+    let names = |source: &Selected| -> Vec<String> {
+        source.schema.fields.iter().map(|field| field.name.clone()).collect()
+    };
+    let message = match sources {
+        [only] => format!("`{}` has no field `{name}`", only.name),
+        _ => format!("none of the {} selected probes has a field `{name}`", sources.len()),
+    };
+    let all: Vec<String> = sources.iter().flat_map(names).collect();
+    let mut hint = String::new();
+    if let Some(nearest) = nearest_name(name, all.iter().map(String::as_str).chain(COMMON_FIELDS)) {
+        write!(hint, "did you mean `{nearest}`? ").ok();
+    }
+    for source in sources.iter().take(LISTED_SOURCES) {
+        write!(hint, "`{}` has {}; ", source.name, listed(&names(source))).ok();
+    }
+    if sources.len() > LISTED_SOURCES {
+        write!(hint, "`kprobectl get NAME` lists the fields of others; ").ok();
+    }
+    write!(hint, "all events have {}", listed(&COMMON_FIELDS)).ok();
+    status::unknown_field(name, &message, hint)
+}
+
+/// Names, with how many were left out.
+fn listed(names: &[impl AsRef<str>]) -> String {
+    if names.is_empty() {
+        return "no fields of its own".to_owned();
+    }
+    let shown: Vec<_> = names.iter().take(LISTED_FIELDS).map(|name| format!("`{}`", name.as_ref())).collect();
+    let mut text = shown.join(", ");
+    if names.len() > LISTED_FIELDS {
+        write!(text, " and {} more", names.len() - LISTED_FIELDS).ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
