@@ -55,7 +55,7 @@ pub struct Started {
 pub struct Epoch {
     /// Where the stream goes on.
     pub cursor: Cursor,
-    /// Events may be missing before this: the previous run of the daemon was killed, or its end is not in the history.
+    /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or its end is not in the history.
     pub may_miss: bool,
 }
 

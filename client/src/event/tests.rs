@@ -326,7 +326,7 @@ fn a_malformed_group_says_what_is_wrong() {
     flags: `flags` of `kprobes/open` has 4 bytes for 2 rows
     preempt_counts: `preempt_counts` of `kprobes/open` has 3 bytes for 2 rows
     ips: `ips` of `kprobes/open` has 4 bytes for 2 rows
-    return_ips: `kprobes/open` is no return probe, and its batch has return addresses
+    return_ips: `kprobes/open` is not a return probe, and its batch has return addresses
     columns: `kprobes/open` has 8 fields, and its batch has 1 columns
     values: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of values
     offsets: field `filename` of `kprobes/open` with 2 rows: 8 bytes of offsets

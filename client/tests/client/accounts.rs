@@ -228,11 +228,13 @@ fn doctor_and_version() {
     let answer = nowhere(&["-o", "json"]);
     assert!(answer.starts_with("exit: 3") && answer.contains("\"daemon_version\": null"), "{answer}");
     assert_snapshot!(nowhere(&[]), @"
-    exit: 0
+    exit: 3
     -- stdout
     kprobectl 0.1.0
     -- stderr
-    note: cannot connect to `unix:/nonexistent/kprobed.sock`: No such file or directory (os error 2)
+    error: cannot connect to `unix:/nonexistent/kprobed.sock`: No such file or directory (os error 2)
+    hint: is the daemon running? `systemctl status kprobed`
+    hint: the default socket is `/run/kprobed/kprobed.sock`
     ");
 }
 

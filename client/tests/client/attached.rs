@@ -64,7 +64,7 @@ fn attached() {
     -- stdout
     NAME                    STATE      READ  FILTER     UNDECODABLE  CREATED               FIELDS
     btrfs/btrfs_sync_file   waiting       0  root == 5            0  2026-01-31T12:00:00Z  -
-    raw_syscalls/sys_enter  recording    12  -                    0  2026-01-31T12:00:00Z  dfd filename
+    raw_syscalls/sys_enter  recording    12  -                    0  2026-01-31T12:00:00Z  id
     -- stderr
     note: `btrfs/btrfs_sync_file` is waiting: the host does not have the event any more
     ");
@@ -93,13 +93,8 @@ fn attached() {
         "undecodable": 0,
         "fields": [
           {
-            "name": "dfd",
-            "type": "s32",
-            "fault_detected": true
-          },
-          {
-            "name": "filename",
-            "type": "string",
+            "name": "id",
+            "type": "s64",
             "fault_detected": true
           }
         ],

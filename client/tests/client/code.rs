@@ -42,9 +42,9 @@ fn a_name_of_several_functions_is_refused() {
     exit: 1
     -- stdout
     -- stderr
-    error: `twin` is the name of 2 functions
-    hint: `_stext+128`: 32 bytes
-    hint: only its address tells it apart: 32 bytes
+    error: 2 functions are named `twin`
+    hint: write `_stext+128`: 32 bytes
+    hint: only its address names it: 32 bytes
     ");
     assert_snapshot!(fake.run(&["disasm", "absent", "-o", "json"]), @"
     exit: 1

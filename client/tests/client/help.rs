@@ -14,22 +14,23 @@ fn help_says_what_there_is() {
     assert_snapshot!(whole, @"
     exit: 0
     -- stdout
-    Define kernel probes, and follow what they record
+    Define kernel probes, and follow their events
 
     Usage: kprobectl [OPTIONS] <COMMAND>
 
     Commands:
-      add           Define a probe and let it record
-      check         Ask whether the running kernel would accept a probe
-      explain       Say in words what a definition does
-      describe      Show what a function takes and returns, and what lies behind its parameters
-      symbols       Find functions to probe by name
-      disasm        Show the code of a function, and where probes can sit in it
+      add           Define a probe and start recording
+      check         Check whether the running kernel would accept a probe
+      explain       Explain a definition in words
+      describe      Show the parameters, return type and structures of a function
+      symbols       Find functions by name
+      disasm        Show the code of a function, and where it can be probed
       list          List probes
-      get           Show everything about a probe
-      enable        Let probes record
-      disable       Stop probes from recording, and keep them
+      get           Show all properties of a probe
+      enable        Switch recording on
+      disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe
+<<<<<<< HEAD
       label         Set and remove labels of probes
       delete        Remove probes
       observe       Follow events
@@ -41,10 +42,23 @@ fn help_says_what_there_is() {
       stacks        Count in the kernel on which ways a probe is reached
       aggregations  List, read and delete what is counted in the kernel
       profile       Show how often probes were hit, and how often the kernel skipped them
+=======
+      label         Set and remove labels
+      delete        Delete probes
+      observe       Follow events, or read the history
+      attach        Record a trace event that the daemon did not define, such as a tracepoint
+      detach        Stop recording attached events
+      attached      List attached events
+      hist          Count events in the kernel, by fields, tasks or CPUs
+      latency       Measure the time between two probes in the kernel
+      stacks        Count the call stacks that lead to a probe in the kernel
+      aggregations  List, read and delete aggregations
+      profile       Show how often probes were hit and missed
+>>>>>>> fe9b56c (WIP client: snapshots)
       ledger        Show where every event went
-      doctor        Examine the host, and say what is missing
-      completions   Print a completion script for a shell
-      version       Print the versions of this command and of the daemon
+      doctor        Check the host, and show how to fix what is missing
+      completions   Print a shell completion script
+      version       Print the versions of this command and the daemon
       help          Print this message or the help of the given subcommand(s)
 
     Options:
@@ -56,37 +70,39 @@ fn help_says_what_there_is() {
 
     Global options:
           --server <TARGET>
-              The daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+              Address of the daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
               
               [env: KPROBED_SERVER=]
               [default: unix:/run/kprobed/kprobed.sock]
 
           --ca <FILE>
-              Certificate of the authority that vouches for the daemon, in PEM (for https)
+              Certificate of the authority that signed the daemon's certificate, a PEM file; needed for
+              https
 
           --cert <FILE>
-              Certificate of this client, in PEM (for https)
+              Certificate of this client, a PEM file; needed for https
 
           --key <FILE>
-              Private key of this client, in PEM (for https)
+              Private key of this client, a PEM file; needed for https
 
           --domain <NAME>
-              Name in the daemon's certificate, if it is not the host of the target
+              Name in the daemon's certificate [default: the host of the address]
 
       -o, --output <FORMAT>
-              How to print
+              Form of the output
 
               Possible values:
               - table:  Columns for people
               - wide:   More columns for people
-              - json:   JSON; one object per line when following
-              - yaml:   YAML; one document per object when following
-              - folded: Call stacks for tools that draw flame graphs; for commands that have some
+              - json:   JSON; one object per line for streams
+              - yaml:   YAML; one document per object for streams
+              - folded: Call stacks as flame graph tools read them; only for commands that count by
+                stack
               
               [default: table]
 
           --color <WHEN>
-              When to use colours; the variable NO_COLOR switches them off too
+              When to use colours; the environment variable NO_COLOR switches them off as well
 
               Possible values:
               - auto:   On a terminal
@@ -96,7 +112,7 @@ fn help_says_what_there_is() {
               [default: auto]
 
           --timeout <DURATION>
-              How long the daemon may take to answer
+              How long to wait for the daemon's answer
               
               [default: 30s]
 
@@ -105,7 +121,7 @@ fn help_says_what_there_is() {
       1  the request was refused, the probe was not found, or a check failed
       2  wrong usage of this command
       3  the daemon cannot be reached
-      4  interrupted, or the connection was lost, before all was done
+      4  interrupted or disconnected before everything was done
 
     Examples:
       kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'
@@ -121,36 +137,37 @@ fn help_says_what_there_is() {
     assert_snapshot!(observe.replace(global, ""), @r#"
     exit: 0
     -- stdout
-    Follow events
+    Follow events, or read the history
 
     Usage: kprobectl observe [OPTIONS] [PROBE-GLOB]...
 
     Arguments:
       [PROBE-GLOB]...
-              Only probes whose names match (`*`, `?`); those of the future too
+              Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
 
     Options:
       -n, --count <N>
-              Stop after this many events were shown
+              Stop after this many events [default: no limit]
 
           --duration <DURATION>
-              Stop after this time
+              Stop after this time [default: no limit]
 
       -q, --quiet
-              Do not say what else could be said: no notes, no summary
+              Print no notes and no summary
 
       -h, --help
               Print help (see a summary with '-h')
 
-    Which events:
+    Selection:
           --filter <EXPRESSION>
-              Only events for which this holds, in the language of kernel filters
+              Only events that pass this filter, see below [default: all]
 
       -l, --selector <SELECTOR>
-              Only probes whose labels fit, as for `list`; of the past, those that they had then
+              Only probes whose labels match, as for `list`. For events of the history, the labels at
+              that time count
 
           --pid <N>
-              Only events of this thread id, as seen from outside of containers
+              Only events of this thread id, as seen outside of containers
               
               [alias: --tid]
 
@@ -161,86 +178,87 @@ fn help_says_what_there_is() {
               Only events of this CPU
 
           --sample <N>
-              Only one in so many of them
+              Only every Nth event [default: 1]
 
-    From when to when:
+    Time:
           --since <TIME>
-              Begin at a time (RFC 3339), or so long ago (`10m`)
+              Begin with the history, at this time: `10m` ago, `07:00`, or a date with a time
 
           --last <N>
-              Begin with so many of the latest events
+              Begin with the history, N events back
 
           --oldest
-              Begin with the oldest event that the daemon has kept
+              Begin with the oldest event of the history
 
       -f, --follow
-              Go on with new events after those of the past
+              Follow new events after the history
 
           --no-follow
-              Stop when everything that has happened until now is shown
+              Stop after the events that happened until now
 
           --cursor <FILE>
-              Begin where this file says, if it exists, and keep the place there
+              Begin at the place in this file, if it exists, and save the place there
 
-    How they come:
+    Delivery:
           --order <HOW>
-              In which order
+              Order of events
 
               Possible values:
-              - cpu:  As they are read: sorted for each CPU
-              - time: All in the order of time
+              - cpu:  As they are read: in order for each CPU
+              - time: In the order of time, over all CPUs
               
               [default: cpu]
 
           --pace <WHAT>
-              What matters more
+              What to optimise for [default: between both]
 
               Possible values:
-              - latency:    To see events at once
-              - throughput: To take little of the machine
+              - latency:    Each event as early as possible
+              - throughput: Little CPU time for many events
 
           --rate <EVENTS>
-              Show at most so many events a second; others count as lost
+              Show at most this many events per second, and report the others as lost [default: no
+              limit]
 
           --queue <EVENTS>
-              Events that may wait in the daemon for this command; 0: the daemon's default
+              Events that the daemon queues for this command [default: set by the daemon]
 
           --queue-bytes <BYTES>
-              Bytes of events that may wait there (`64MiB`); 0: the daemon's default
+              Bytes of events that the daemon queues (`65536`, `64MiB`) [default: set by the daemon]
 
           --overflow <WHAT>
-              What to do when no more may wait
+              What the daemon does when the queue is full
 
               Possible values:
-              - drop-oldest: The oldest events that wait are lost
-              - drop-newest: The events that arrive are lost
-              - disconnect:  Read what waits, connect again, and get the rest from what the daemon has
-                kept
+              - drop-oldest: Drops the oldest events in the queue
+              - drop-newest: Drops the events that arrive
+              - disconnect:  Ends the stream after the queue; the command connects again and reads the
+                rest from the history
               
               [default: drop-oldest]
 
           --no-reconnect
-              End when the connection is lost
+              End if the connection is lost, instead of connecting again
 
-    How they are shown:
+    Output:
           --fields <NAMES>
-              Only these fields of the probe, and of `tid`, `comm`, `context`, `location`
+              Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
 
           --time <HOW>
-              How to show time
+              Form of time
 
               Possible values:
               - wall:  Time of day, in the local zone
-              - delta: Seconds since the event shown before
+              - delta: Seconds since the previous event shown
               - trace: Seconds of the kernel's trace clock
               
               [default: wall]
 
           --wide
-              Show date and execution context too; the same as `-o wide`
+              Show the date and the execution context too; the same as `-o wide`
 
           --no-header
-              Leave out the line of headings
+              Print no line of headings
 
     Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest
     read the history and end with it, unless -f follows on. If the connection is lost, the command
@@ -251,10 +269,14 @@ fn help_says_what_there_is() {
     from then on is shown or reported as lost. A script waits for this line before it causes events. It
     is not printed with -q, nor when only the history is read.
 
-    --filter is an expression of the kernel's filter language over the fields of the probe and comm,
-    pid, tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, &&
-    || ! and parentheses. The daemon evaluates it, for this command alone. --pid, --comm and --cpu are
+    --filter is an expression of the kernel's filter language over the fields of the probe and comm, pid
+    (thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and
+    globs, && || ! and parentheses. A field of the probe that has one of these names is written
+    fields.NAME. The daemon evaluates the filter, for this command alone. --pid, --comm and --cpu are
     short for parts of it. A kernel filter (`kprobectl filter`) keeps events from being recorded at all.
+
+    TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a
+    time, in RFC 3339 or as printed by --wide. A time without a zone is local.
 
     --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
     of events that -n cut is shown again.
@@ -265,6 +287,7 @@ fn help_says_what_there_is() {
       kprobectl observe 'kprobes/*' --comm 'ssh*' --filter 'filename ~ "/etc/*"'
       kprobectl observe open --filter 'dfd != -100' -o json | jq .fields
       kprobectl observe -l team=storage --since 10m
+      kprobectl observe kprobes/open --since 07:00 -f
       kprobectl observe --last 1000 -f --order time
       kprobectl observe --cursor place.txt --no-follow -o json >> events.json
       kprobectl observe --duration 10s --time delta

@@ -27,7 +27,7 @@ fn probes_are_made_with_labels() {
     exit: 2
     -- stdout
     -- stderr
-    error: invalid value 'team' for '--label <KEY=VALUE>': `team` is not of the form KEY=VALUE
+    error: invalid value 'team' for '--label <KEY=VALUE>': `team` is not KEY=VALUE
 
     For more information, try '--help'.
     ");
@@ -58,7 +58,7 @@ fn labels_are_set_and_removed() {
     -- stdout
     -- stderr
     error: `kprobes/open` has the label `team=storage`
-    hint: `--overwrite` gives it another value
+    hint: `--overwrite` replaces its value
     ");
     assert_snapshot!(fake.run(&["label", "open", "team=storage"]), @"
     exit: 0
@@ -83,20 +83,20 @@ fn labels_are_set_and_removed() {
     exit: 2
     -- stdout
     -- stderr
-    error: no label is to be changed
+    error: no label is given
     hint: write KEY=VALUE to set a label, KEY- to remove one
     ");
     assert_snapshot!(fake.run(&["label", "team=net"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: name probes or give a selector, one of both
+    error: `kprobectl label` needs names of probes or `--selector`, and not both
     ");
     assert_snapshot!(fake.run(&["label", "open", "-l", "team", "team=net"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: name probes or give a selector, one of both
+    error: `kprobectl label` needs names of probes or `--selector`, and not both
     hint: write KEY=VALUE to set a label, KEY- to remove one
     ");
 }
@@ -116,6 +116,7 @@ fn probes_are_found_by_labels() {
     -- stdout
     NAME  KIND  STATE  LOCATION  FILTER
     -- stderr
+    note: no probe matches
     ");
     assert_snapshot!(fake.run(&["list", "-l", "team storage"]), @"
     exit: 1

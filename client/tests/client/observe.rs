@@ -89,7 +89,7 @@ fn observe_asks_the_daemon() {
     12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
-    note: the kernel can do this filter: see `kprobectl filter kprobes/open --dry-run '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1)'`
+    note: the kernel can apply this filter: see `kprobectl filter kprobes/open --dry-run '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1)'`
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -163,7 +163,7 @@ fn observe_keeps_its_place() {
 #[test]
 fn observe_tells_that_something_may_be_missing() {
     let fake = Fake::start(Ending::Open);
-    let told = "maybe lost: the daemon did not stop in order, so the last events of that run may not be kept";
+    let told = "maybe lost: the daemon did not stop cleanly, so the history may lack the last events of that run";
     let output = fake.command(&["observe", "--oldest", "-q"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && stderr.lines().next() == Some(told), "{stderr}");
@@ -234,7 +234,7 @@ fn observe_says_what_is_wrong_with_a_filter() {
     exit: 2
     -- stdout
     -- stderr
-    error: `--no-follow` leaves nothing to show
+    error: `--no-follow` needs a place in the history to begin at
     hint: add `--since`, `--last`, `--oldest` or `--cursor`
     ");
 }
@@ -247,7 +247,8 @@ fn observe_says_what_the_kernel_could_do() {
     -- stdout
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
     -- stderr
-    note: the kernel can do this filter: see `kprobectl filter kprobes/open --dry-run 'dfd == -100'`
+    note: the filter selects no event of `kprobes/waiting`: probe point is not an instruction boundary
+    note: the kernel can apply this filter: see `kprobectl filter kprobes/open --dry-run 'dfd == -100'`
     observing 2 probes and 2 attached events
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost
@@ -257,7 +258,7 @@ fn observe_says_what_the_kernel_could_do() {
     exit: 1
     -- stdout
     PROBE            THE KERNEL  KERNEL FILTER
-    kprobes/open     can do it   dfd == -100 && 1
+    kprobes/open     exact       dfd == -100 && 1
     kprobes/waiting  unusable    -
 
     kprobes/waiting:
@@ -271,7 +272,7 @@ fn observe_says_what_the_kernel_could_do() {
     exit: 0
     -- stdout
     PROBE         THE KERNEL  KERNEL FILTER
-    kprobes/open  can do it   dfd == -100 && 1
+    kprobes/open  exact       dfd == -100 && 1
     -- stderr
     ");
     assert_snapshot!(fake.run(&["filter", "open", "--dry-run", "dfd +3"]), @"
@@ -297,7 +298,7 @@ fn observe_says_which_probes_lack_a_field() {
         all.lines().filter(|line| line.starts_with("note:")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(notes(&["--fields", "comm,location"]), [""; 0], "all events have them");
-    assert_snapshot!(notes(&["--fields", "dfd,flags"]).join("\n"), @"");
+    assert_snapshot!(notes(&["--fields", "dfd,flags"]).join("\n"), @"note: `raw_syscalls/sys_enter` has no field `dfd`");
     assert!(stderr(&["--fields", "nosuch", "-q"]).contains("| nosuch"), "the daemon refuses what no probe has");
 }
 

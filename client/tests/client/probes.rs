@@ -69,8 +69,8 @@ fn add() {
     exit: 3
     -- stdout
     -- stderr
-    error: no answer within 50ms
-    hint: a change that was asked for may have been made: look before asking again
+    error: the daemon did not answer within 50ms
+    hint: the daemon may have carried out the request: check before you repeat it
     ");
 }
 
@@ -100,13 +100,13 @@ fn add_from_standard_input() {
     kprobes/open
     -- stderr
     ");
-    assert_snapshot!(run(b"p:a b\np:c d\n"), @r#"
+    assert_snapshot!(run(b"p:a b\np:c d\n"), @"
     exit: 2
     -- stdout
     -- stderr
-    error: standard input holds more than one definition
-    hint: `-f -` reads many
-    "#);
+    error: standard input has more than one definition
+    hint: `-f -` reads several
+    ");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn add_from_a_file() {
     -- stdout
     kprobes/open
     -- stderr
-    note: stopped at line 2: it and what follows were not done
+    note: stopped at line 2: this line and those after it were not carried out
     error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
       | p:open do_sys_openat2+3
       |        ^^^^^^^^^^^^^^^^

@@ -33,14 +33,14 @@ fn a_daemon_that_is_not_there() {
     -- stdout
     -- stderr
     error: cannot connect to `unix:DIRECTORY/dead.sock`: Connection refused (os error 111)
-    hint: nothing listens there: is the daemon running? `systemctl status kprobed`
+    hint: is the daemon running? `systemctl status kprobed`
     ");
     assert_snapshot!(run("https://localhost:1"), @"
     exit: 3
     -- stdout
     -- stderr
-    error: cannot connect to `https://localhost:1`: no certificate authority was given to check the daemon's certificate against
-    hint: give the authority's certificate with `--ca FILE`
+    error: cannot connect to `https://localhost:1`: no certificate authority to verify the daemon's certificate
+    hint: add `--ca FILE`
     ");
     assert_snapshot!(run("localhost:1"), @"
     exit: 2
@@ -73,7 +73,7 @@ fn a_socket_that_others_own() {
     -- stdout
     -- stderr
     error: cannot connect to `unix:DIRECTORY/kprobed.sock`: Permission denied (os error 13)
-    hint: the socket belongs to the group `kprobed`: `sudo usermod -aG kprobed $USER`, then log in again
+    hint: members of the group `kprobed` may use the socket: `sudo usermod -aG kprobed $USER`, then log in again
     ");
 }
 

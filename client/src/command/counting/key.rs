@@ -114,14 +114,14 @@ mod tests {
             ["", "a b", "x.log", "x.buckets=0", "x.buckets=", "x.execname"]
                 .map(|text| parsed(text).unwrap_err())
                 .join("\n"),
-            @r"
-        `` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
-        `a b` is no field: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
-        `.log` is not known: behind a field stands `.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`
-        `0` is no width of a bucket: write 1 or more
-        `` is no width of a bucket: write 1 or more
-        only `thread` has a name: write `thread` or `comm`
-        "
+            @"
+            `` is not a key: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
+            `a b` is not a key: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`
+            `.log` is unknown: write `.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact` after a field
+            `0` is not a width of a bucket: write 1 or more
+            `` is not a width of a bucket: write 1 or more
+            `.execname` is only for `thread`: write `thread` or `comm`
+            "
         );
         assert!(latency_key("stack").is_err() && latency_key("bytes").is_err());
     }

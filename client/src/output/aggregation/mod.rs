@@ -118,7 +118,8 @@ impl<'a> CountPrinter<'a> {
         self.output.note(account.trim_end());
         if folded.left_out > 0 {
             let left_out = folded.left_out;
-            self.output.note(&format!("left out {left_out} stacks with a sum below 1"));
+            let stacks = if left_out == 1 { "stack" } else { "stacks" };
+            self.output.note(&format!("left out {left_out} {stacks} with a sum below 1"));
         }
         Ok(())
     }

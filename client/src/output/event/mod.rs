@@ -115,13 +115,13 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    /// Prints that a run of the daemon was killed: whether events are missing after it is not known.
+    /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is not known.
     pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
             Format::Table | Format::Wide => {
                 self.write()?;
                 let warning = self.output.error_style.warning("maybe lost:");
-                let why = "the daemon was killed, so the history may lack the last events of that run";
+                let why = "the daemon did not stop cleanly, so the history may lack the last events of that run";
                 self.output.message(&format!("{warning} {why}\n"));
                 Ok(())
             }

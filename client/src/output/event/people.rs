@@ -54,7 +54,7 @@ impl People {
     pub(super) fn loss(&self, loss: &Loss) -> String {
         let mut text = match loss.count {
             None => "some events".to_owned(),
-            Some(0) => "further events of the last report".to_owned(),
+            Some(0) => "already reported events".to_owned(),
             Some(count) => format!("{count} events"),
         };
         // Writing to a string cannot fail.

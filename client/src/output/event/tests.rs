@@ -292,16 +292,16 @@ fn gaps_are_told_and_counted() {
     insta::assert_snapshot!(text, @r#"
     7 events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
     {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}
-    more of the events told above of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
+    already reported events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
     {"type":"loss","cause":"overrun","cpu":1,"count":0,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}
-    some events of CPU 1 before 00:00:01.500000 in 3 gaps: events came faster than they were printed
+    some events of CPU 1 before 00:00:01.500000 in 3 gaps: this command printed too slowly, and its queue was full
     {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":3}
-    2 events: the history does not have them
+    2 events: they are no longer in the history
     {"type":"loss","cause":"expired","cpu":null,"count":2,"before":null,"before_ns":null,"gaps":1}
     9 delivered, 3 shown, 9 lost, 1 late, 2 reconnects
       7 lost: the kernel's ring buffer was full
-      0 lost and 3 gaps of unknown size: events came faster than they were printed
-      2 lost: the history does not have them
+      0 lost and 3 gaps of unknown size: this command printed too slowly, and its queue was full
+      2 lost: they are no longer in the history
     "#);
 }
 

@@ -81,7 +81,7 @@ fn aggregations() {
     p50 in (1, 2], p90 in (1, 2], p99 in (1, 2], greatest in (1, 2]
 
     8 hits, 0 dropped, 3 rows
-      3 of them are in 2 rows that `--top` does not show
+      3 of them are in 2 rows that `--top` hides
     -- stderr
     ");
     assert_snapshot!(fake.run(&["aggregations", "read", "absent"]), @"

@@ -26,7 +26,7 @@ fn hist_counts_by_value() {
     <...>-7      8  25.0%
 
     32 hits, 0 dropped, 3 rows
-      24 of them are in 2 rows that `--top` does not show
+      24 of them are in 2 rows that `--top` hides
     ");
     assert_snapshot!(shown(&fake, &["hist", "open", "--by", "flags", "--by", "ip.sym", "--sum", "dfd", "--sort", "dfd"]), @"
      FLAGS  IP                  COUNT  SHARE  SUM(DFD)  AVERAGE(DFD)
@@ -83,8 +83,8 @@ fn what_is_in_no_row_is_told() {
       7      8  25.0%
 
     35 hits, 5 dropped, 3 rows (4 in the kernel)
-      3 of them came while the rows were read, which do not have them yet
-      4 of them are in 1 row that `--top` does not show
-      5 dropped, which are in no row: the kernel's table was full; `--size` makes it larger, and coarser keys need fewer rows
+      3 of them happened while the rows were read, and are in no row yet
+      4 of them are in 1 row that `--top` hides
+      5 dropped, and in no row: the kernel's table was full; use a larger `--size` or coarser keys
     ");
 }

@@ -122,9 +122,9 @@ fn what_is_in_no_row_is_told() {
     let shown = shown(&fake, &["latency", "busy", "opened"]);
     assert_snapshot!(account(&shown), @"
     35 measured, 36 starts, 2 not matched, 5 dropped, 3 rows (4 in the kernel)
-      3 of them came while the rows were read, which do not have them yet
-      5 dropped, which are in no row: the kernel's table was full; `--size` makes it larger, and coarser keys need fewer rows
-      2 starts or ends not matched: the kernel's tables of what is to be matched were full; a filter of starts and ends helps
-      1 starts without a measured end: still under way, begun again, held back by the filter of ends, or not matched or dropped
+      3 of them happened while the rows were read, and are in no row yet
+      5 dropped, and in no row: the kernel's table was full; use a larger `--size` or coarser keys
+      2 starts or ends not matched: the kernel's table of starts was full; use `--start-filter` and `--end-filter`
+      1 starts without a measured end: still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped
     ");
 }

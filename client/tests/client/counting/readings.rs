@@ -57,8 +57,8 @@ fn what_was_read_before_a_failure_stays() {
     -- stdout
     -- stderr
     note: counting unread for 100ms
-    error: what was counted could not be read at the end
-    hint: the daemon's log says why: `journalctl -u kprobed`
+    error: cannot read the final counts
+    hint: the daemon's log has the reason: `journalctl -u kprobed`
     ");
 }
 

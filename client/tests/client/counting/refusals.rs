@@ -26,7 +26,7 @@ fn what_can_not_be_counted() {
     exit: 2
     -- stdout
     -- stderr
-    error: invalid value 'dfd.log' for '--by <KEY>': `.log` is not known: behind a field stands `.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`
+    error: invalid value 'dfd.log' for '--by <KEY>': `.log` is unknown: write `.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact` after a field
 
     For more information, try '--help'.
     ");
@@ -34,29 +34,29 @@ fn what_can_not_be_counted() {
     exit: 2
     -- stdout
     -- stderr
-    error: there is no column `bytes` to sort by
-    hint: there are `count`, `key`, `dfd`
+    error: cannot sort by `bytes`: there is no such column
+    hint: the columns are `count`, `key`, `dfd`
     ");
     assert_snapshot!(fake.run(&["stacks", "open", "--interval", "1s", "-o", "folded"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` is one reading, and `--interval` asks for many
+    error: `-o folded` prints one reading, and `--interval` makes many
     hint: leave out `--interval`
     ");
     assert_snapshot!(fake.run(&["list", "-o", "folded"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` is for call stacks, and this command has none
-    hint: `kprobectl help stacks` shows what has
+    error: `-o folded` prints call stacks, and this command has none
+    hint: see `kprobectl help stacks`
     ");
     assert_snapshot!(run(&fake, &["hist", "open", "--by", "comm", "-o", "folded"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` is for call stacks, and nothing is counted by them
-    hint: `--by stack` counts by them
+    error: `-o folded` prints call stacks, and this does not count by stack
+    hint: add `--by stack`
     ");
     assert_snapshot!(fake.run(&["latency", "a", "b", "--by", "stack"]), @"
     exit: 2

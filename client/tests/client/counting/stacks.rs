@@ -41,7 +41,7 @@ fn stacks() {
     -- stderr
     note: counting open for 100ms
     note: 32 hits, 0 dropped, 3 rows
-    note: left out: 1 with a sum below 1
+    note: left out 1 stack with a sum below 1
     ");
     assert_snapshot!(shown(&fake, &["stacks", "open", "--top", "1", "-o", "yaml"]), @"
     name: open-3
