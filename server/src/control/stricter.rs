@@ -39,16 +39,6 @@ pub const STRICTER: &[Stricter] = &[
         Line("p:g/e vfs_read __kpd_x=%di"),
         "takes the name, which is one of kprobed's hidden arguments",
     ),
-    rule(
-        "DANGEROUS_ARRAY",
-        Words("an array of strings, on a kernel that does not show the fix of July 2023"),
-        "writes over other events if a string cannot be read",
-    ),
-    rule(
-        "DANGEROUS_MEMORY",
-        Words("a fixed address in the vsyscall page, such as `@0xffffffffff600000`"),
-        "reads the page, and stops before Linux 6.8",
-    ),
     rule("NO_MODULE_NAME", Line("p:g/e :vfs_read"), "waits forever for a module without a name"),
     rule(
         "DANGEROUS_ARRAY",
