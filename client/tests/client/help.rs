@@ -30,19 +30,6 @@ fn help_says_what_there_is() {
       enable        Switch recording on
       disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe
-<<<<<<< HEAD
-      label         Set and remove labels of probes
-      delete        Remove probes
-      observe       Follow events
-      attach        Record an event of the host: a tracepoint, or what another tool has defined
-      detach        Stop recording events of the host
-      attached      List the events of the host that are recorded
-      hist          Count in the kernel: how often, by what, and how it is spread
-      latency       Measure in the kernel how long it takes from one probe to another
-      stacks        Count in the kernel on which ways a probe is reached
-      aggregations  List, read and delete what is counted in the kernel
-      profile       Show how often probes were hit, and how often the kernel skipped them
-=======
       label         Set and remove labels
       delete        Delete probes
       observe       Follow events, or read the history
@@ -54,7 +41,6 @@ fn help_says_what_there_is() {
       stacks        Count the call stacks that lead to a probe in the kernel
       aggregations  List, read and delete aggregations
       profile       Show how often probes were hit and missed
->>>>>>> fe9b56c (WIP client: snapshots)
       ledger        Show where every event went
       doctor        Check the host, and show how to fix what is missing
       completions   Print a shell completion script
