@@ -25,7 +25,7 @@ With `-o json` each definition is one object on one line:
   position    of the mistake, in bytes     rule       the exact reason, finer than the code
   hint        what to write instead        canonical  the line for the kernel
   warnings    findings about a definition that works
-  by          kernel, or kprobed where the kernel would take the definition
+  by          kernel, or kprobed if the kernel would take the definition
 Further keys tell more about the place. What does not apply is null.
 
 These rules are kprobed's own; the kernel would take the definition:

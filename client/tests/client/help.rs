@@ -40,7 +40,7 @@ fn help_says_what_there_is() {
       latency       Measure the time between two probes in the kernel
       stacks        Count the call stacks that lead to a probe in the kernel
       aggregations  List, read and delete aggregations
-      profile       Show how often probes were hit and missed
+      profile       Show how often probes were hit, and how often the kernel skipped them
       ledger        Show where every event went
       doctor        Check the host, and show how to fix what is missing
       completions   Print a shell completion script
