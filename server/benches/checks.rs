@@ -56,7 +56,7 @@ fn lines(kernel: &str) -> Vec<String> {
         .collect()
 }
 
-async fn serve(socket: PathBuf, checker: Checker, state: PathBuf) {
+async fn serve(socket: PathBuf, checker: Checker, state: PathBuf, store: Store) {
     let (control, _queue) = Controller::channel();
     std::fs::create_dir_all(state.join("instances/i")).unwrap();
     let tracefs = Tracefs::new(&state, "/nonexistent");
@@ -67,7 +67,7 @@ async fn serve(socket: PathBuf, checker: Checker, state: PathBuf) {
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(checker),
-        store: Store::open(&state).await.unwrap(),
+        store,
     };
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
     let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));
@@ -91,7 +91,8 @@ fn main() {
         let checker =
             Checker::new(Features::from_readme(readme), Arc::new(FactsCache::new(world.paths.clone())));
         let server = runtime("bench-server");
-        server.spawn(serve(socket.clone(), checker, directory.path().to_owned()));
+        let store = server.block_on(Store::open(directory.path())).unwrap();
+        server.spawn(serve(socket.clone(), checker, directory.path().to_owned(), store));
         let client = runtime("bench-client");
         let lines = lines(kernel);
         let connection = client.block_on(connect(&socket));
