@@ -65,7 +65,7 @@ impl Workload {
     /// What selects the producer's events from those of everybody else.
     pub(crate) fn filter(self, producer: u32) -> String {
         match self {
-            Self::Syscalls => format!("id == {} && common_pid == {producer}", nix::libc::SYS_getppid),
+            Self::Syscalls => format!("id == {} && common_pid == {producer}", libc::SYS_getppid),
             Self::Uprobe | Self::Kprobe => format!("common_pid == {producer}"),
         }
     }
@@ -86,7 +86,7 @@ impl Workload {
 
     /// The same events in the language of bpftrace, a line each.
     pub(crate) fn bpftrace(self, producer: u32) -> anyhow::Result<String> {
-        let id = nix::libc::SYS_getppid;
+        let id = libc::SYS_getppid;
         let line = |attach: &str, filter: &str, format: &str, values: &str| {
             format!(
                 "{attach} /{filter}/ {{ printf(\"%s-%d [%03d] %llu: {format}\\n\", comm, tid, cpu, nsecs, {values}); }}\n"
