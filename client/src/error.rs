@@ -129,7 +129,10 @@ impl Error {
                 vec!["the daemon may have carried out the request: check before you repeat it".to_owned()]
             }
             Self::Malformed(_) | Self::Incomplete(_) => {
-                vec!["client and daemon may have different versions: `kprobectl version` shows both".to_owned()]
+                vec![
+                    "client and daemon may have different versions: `kprobectl version` shows both"
+                        .to_owned(),
+                ]
             }
             // What the daemon itself says.
             Self::Rpc(error) => {

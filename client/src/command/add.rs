@@ -150,7 +150,8 @@ async fn run_file(
     }
     for FileDefinition { line, text, deletes, .. } in found {
         if let Err(failure) = one(&client, text, deletes, arguments, output).await {
-            output.note(&format!("stopped at line {line}: this line and those after it were not carried out"));
+            output
+                .note(&format!("stopped at line {line}: this line and those after it were not carried out"));
             return Err(failure);
         }
     }

@@ -168,7 +168,9 @@ impl Failure {
                 suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
             }
             Self::SeveralFunctions { candidates, .. } => candidates.iter().map(candidate).collect(),
-            Self::Interrupted => vec!["the daemon may have carried out the request: `kprobectl list` shows the probes".to_owned()],
+            Self::Interrupted => vec![
+                "the daemon may have carried out the request: `kprobectl list` shows the probes".to_owned(),
+            ],
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }

@@ -18,8 +18,7 @@ pub(super) fn selector(text: &str) -> Result<String, String> {
 
 /// Reads `KEY=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) =
-        text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

@@ -45,7 +45,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let probes = client.select_probes(request).await?;
     output.probes(&probes)?;
     if probes.is_empty() {
-        output.empty(if all { "there are no probes: `kprobectl add` defines one" } else { "no probe matches" });
+        output.empty(if all {
+            "there are no probes: `kprobectl add` defines one"
+        } else {
+            "no probe matches"
+        });
     }
     Ok(Exit::Success)
 }

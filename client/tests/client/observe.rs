@@ -163,7 +163,8 @@ fn observe_keeps_its_place() {
 #[test]
 fn observe_tells_that_something_may_be_missing() {
     let fake = Fake::start(Ending::Open);
-    let told = "maybe lost: the daemon did not stop cleanly, so the history may lack the last events of that run";
+    let told =
+        "maybe lost: the daemon did not stop cleanly, so the history may lack the last events of that run";
     let output = fake.command(&["observe", "--oldest", "-q"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && stderr.lines().next() == Some(told), "{stderr}");
@@ -299,7 +300,10 @@ fn observe_says_which_probes_lack_a_field() {
     };
     assert_eq!(notes(&["--fields", "comm,location"]), [""; 0], "all events have them");
     assert_snapshot!(notes(&["--fields", "dfd,flags"]).join("\n"), @"note: `raw_syscalls/sys_enter` has no field `dfd`");
-    assert!(stderr(&["--fields", "nosuch", "-q"]).contains("| nosuch"), "the daemon refuses what no probe has");
+    assert!(
+        stderr(&["--fields", "nosuch", "-q"]).contains("| nosuch"),
+        "the daemon refuses what no probe has"
+    );
 }
 
 #[test]

@@ -86,7 +86,10 @@ impl Binder<'_> {
                 FilterCode::UnknownSuffix,
                 term.field_span,
                 "the kernel does not know `fields.`",
-                format!("write `{}`: in a kernel filter it is the probe's field if the probe has one", term.field),
+                format!(
+                    "write `{}`: in a kernel filter it is the probe's field if the probe has one",
+                    term.field
+                ),
             ));
         }
         let Some((source, kind)) = self.fields.find(&term.field, term.own) else {

@@ -50,8 +50,9 @@ pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError>
 fn is_own(text: &str, at: usize) -> bool {
     let Some(name) = text.get(at..).unwrap_or_default().strip_prefix(OWN) else { return false };
     let (name, behind) = name.split_at(run(name, 0, is_word_byte));
-    let is_suffix =
-        [Suffix::Function, Suffix::UserString].into_iter().any(|suffix| suffix.text().strip_prefix('.') == Some(name));
+    let is_suffix = [Suffix::Function, Suffix::UserString]
+        .into_iter()
+        .any(|suffix| suffix.text().strip_prefix('.') == Some(name));
     !name.is_empty() && (!is_suffix || behind.starts_with('.'))
 }
 

@@ -83,7 +83,10 @@ impl CodeServer {
             |name: &str| glob.as_ref().map_or_else(|| name.contains(pattern), |glob| glob.matches(name));
         let module = Some(request.module.as_str()).filter(|module| !module.is_empty());
         if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
-            return Err(status::no_module(module, like_module(module, &facts.symbols.modules().collect::<Vec<_>>())));
+            return Err(status::no_module(
+                module,
+                like_module(module, &facts.symbols.modules().collect::<Vec<_>>()),
+            ));
         }
         let (default, most) = FUNCTION_PAGE;
         let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };

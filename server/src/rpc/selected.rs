@@ -93,7 +93,10 @@ fn filter_of(
         match bind(source) {
             Ok(()) => return Ok(()),
             // A mistake is worth more than a field that this one lacks.
-            Err(error) if problem.as_ref().is_none_or(FilterError::is_unknown_field) && !error.is_unknown_field() => {
+            Err(error)
+                if problem.as_ref().is_none_or(FilterError::is_unknown_field)
+                    && !error.is_unknown_field() =>
+            {
                 problem = Some(error);
             }
             Err(error) => problem = problem.or(Some(error)),

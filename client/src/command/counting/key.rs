@@ -55,7 +55,9 @@ fn field(name: &str, form: Option<&str>) -> Result<FieldKey, String> {
         Some("log2") => (KeyScale::Log2, 0),
         Some("sym") => (KeyScale::Symbol, 0),
         Some("sym-offset") => (KeyScale::SymbolOffset, 0),
-        Some("execname") => return Err("`.execname` is only for `thread`: write `thread` or `comm`".to_owned()),
+        Some("execname") => {
+            return Err("`.execname` is only for `thread`: write `thread` or `comm`".to_owned());
+        }
         Some(form) => match form.strip_prefix("buckets=") {
             Some(width) => (KeyScale::Linear, bucket_size(width)?),
             None => return Err(format!("`.{form}` is unknown: write {FORMS} after a field")),
@@ -69,7 +71,8 @@ fn bucket_size(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    size.filter(|size| *size > 0).ok_or_else(|| format!("`{text}` is not a width of a bucket: write 1 or more"))
+    size.filter(|size| *size > 0)
+        .ok_or_else(|| format!("`{text}` is not a width of a bucket: write 1 or more"))
 }
 
 /// A key of a latency besides the latency itself: something that every event has.

@@ -25,10 +25,9 @@ fn any_of(conditions: &[String]) -> Option<String> {
 }
 
 fn of_comm(comm: &str) -> Result<String, String> {
-    let quote = ['"', '\'']
-        .into_iter()
-        .find(|quote| !comm.contains(*quote))
-        .ok_or_else(|| format!("the task name `{comm}` has both `\"` and `'`, which a filter cannot express"))?;
+    let quote = ['"', '\''].into_iter().find(|quote| !comm.contains(*quote)).ok_or_else(|| {
+        format!("the task name `{comm}` has both `\"` and `'`, which a filter cannot express")
+    })?;
     let operator = if comm.contains(['*', '?', '[']) { "~" } else { "==" };
     Ok(format!("comm {operator} {quote}{comm}{quote}"))
 }

@@ -88,7 +88,8 @@ impl Selected {
     /// Notes which probes lack a field of `--fields` that others have. The daemon refuses one that all of them lack.
     pub(super) fn note_lacking_fields(&self, names: &[String], output: &mut Output) {
         for name in names.iter().filter(|name| !OF_ALL_EVENTS.contains(&name.as_str())) {
-            let lacks = |source: &&Source| source.fields.as_ref().is_some_and(|fields| !fields.contains(name));
+            let lacks =
+                |source: &&Source| source.fields.as_ref().is_some_and(|fields| !fields.contains(name));
             let lacking: Vec<&str> =
                 self.sources.iter().filter(lacks).map(|source| source.name.as_str()).collect();
             let has = |source: &Source| source.fields.as_ref().is_some_and(|fields| fields.contains(name));
@@ -122,7 +123,8 @@ impl Selected {
         for found in &checked {
             // A probe that lacks the field is no mistake.
             if let Some(problem) = found.problem.as_ref().filter(|problem| problem.code != FIELD_NOT_FOUND) {
-                output.note(&format!("the filter selects no event of `{}`: {}", found.probe, problem.message));
+                output
+                    .note(&format!("the filter selects no event of `{}`: {}", found.probe, problem.message));
             }
         }
         let could_have = |name: &str, filter: &str| {

@@ -54,7 +54,8 @@ pub(super) fn account(
         remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
     }
     if is_latency && !snapshot.delta && starts > hits {
-        let why = "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
+        let why =
+            "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
         remark(Tone::Plain, format!("{} starts without a measured end: {why}", starts - hits));
     }
     text

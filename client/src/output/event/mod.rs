@@ -121,7 +121,8 @@ impl<'o> EventPrinter<'o> {
             Format::Table | Format::Wide => {
                 self.write()?;
                 let warning = self.output.error_style.warning("maybe lost:");
-                let why = "the daemon did not stop cleanly, so the history may lack the last events of that run";
+                let why =
+                    "the daemon did not stop cleanly, so the history may lack the last events of that run";
                 self.output.message(&format!("{warning} {why}\n"));
                 Ok(())
             }

@@ -18,8 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
 const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// Fields with the names of what all events have, of another type.
-const NAMESAKES: &str =
-    "p:namesakes __x64_sys_getsid comm=+0x70(%di):s32 pid=+0x70(%di):s32 cpu=+0x70(%di):s64 probe=+0x70(%di):s32";
+const NAMESAKES: &str = "p:namesakes __x64_sys_getsid comm=+0x70(%di):s32 pid=+0x70(%di):s32 cpu=+0x70(%di):s64 probe=+0x70(%di):s32";
 
 /// The first number: no process has such an id.
 const FIRST: i64 = 2_000_000;
@@ -55,7 +54,10 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
         ensure!(all.len() == 6, "{all:?}");
         let fourth = all.get(3).context("no time")?;
         let since = times(&format!("--since {fourth} {form}"))?;
-        ensure!(since.as_slice() == all.get(3..).unwrap_or_default(), "--since {fourth}: {since:?} of {all:?}");
+        ensure!(
+            since.as_slice() == all.get(3..).unwrap_or_default(),
+            "--since {fourth}: {since:?} of {all:?}"
+        );
     }
     let all = events(&guest, "numbers --last 6")?;
     let fourth = all.get(3).and_then(|event| event["time"].as_str()).context("no time")?;
@@ -77,7 +79,8 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
         let of = |probe: &str| events.iter().filter(|event| event["probe"] == probe).count();
         Ok((of("kprobes/namesakes"), of("kprobes/numbers")))
     };
-    let tid = events(&guest, "numbers --last 1")?.first().map(|event| event["tid"].clone()).context("none")?;
+    let tid =
+        events(&guest, "numbers --last 1")?.first().map(|event| event["tid"].clone()).context("none")?;
     for (options, expected) in [
         ("--comm workload", (3, 3)),
         ("--comm 'work*' --cpu 0 --cpu 1 --cpu 2 --cpu 3", (3, 3)),

@@ -122,7 +122,10 @@ fn what_all_events_have_is_meant_whatever_a_probe_records() {
     let schema = schema_of_namesakes();
     let filter = |text: &str| Filter::parse(text).unwrap().bind(&schema, &BINDING);
     for (text, holds) in [
-        ("comm == 'workload' && pid == 42 && cpu == 3 && CPU == 3 && tgid == 41 && probe == 'kprobes/open'", true),
+        (
+            "comm == 'workload' && pid == 42 && cpu == 3 && CPU == 3 && tgid == 41 && probe == 'kprobes/open'",
+            true,
+        ),
         ("comm != \"workload\"", false),
         ("pid == 200", false),
         ("fields.pid == 200 && fields.comm == -2 && fields.probe == -14 && fields.CPU > 5", true),

@@ -66,7 +66,8 @@ fn a_filter_is_refused_only_if_no_probe_can_have_it() {
     let none = || source("kprobes/c", &[]);
     // Whatever a probe calls its fields, and in whatever order the probes stand.
     for sources in [[number(), text(), none()], [none(), text(), number()], [text(), number(), none()]] {
-        for filter in ["comm == \"cat\"", "pid == 7", "cpu == 0", "n == 1", "n == \"x\"", "fields.comm == 1"] {
+        for filter in ["comm == \"cat\"", "pid == 7", "cpu == 0", "n == 1", "n == \"x\"", "fields.comm == 1"]
+        {
             assert_eq!(judged(filter, &sources), Ok(()), "{filter}");
         }
         assert_eq!(judged("m == 1", &sources), Err("FIELD_NOT_FOUND"));
