@@ -40,7 +40,6 @@ impl StateLock {
     /// Locks a state directory, and writes there which socket its daemon has.
     pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, LockError> {
         let path = directory.join(FILE);
-        let failed = LockError::Io;
         // What is in it is the other daemon's until we have the lock.
         let file = OpenOptions::new()
             .read(true)
@@ -49,14 +48,14 @@ impl StateLock {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .map_err(failed)?;
+            .map_err(LockError::Io)?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((file, Errno::EWOULDBLOCK)) => {
                 let holder = Holder { state: Some(directory.to_owned()), ..Holder::written_in(file) };
                 return Err(LockError::Held { path, holder });
             }
-            Err((_, errno)) => return Err(failed(errno.into())),
+            Err((_, errno)) => return Err(LockError::Io(errno.into())),
         };
         let text = format!("pid {}\n{SOCKET}{}\n", std::process::id(), socket.display());
         // For people only: without it the lock is as good.
@@ -144,7 +143,13 @@ mod tests {
             socket: Some("/run/a.sock".to_owned()),
         };
         assert_eq!(holder, expected);
-        assert_eq!(Holder::of_process(Path::new("/proc"), Some(pid)), expected);
+        let procfs = tempfile::tempdir().unwrap();
+        let descriptors = procfs.path().join("41/fd");
+        std::fs::create_dir_all(&descriptors).unwrap();
+        std::os::unix::fs::symlink("/dev/null", descriptors.join("0")).unwrap();
+        std::os::unix::fs::symlink(&path, descriptors.join("7")).unwrap();
+        let seen = Holder::of_process(procfs.path(), Some(41));
+        assert_eq!(seen, Holder { pid: Some(41), ..expected.clone() });
         let told =
             format!("process {pid}, state directory `{}`, socket `/run/a.sock`", directory.path().display());
         assert_eq!(holder.to_string(), told);
