@@ -101,7 +101,7 @@ fn the_writer_is_told_of_values_that_are_unproven() {
     assert_eq!((*code, part.as_str()), (Code::Unproven, long));
     assert!(hint.starts_with("shorten the expression by 3 bytes"), "{hint}");
 
-    let nested = format!("p f {}%di{}", "+0(".repeat(8), ")".repeat(8));
+    let nested = format!("p f {}%di{}", "+0(".repeat(7), ")".repeat(7));
     assert!(warned(&nested, &v7_3())[0].2.starts_with("use fewer dereferences"));
 
     let many = format!("p f{}", " +0(%di)".repeat(127));
