@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     /// The daemon said no, or nothing.
     #[error(transparent)]
     Client(#[from] Error),
-    /// What was asked for makes no sense.
+    /// The arguments are wrong.
     #[error("{message}")]
     Usage {
         /// What is wrong.
@@ -62,7 +62,7 @@ pub(crate) enum Failure {
     /// No such function.
     #[error("{problem}")]
     NoFunction {
-        /// What there is none of.
+        /// What was not found.
         problem: String,
         /// What may have been meant.
         suggestions: Vec<String>,

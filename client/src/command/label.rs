@@ -74,7 +74,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(exit)
 }
 
-/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure that nobody sets one in between.
+/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure that no other client sets one in between.
 async fn change(
     client: &Client,
     one: Chosen,

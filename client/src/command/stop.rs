@@ -56,7 +56,7 @@ impl Stop {
     }
 }
 
-/// A time that the clock cannot reach is no limit.
+/// A time that the clock cannot reach does not limit.
 fn deadline(duration: Option<Duration>) -> Option<Instant> {
     duration.and_then(|duration| Instant::now().checked_add(duration))
 }

@@ -11,7 +11,7 @@ use crate::cli::Global;
 use crate::output::Output;
 
 const ENABLE_HELP: &str = "\
-A probe whose event somebody else has switched off, filtered or removed is repaired: its filter and its
+A probe whose event another program has switched off, filtered or removed is repaired: its filter and its
 switch are set again, and its event is defined anew. It is shown as armed only if the kernel has it so.
 
 Examples:

@@ -179,7 +179,7 @@ impl ResumingStream {
     }
 
     /// Moves the place to go on. Not with an epoch, unless nothing before it was asked for: what is missing there is told only behind it,
-    /// and if the connection is lost in between it has to be told again.
+    /// and if the connection is lost in between it must be told again.
     fn learn(&mut self, item: &StreamItem) {
         let moves = match item {
             StreamItem::Batch(_) | StreamItem::CaughtUp(_) | StreamItem::Loss(_) => true,

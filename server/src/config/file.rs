@@ -133,9 +133,9 @@ fn unread(setting: &str, value: Option<&str>, message: &str) -> Problem {
         return Problem::value(setting, value, why, format!("use {expected}"));
     }
     let (why, hint) = match expected {
-        "u64" => ("it has to be a whole number", "use a number without quotes, 0 or larger"),
-        "a boolean" => ("it has to be true or false", "use `true` or `false`, without quotes"),
-        "a string" | "path string" => ("it has to be a text", "put it into quotes"),
+        "u64" => ("it must be a whole number", "use a number without quotes, 0 or larger"),
+        "a boolean" => ("it must be true or false", "use `true` or `false`, without quotes"),
+        "a string" | "path string" => ("it must be a text", "put it into quotes"),
         _ if setting == "listen.tcp" => {
             ("it is not an address with a port", "use for example `127.0.0.1:7000` or `[::1]:7000`")
         }

@@ -104,7 +104,7 @@ fn tracing(config: &Config, host: HostSize) -> Vec<Problem> {
         found.push(Problem::value(
             "tracing.sub_buffer_kib",
             sub_buffer_kib,
-            "it has to be a power of two from 4 to 512",
+            "it must be a power of two from 4 to 512",
             format!("use {nearest}, or 0 for what the kernel chooses"),
         ));
     }
@@ -135,7 +135,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
 
 fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {
     let too_small =
-        || Problem::value(setting, value, format!("it has to be at least {least}"), format!("use {least}"));
+        || Problem::value(setting, value, format!("it must be at least {least}"), format!("use {least}"));
     (value < least).then(too_small)
 }
 
@@ -144,6 +144,6 @@ fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> Option<Probl
     if range.contains(&value) {
         return None;
     }
-    let why = format!("it has to be from {least} to {most}");
+    let why = format!("it must be from {least} to {most}");
     Some(Problem::value(setting, value, why, format!("use {}", value.clamp(least, most))))
 }

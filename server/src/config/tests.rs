@@ -52,7 +52,7 @@ fn everything_is_said_at_once_with_its_place() {
             "listen.port 3:1 `listen.port` is not a setting",
             "state.directory 6:1 `state.directory` cannot be `kprobed`: it is relative, and a daemon has no directory of \
              its own to begin from",
-            "tracing.buffer_kib 8:16 `tracing.buffer_kib` cannot be `big`: it has to be a whole number",
+            "tracing.buffer_kib 8:16 `tracing.buffer_kib` cannot be `big`: it must be a whole number",
             "tracing.on_exit 9:11 `tracing.on_exit` cannot be `stay`: there is no such choice",
             "log.level 11:1 `log.level` cannot be `loud`: `loud` is not a level",
         ]
@@ -147,20 +147,20 @@ fn directories_are_directories() {
 #[test]
 fn numbers_have_bounds() {
     for (setting, value, why) in [
-        ("tracing.buffer_kib", "1", "it has to be at least 16"),
+        ("tracing.buffer_kib", "1", "it must be at least 16"),
         ("tracing.buffer_kib", "65537", "with 2 CPUs the buffers take 128 MiB"),
-        ("tracing.buffer_kib", "-1", "it has to be a whole number"),
+        ("tracing.buffer_kib", "-1", "it must be a whole number"),
         ("tracing.buffer_max_kib", "99999999999", "that is the size for one CPU"),
-        ("tracing.sub_buffer_kib", "48", "it has to be a power of two from 4 to 512"),
-        ("state.sample_interval_s", "0", "it has to be from 1 to"),
-        ("state.sample_interval_s", "9223372036854775807", "it has to be from 1 to"),
-        ("state.sample_retention_days", "9223372036854775807", "it has to be from 1 to 36500"),
-        ("spool.max_mib", "3", "it has to be from 4 to"),
-        ("spool.max_age_hours", "0", "it has to be from 1 to"),
-        ("spool.sync_interval_ms", "0", "it has to be from 1 to"),
-        ("listen.max_connections", "0", "it has to be from 4 to"),
-        ("listen.max_connections_per_peer", "0", "it has to be from 1 to"),
-        ("listen.idle_timeout_s", "0", "it has to be from 1 to"),
+        ("tracing.sub_buffer_kib", "48", "it must be a power of two from 4 to 512"),
+        ("state.sample_interval_s", "0", "it must be from 1 to"),
+        ("state.sample_interval_s", "9223372036854775807", "it must be from 1 to"),
+        ("state.sample_retention_days", "9223372036854775807", "it must be from 1 to 36500"),
+        ("spool.max_mib", "3", "it must be from 4 to"),
+        ("spool.max_age_hours", "0", "it must be from 1 to"),
+        ("spool.sync_interval_ms", "0", "it must be from 1 to"),
+        ("listen.max_connections", "0", "it must be from 4 to"),
+        ("listen.max_connections_per_peer", "0", "it must be from 1 to"),
+        ("listen.idle_timeout_s", "0", "it must be from 1 to"),
     ] {
         let (section, name) = setting.split_once('.').unwrap();
         let (message, hint) = only(&format!("[{section}]\n{name} = {value}"));

@@ -74,7 +74,7 @@ impl Attachment {
             return of("its owner has defined the event anew: attach it again");
         }
         if !instance.is_enabled(name)? {
-            return of("somebody else has switched it off in the daemon's instance: attach it again");
+            return of("another program has switched it off in the daemon's instance: attach it again");
         }
         let filter = instance.filter(name)?;
         if filter.trim() != self.filter.trim() {
@@ -83,16 +83,16 @@ impl Attachment {
             } else {
                 format!("changed its filter to `{filter}`")
             };
-            return Ok(Some(format!("somebody else has {has} in the daemon's instance: attach it again")));
+            return Ok(Some(format!("another program has {has} in the daemon's instance: attach it again")));
         }
         let switches = observer.switches(instance)?;
         if !switches.recording {
             return of(
-                "somebody else has switched recording off in the daemon's instance (`tracing_on` is 0): attach it again",
+                "another program has switched recording off in the daemon's instance (`tracing_on` is 0): attach it again",
             );
         }
         if switches.limited_to_tasks {
-            return of("somebody else has limited the daemon's instance to some tasks (`set_event_pid`)");
+            return of("another program has limited the daemon's instance to some tasks (`set_event_pid`)");
         }
         Ok(None)
     }

@@ -160,7 +160,7 @@ impl Controller {
                 if let ControlFlow::Break(done) = self.carry_out(command, &mut queue, &mut waiting).await {
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
-                        tracing::debug!("nobody waits for the control thread");
+                        tracing::debug!("the caller has gone before the control thread ended");
                     }
                     return;
                 }
@@ -269,7 +269,7 @@ impl Controller {
                     match tracefs.delete_own(event) {
                         Ok(Deleted::Done | Deleted::NotThere(Presence::Absent)) => {}
                         Ok(Deleted::NotThere(_)) => {
-                            tracing::info!(event = %event.name, "left the event of somebody else in the kernel");
+                            tracing::info!(event = %event.name, "left the event of another program in the kernel");
                         }
                         Err(error) => {
                             tracing::warn!(event = %event.name, %error, "cannot remove on the way out");

@@ -193,7 +193,7 @@ pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
 pub(super) struct Defined {
     /// Our event.
     pub(super) own: OwnEvent,
-    /// An event id and what is known of its events; or why it cannot be used. Then it has to be removed.
+    /// An event id and what is known of its events; or why it cannot be used. Then it must be removed.
     pub(super) source: Result<(u16, Arc<EventSource>), ControlError>,
 }
 

@@ -60,7 +60,7 @@ pub enum ControlError {
         taken: Box<Taken>,
     },
     /// There is an event of that name, and it is not one of this daemon's.
-    #[error("there is an event `{name}` already, and it was made by somebody else")]
+    #[error("the event `{name}` exists, and kprobed did not define it")]
     ExistsForeign {
         /// The name.
         name: ProbeName,

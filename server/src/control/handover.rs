@@ -161,7 +161,7 @@ impl Controller {
             }
         }
         let instance = self.parts.instance.name();
-        tracing::info!(instance, events = recorded.len(), last = ?way, took = ?begun.elapsed(), "gone over");
+        tracing::info!(instance, events = recorded.len(), last = ?way, took = ?begun.elapsed(), "switched trace instance");
         Ok(())
     }
 

@@ -128,7 +128,7 @@ impl Controller {
 
     /// The kernel's counts and what was read, at a moment at which everything that was recorded is read. It comes by itself if nothing is
     /// recorded while the buffers are read to their end: what was read before and after the kernel's counts is the same then. For probes that
-    /// record all the time it has to be made: they are switched off, so that the kernel does not count their hits either, and put into `held`.
+    /// record all the time it must be made: they are switched off, so that the kernel does not count their hits either, and put into `held`.
     fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), ControlError> {
         let mut trials = 0_u32;
         let mut hits_before = self.kernel_hits()?;

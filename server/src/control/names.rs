@@ -155,7 +155,7 @@ impl Subject<'_> {
     /// The kernel's questions in its order, about all probes of the event.
     fn against(&self, existing: &[Existing]) -> Diagnostic {
         let Some(first) = existing.first() else {
-            return self.problem(Code::EventExist, "it is no kprobe");
+            return self.problem(Code::EventExist, "it is not a kprobe");
         };
         if first.is_return != (self.definition.kind == crate::definition::ProbeKind::Return) {
             let what = if first.is_return { "it is a return probe" } else { "it is an entry probe" };

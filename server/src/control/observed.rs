@@ -95,11 +95,11 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
             "enable the probe: that switches its event on again".to_owned(),
         ),
         (_, Switch::Held) => trouble(
-            "a trigger of somebody else in the daemon's instance decides when it records".to_owned(),
+            "a trigger of another program in the daemon's instance decides when it records".to_owned(),
             format!("remove the trigger in `{}/events/{}/trigger`", switches.instance, probe.name),
         ),
         (false, Switch::On) => trouble(
-            "somebody else has switched its event on in the daemon's instance".to_owned(),
+            "another program has switched its event on in the daemon's instance".to_owned(),
             "disable the probe: that switches its event off again".to_owned(),
         ),
         (true, Switch::On) if *unarmed && switches.kprobes => trouble(
@@ -116,13 +116,13 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         };
         let again = if probe.enabled { "enable" } else { "disable" };
         trouble(
-            format!("somebody else has {has} in the daemon's instance"),
+            format!("another program has {has} in the daemon's instance"),
             format!("{again} the probe: that sets its own filter again"),
         );
     }
     if *shared {
         trouble(
-            "somebody else has added a place to its event, whose hits are recorded too".to_owned(),
+            "another program has added a place to its event, whose hits are recorded too".to_owned(),
             format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
         );
     }
@@ -148,14 +148,14 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(String, S
     }
     if !recording {
         trouble(
-            "somebody else has switched recording off in the daemon's instance (`tracing_on` is 0)"
+            "another program has switched recording off in the daemon's instance (`tracing_on` is 0)"
                 .to_owned(),
             "enable the probe: that switches recording on again".to_owned(),
         );
     }
     if *limited_to_tasks {
         trouble(
-            "somebody else has limited the daemon's instance to some tasks (`set_event_pid`)".to_owned(),
+            "another program has limited the daemon's instance to some tasks (`set_event_pid`)".to_owned(),
             format!("`echo > {instance}/set_event_pid`"),
         );
     }
@@ -173,11 +173,11 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
     let trouble = |reason: &str, hint: &str| Trouble { reason: reason.to_owned(), hint: hint.to_owned() };
     match event {
         ObservedEvent::Lost(Presence::Foreign | Presence::Ours | Presence::Shared) => trouble(
-            "its event was removed, and the kernel's event of this name is somebody else's",
+            "its event was removed, and the kernel's event of this name is another program's",
             "delete the probe; or remove that event, and enable the probe",
         ),
         ObservedEvent::Lost(Presence::Absent) | ObservedEvent::There { .. } => trouble(
-            "somebody else has removed its event from the kernel",
+            "another program has removed its event from the kernel",
             "enable the probe: that defines its event anew",
         ),
         ObservedEvent::Unknown(reason) => trouble(&format!("its event cannot be read: {reason}"), ""),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// "armed" is said if and only if everything is as it has to be for the probe to record what was asked; and what is not as asked has a reason.
+        /// "armed" is said if and only if everything is as it must be for the probe to record what was asked; and what is not as asked has a reason.
         #[test]
         fn armed_is_armed(
             enabled: bool,

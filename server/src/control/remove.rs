@@ -103,9 +103,11 @@ impl Controller {
         self.parts.store.undo(Undo::Probe(probe.uid)).await;
         tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
         Ok(match found {
-            Presence::Shared => "the places that somebody else had added to its event were left alone",
-            Presence::Foreign => "the kernel's event of this name was somebody else's, and was left alone",
-            Presence::Absent if probe.own.is_some() => "somebody else had removed its event from the kernel",
+            Presence::Shared => "the places that another program had added to its event were left alone",
+            Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
+            Presence::Absent if probe.own.is_some() => {
+                "another program had removed its event from the kernel"
+            }
             Presence::Ours | Presence::Absent => "",
         })
     }

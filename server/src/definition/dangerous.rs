@@ -87,7 +87,7 @@ pub const TABLE: &[Danger] = &[
     },
     Danger {
         pattern: "an event or a group called like a control file, such as `enable`",
-        harm: "hides the file: nobody can switch the group any more, and removing the event takes both away",
+        harm: "hides the file: the group can no longer be switched, and removing the event takes both away",
         function: "kernel/trace/trace_events.c:event_create_dir",
         kernels: "all",
         treatment: Treatment::Refused(Code::ReservedEventName),

@@ -298,7 +298,7 @@ impl Reader {
         if layout != self.parts.layout {
             tracing::warn!(
                 bytes = layout.sub_buffer_bytes(),
-                "somebody has changed the size of the sub-buffers"
+                "another program has changed the size of the sub-buffers"
             );
             self.page = vec![0; layout.sub_buffer_bytes()];
             self.parts.layout = layout;
@@ -353,7 +353,7 @@ impl Reader {
 
 fn answer<T>(reply: &Sender<T>, value: T) {
     if reply.send(value).is_err() {
-        tracing::debug!("nobody waits for this answer");
+        tracing::debug!("the caller has gone before the answer");
     }
 }
 

@@ -83,7 +83,7 @@ impl Turn<'_> {
         let page = match Page::parse(bytes, self.layout) {
             Ok(page) => page,
             Err(error) => {
-                tracing::warn!(cpu = self.cpu, %error, "a page makes no sense");
+                tracing::warn!(cpu = self.cpu, %error, "malformed ring-buffer page");
                 collector.undecodable += 1;
                 self.counters.undecodable.add(1);
                 return None;
@@ -106,7 +106,7 @@ impl Turn<'_> {
             }
         });
         if let Err(error) = walked {
-            tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
+            tracing::warn!(cpu = self.cpu, %error, "malformed ring-buffer page: its rest is skipped");
             collector.undecodable += 1;
             self.counters.undecodable.add(1);
         }
@@ -158,7 +158,7 @@ impl Turn<'_> {
                     known = Known::default();
                 }
                 Some(Piece::Bad(error, _)) => {
-                    tracing::warn!(cpu = self.cpu, %error, "the rest of a page makes no sense");
+                    tracing::warn!(cpu = self.cpu, %error, "malformed ring-buffer page: its rest is skipped");
                     collector.undecodable += 1;
                     self.counters.undecodable.add(1);
                 }
@@ -242,7 +242,7 @@ impl Turn<'_> {
                 collector.events += 1;
             }
             Err(error) => {
-                tracing::warn!(probe = %source.origin.name, %error, "an event makes no sense");
+                tracing::warn!(probe = %source.origin.name, %error, "malformed event");
                 source.undecodable.add(1);
                 self.undecodable(collector, known);
             }

@@ -89,7 +89,7 @@ impl Tail {
         (facts, self.file, closed)
     }
 
-    /// The file, if it has to be synced; from now on it has not.
+    /// The file, if it must be synced; from now on it has not.
     pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.unsynced).then(|| Arc::clone(&self.file))
     }

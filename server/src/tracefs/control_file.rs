@@ -7,7 +7,7 @@ use std::path::Path;
 use super::TracefsError;
 
 /// Room for the first read of a file. Some files answer only one read, however small it was, and nothing after that
-/// (kernel/trace/trace_events.c:show_header): it has to be large enough for all of them.
+/// (kernel/trace/trace_events.c:show_header): it must be large enough for all of them.
 const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Reads a control file whole.

@@ -12,7 +12,7 @@ use kprobed_client::api::{AggregationKey, ContextKey, FieldKey, KeyScale};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeyArgument(pub(crate) AggregationKey);
 
-/// What can stand behind a field.
+/// What can follow a field.
 const FORMS: &str = "`.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`";
 
 impl FromStr for KeyArgument {

@@ -24,7 +24,7 @@ use crate::cli::{Format, Global};
 use crate::output::{CountOrder, CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
-/// Time between two readings that nobody asked for: each costs the daemon a look at the kernel's tables.
+/// Time between two readings that the user did not ask for: each costs the daemon a look at the kernel's tables.
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How long a new aggregation counts.
@@ -61,7 +61,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Refuses `-o folded` where it makes no sense.
+    /// Refuses `-o folded` where there are no stacks.
     ///
     /// # Errors
     /// When there are several readings, whose stacks would be added up by whoever reads them, or no stacks.

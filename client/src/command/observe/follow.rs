@@ -56,7 +56,7 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// Follows to the end, and prints and saves what there is to, however that came.
+    /// Follows to the end, and prints and saves the rest, however the stream ended.
     pub(super) async fn run(mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
         let end = self.follow(printer).await;
         if end.as_ref().is_err_and(Failure::is_broken_pipe) {

@@ -32,7 +32,7 @@ Examples:
   cargo vm bench -- --sides kprobed,trace_pipe --json
 
 The guest is emulated: figures of one run can be compared with each other, and with nothing else. trace-cmd, perf and bpftrace are
-taken from this machine, if they are there (Debian: trace-cmd, linux-perf, bpftrace). What stands behind `--` is for the benchmark
+taken from this machine, if they are there (Debian: trace-cmd, linux-perf, bpftrace). Arguments after `--` are for the benchmark
 itself: see `cargo bench -p kprobed --bench live -- --help`.")]
 pub(crate) struct Bench {
     #[command(flatten)]

@@ -1,0 +1,216 @@
+//! The words that users read: messages, help, protos, configuration and documents keep to the style page (`server/README.md`).
+//!
+//! Looks at string literals of the daemon and its clients, at what clap makes help of, at comments of protos, and at documents. Comments
+//! of the code are not looked at, but for a phrase that stands for all of them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What no user reads, and what to write instead. Words are separated by one blank; case does not matter.
+const DENIED: &[(&str, &str)] = &[
+    ("can not", "cannot"),
+    ("is told", "name the actor: the daemon reports ..."),
+    ("are told", "name the actor: the daemon reports ..."),
+    ("was told", "name the actor: the client received ..."),
+    ("gone over", "switched, or hand-over"),
+    ("goes over to", "switches to"),
+    ("go over to", "switch to"),
+    ("going over to", "switching to, or hand-over"),
+    ("went over to", "switched to"),
+    ("for ever", "without end, never ends, until ..."),
+    ("makes no sense", "say what is wrong: malformed, out of range, ..."),
+    ("make no sense", "say what is wrong: malformed, out of range, ..."),
+    ("what there is", "name it"),
+    ("of a time to come", "ahead of, in the future"),
+    ("comes by", "arrives"),
+    ("lets go of", "releases, closes, drops"),
+    ("how many-eth", "index"),
+    ("none of ours", "say whose it is"),
+    ("nobody", "no client, no program"),
+    ("somebody", "another program, another user"),
+    ("has to be", "must be"),
+    ("have to be", "must be"),
+    ("stand behind", "follow"),
+    ("stands behind", "follows"),
+    ("for a moment", "say for how long"),
+    ("that of the other", "name it"),
+];
+
+/// Texts of the kernel, which are compared with what it prints.
+const OF_THE_KERNEL: &[&str] = &["$comm can not be dereferenced"];
+
+/// `X is no Y`, where plain English says `X is not a Y`. `There is no Y` is plain.
+fn has_bare_negation(text: &str) -> bool {
+    text.match_indices(" is no ").any(|(at, found)| {
+        let (before, after) = (&text[..at], &text[at + found.len()..]);
+        !before.ends_with("there")
+            && !["longer ", "more ", "less ", "larger ", "smaller "]
+                .iter()
+                .any(|word| after.starts_with(word))
+    })
+}
+
+/// Whether the phrase stands in the text as words of its own. (`nobody:` is a user's name.)
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != ':');
+    text.match_indices(phrase).any(|(at, found)| {
+        is_edge(text[..at].chars().next_back()) && is_edge(text[at + found.len()..].chars().next())
+    })
+}
+
+/// A text that users read, and the line that it begins in.
+struct Passage {
+    line: usize,
+    text: String,
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn files(root: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "target" || name == "fuzz" {
+            continue;
+        }
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// The string literals of a source, and where `help` the lines that clap shows. What only tests contain is left out.
+fn of_source(source: &str, help: bool) -> Vec<Passage> {
+    let product = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or(source);
+    let mut passages = Vec::new();
+    let mut rest = product.char_indices().peekable();
+    let line_of = |at: usize| product[..at].matches('\n').count() + 1;
+    while let Some((at, c)) = rest.next() {
+        let here = &product[at..];
+        if here.starts_with("//") {
+            let end = at + here.find('\n').unwrap_or(here.len());
+            if help && here.starts_with("/// ") {
+                passages.push(Passage { line: line_of(at), text: product[at + 4..end].to_owned() });
+            }
+            while rest.next_if(|(next, _)| *next < end).is_some() {}
+        } else if here.starts_with("'\"'") || here.starts_with("'\\\"'") {
+            while rest.next_if(|(next, _)| *next < at + 3).is_some() {}
+        } else if here.starts_with("r#\"") || here.starts_with("r\"") {
+            let (open, close) = if here.starts_with("r#") { (3, "\"#") } else { (2, "\"") };
+            let length = here[open..].find(close).unwrap_or(here.len() - open);
+            passages.push(Passage { line: line_of(at), text: here[open..open + length].to_owned() });
+            let end = at + open + length + close.len();
+            while rest.next_if(|(next, _)| *next < end).is_some() {}
+        } else if c == '"' {
+            let mut text = String::new();
+            while let Some((_, c)) = rest.next() {
+                match c {
+                    '"' => break,
+                    // A line that goes on, or a character that is written with a backslash.
+                    '\\' => {
+                        rest.next();
+                        text.push(' ');
+                    }
+                    c => text.push(c),
+                }
+            }
+            passages.push(Passage { line: line_of(at), text });
+        }
+    }
+    passages
+}
+
+/// The lines of a document; in `comments_only`, those behind `//` or `#`.
+fn of_document(document: &str, comments_only: Option<&str>) -> Vec<Passage> {
+    let numbered = document.lines().enumerate();
+    numbered
+        .filter_map(|(index, line)| {
+            let text = match comments_only {
+                Some(mark) => line.split_once(mark)?.1,
+                None => line,
+            };
+            Some(Passage { line: index + 1, text: text.to_owned() })
+        })
+        .collect()
+}
+
+fn passages(path: &Path, inner: &str) -> Vec<Passage> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let is_test = inner.contains("/tests/")
+        || inner.contains("/fixtures/")
+        || inner.ends_with("tests.rs")
+        || inner.contains("/benches/");
+    let read = || fs::read_to_string(path).unwrap();
+    match extension {
+        _ if is_test && inner != "server/benches/README.md" => Vec::new(),
+        "rs" => {
+            of_source(&read(), inner.starts_with("client/src/cli") || inner.starts_with("client/src/command"))
+        }
+        "proto" => of_document(&read(), Some("//")),
+        "toml" if inner.starts_with("deploy/") => of_document(&read(), Some("#")),
+        "service" => of_document(&read(), Some("#")),
+        // The style page shows what it rules out.
+        "md" if inner != "server/README.md" => of_document(&read(), None),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn what_users_read_is_plain() {
+    let root = workspace();
+    let mut paths = Vec::new();
+    files(&root, &mut paths);
+    let (mut findings, mut seen) = (String::new(), 0);
+    for path in &paths {
+        let inner = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+        for Passage { line, text } in passages(path, &inner) {
+            seen += 1;
+            if OF_THE_KERNEL.contains(&text.as_str()) {
+                continue;
+            }
+            let plain = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+            for (phrase, instead) in DENIED {
+                if has_phrase(&plain, phrase) {
+                    writeln!(findings, "{inner}:{line}: \"{phrase}\" ({instead}): {plain}").unwrap();
+                }
+            }
+            if has_bare_negation(&format!(" {plain} ")) {
+                writeln!(findings, "{inner}:{line}: \"is no\" (is not a): {plain}").unwrap();
+            }
+        }
+    }
+    assert!(seen > 3000, "only {seen} passages were found");
+    assert!(findings.is_empty(), "these do not keep to server/README.md:\n{findings}");
+}
+
+/// The phrase that no file has, comments included.
+#[test]
+fn cannot_is_one_word() {
+    let root = workspace();
+    let mut paths = Vec::new();
+    files(&root, &mut paths);
+    let sources = paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "sql"));
+    for path in sources.filter(|path| !path.ends_with("tests/words.rs")) {
+        let mut text = fs::read_to_string(path).unwrap();
+        for own in OF_THE_KERNEL {
+            text = text.replace(own, "");
+        }
+        let text = text.to_lowercase();
+        let line = text.lines().position(|line| line.contains("can not"));
+        assert_eq!(line, None, "{}: write `cannot`", path.display());
+    }
+}
+
+#[test]
+fn literals_and_help_are_found() {
+    let source = "/// Help here\nfn f() { let a = \"one \\\n    two\"; // \"not this\"\nlet b = '\"'; r#\"raw \"text\"\"#; }\n\
+                  #[cfg(test)]\nmod tests { \"nor this\" }";
+    let texts = |help| of_source(source, help).into_iter().map(|passage| passage.text).collect::<Vec<_>>();
+    assert_eq!(texts(true), ["Help here", "one      two", "raw \"text\""]);
+    assert_eq!(texts(false).len(), 2);
+    assert!(has_phrase("it is told that", "is told") && !has_phrase("for every one", "for ever"));
+    assert!(has_bare_negation("`x` is no number") && !has_bare_negation("there is no number"));
+}
