@@ -181,7 +181,6 @@ mod tests {
         for character in line.chars().chain([' ']) {
             match (quote, character) {
                 (Some(open), _) if character == open => quote = None,
-                (Some(_), _) => word.get_or_insert_default().push(character),
                 (None, '\'' | '"') => {
                     quote = Some(character);
                     word.get_or_insert_default();
@@ -192,7 +191,7 @@ mod tests {
                         commands.push(Vec::new());
                     }
                 }
-                (None, _) => word.get_or_insert_default().push(character),
+                (Some(_) | None, _) => word.get_or_insert_default().push(character),
             }
         }
         commands.into_iter().find(|words| words.first().is_some_and(|word| word == "kprobectl")).unwrap()

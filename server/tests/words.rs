@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What no user reads, and what to write instead. Words are separated by one blank; case does not matter.
@@ -66,18 +67,23 @@ struct Passage {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn files(root: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(root).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+fn files(root: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         if name.starts_with('.') || name == "target" || name == "fuzz" {
             continue;
         }
-        if path.is_dir() { files(&path, found) } else { found.push(path) }
+        if path.is_dir() {
+            files(&path, found)?;
+        } else {
+            found.push(path);
+        }
     }
+    Ok(())
 }
 
 /// The string literals of a source, and where `help` the lines that clap shows. What only tests contain is left out.
@@ -135,36 +141,37 @@ fn of_document(document: &str, comments_only: Option<&str>) -> Vec<Passage> {
         .collect()
 }
 
-fn passages(path: &Path, inner: &str) -> Vec<Passage> {
+fn passages(path: &Path, inner: &str) -> io::Result<Vec<Passage>> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let is_test = inner.contains("/tests/")
         || inner.contains("/fixtures/")
         || inner.ends_with("tests.rs")
         || inner.contains("/benches/");
-    let read = || fs::read_to_string(path).unwrap();
-    match extension {
+    let read = || fs::read_to_string(path);
+    Ok(match extension {
         _ if is_test && inner != "server/benches/README.md" => Vec::new(),
-        "rs" => {
-            of_source(&read(), inner.starts_with("client/src/cli") || inner.starts_with("client/src/command"))
-        }
-        "proto" => of_document(&read(), Some("//")),
-        "toml" if inner.starts_with("deploy/") => of_document(&read(), Some("#")),
-        "service" => of_document(&read(), Some("#")),
+        "rs" => of_source(
+            &read()?,
+            inner.starts_with("client/src/cli") || inner.starts_with("client/src/command"),
+        ),
+        "proto" => of_document(&read()?, Some("//")),
+        "toml" if inner.starts_with("deploy/") => of_document(&read()?, Some("#")),
+        "service" => of_document(&read()?, Some("#")),
         // The style page shows what it rules out.
-        "md" if inner != "server/README.md" => of_document(&read(), None),
+        "md" if inner != "server/README.md" => of_document(&read()?, None),
         _ => Vec::new(),
-    }
+    })
 }
 
 #[test]
 fn what_users_read_is_plain() {
     let root = workspace();
     let mut paths = Vec::new();
-    files(&root, &mut paths);
+    files(&root, &mut paths).unwrap();
     let (mut findings, mut seen) = (String::new(), 0);
     for path in &paths {
         let inner = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-        for Passage { line, text } in passages(path, &inner) {
+        for Passage { line, text } in passages(path, &inner).unwrap() {
             seen += 1;
             if OF_THE_KERNEL.contains(&text.as_str()) {
                 continue;
@@ -189,7 +196,7 @@ fn what_users_read_is_plain() {
 fn cannot_is_one_word() {
     let root = workspace();
     let mut paths = Vec::new();
-    files(&root, &mut paths);
+    files(&root, &mut paths).unwrap();
     let sources = paths
         .iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "sql"));

@@ -247,9 +247,9 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
 
 fn of_control(error: &control::StartError) -> Option<String> {
     match error {
-        control::StartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
+        control::StartError::Readers(ReadersError::Tracefs(error))
+        | control::StartError::Control(control::ControlError::Tracefs(error)) => of_tracefs(&error.source),
         control::StartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        control::StartError::Control(control::ControlError::Tracefs(error)) => of_tracefs(&error.source),
         control::StartError::Control(control::ControlError::Store(error)) => of_database(error),
         _ => None,
     }

@@ -311,7 +311,7 @@ impl Checker {
     pub(super) fn new_line(&self, definition: &ProbeDefinition) -> KernelLine {
         let event = match (&definition.event, &self.names) {
             (Some(event), _) => event.text.clone(),
-            (None, Some(names)) => names.free_event(group_of(definition), definition.default_event_name()),
+            (None, Some(names)) => names.free_event(group_of(definition), &definition.default_event_name()),
             (None, None) => definition.default_event_name(),
         };
         self.kernel_line(definition, event)

@@ -43,15 +43,15 @@ impl Names {
     }
 
     /// `wanted`, or the first name that is free and begins with it.
-    pub(super) fn free_event(&self, group: &str, wanted: String) -> String {
-        let mut event = wanted.clone();
+    pub(super) fn free_event(&self, group: &str, wanted: &str) -> String {
+        let mut event = wanted.to_owned();
         for number in 2.. {
             if !self.is_taken(group, &event) {
                 break;
             }
             let suffix = format!("_{number}");
             let length = wanted.len().min(EVENT_MAX_BYTES - suffix.len());
-            event = format!("{}{suffix}", wanted.get(..length).unwrap_or(&wanted));
+            event = format!("{}{suffix}", wanted.get(..length).unwrap_or(wanted));
         }
         event
     }
@@ -271,13 +271,13 @@ mod tests {
     fn a_generated_name_is_the_first_that_is_free() {
         let root = tempfile::tempdir().unwrap();
         let names = Names::new(Tracefs::new(root.path(), root.path()), Arc::<Registry>::default());
-        assert_eq!(names.free_event("kprobes", "p_f_0".to_owned()), "p_f_0");
+        assert_eq!(names.free_event("kprobes", "p_f_0"), "p_f_0");
         let longest = "p".repeat(EVENT_MAX_BYTES);
         for taken in ["p_f_0", "p_f_0_2", longest.as_str()] {
             std::fs::create_dir_all(root.path().join("events/kprobes").join(taken)).unwrap();
         }
-        assert_eq!(names.free_event("kprobes", "p_f_0".to_owned()), "p_f_0_3");
-        let cut = names.free_event("kprobes", longest);
+        assert_eq!(names.free_event("kprobes", "p_f_0"), "p_f_0_3");
+        let cut = names.free_event("kprobes", &longest);
         assert!(cut.len() == EVENT_MAX_BYTES && cut.ends_with("pp_2"), "{cut}");
     }
 
@@ -294,13 +294,12 @@ mod tests {
             }
             other => panic!("{line}: {other:?}"),
         };
-        use crate::definition::RefusedBy::{Kernel, Kprobed};
         for line in ["-:keep/nosuch", "-:nosuch", "-:theirs/two", "-:other/"] {
-            assert_eq!(refused(line), (Code::NoSuchProbe, Kernel, 2), "{line}");
+            assert_eq!(refused(line), (Code::NoSuchProbe, RefusedBy::Kernel, 2), "{line}");
         }
         for line in ["-:one", "-:theirs/", "-:theirs/one"] {
-            assert_eq!(refused(line), (Code::ForeignProbe, Kprobed, 2), "{line}");
+            assert_eq!(refused(line), (Code::ForeignProbe, RefusedBy::Kprobed, 2), "{line}");
         }
-        assert_eq!(refused("-:theirs/one f"), (Code::DeletesLocation, Kprobed, 22));
+        assert_eq!(refused("-:theirs/one f"), (Code::DeletesLocation, RefusedBy::Kprobed, 22));
     }
 }

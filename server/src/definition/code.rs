@@ -420,9 +420,9 @@ impl Code {
             | Self::WouldAppend
             | Self::ProbeExists
             | Self::ForeignProbe
-            | Self::DeletesLocation => RefusedBy::Kprobed,
+            | Self::DeletesLocation
             // Not of the kernel's language at all.
-            Self::IncompleteSpec
+            | Self::IncompleteSpec
             | Self::NoEquivalent
             | Self::UnexpectedToken
             | Self::UnexpectedEnd

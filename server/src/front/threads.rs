@@ -24,7 +24,9 @@ pub fn try_threads(threads: usize) -> io::Result<()> {
     match failed {
         None => {
             barrier.wait();
-            started.into_iter().for_each(|thread| drop(thread.join()));
+            for thread in started {
+                drop(thread.join());
+            }
             Ok(())
         }
         // The others wait for ever; the process is about to end.

@@ -233,7 +233,7 @@ fn full_history(guest: &DaemonGuest, begin: SystemTime) -> Result<FullHistory> {
     let busy_ticks = spool_ticks(guest)?.saturating_sub(busy);
     let observed = guest.wait_for(async {
         let observe = async {
-            let request = StreamRequest::new().since(begin - Duration::from_secs(60)).until_now();
+            let request = StreamRequest::new().since(begin - Duration::from_mins(1)).until_now();
             let mut stream = guest.client.stream_events(request).await?;
             let mut events = 0;
             while let Some(item) = stream.next().await? {

@@ -124,7 +124,7 @@ fn streams(guest: &DaemonGuest) -> Result<Runtime> {
             let client = Client::connect(format!("tcp://{address}").parse()?, options).await?;
             for _ in 0..STREAMS / CONNECTIONS {
                 let mut stream = client.stream_events(StreamRequest::new()).await?;
-                tokio::spawn(async move { while let Ok(Some(_)) = stream.next().await {} });
+                clients.spawn(async move { while let Ok(Some(_)) = stream.next().await {} });
             }
         }
         anyhow::Ok(())

@@ -184,7 +184,7 @@ impl Excerpt {
         let mark = excerpt.len();
         excerpt.push_str(&text[from..to]);
         if to < text.len() {
-            excerpt.push_str(&format!(" ... ({} bytes)", text.len() - to));
+            excerpt = format!("{excerpt} ... ({} bytes)", text.len() - to);
         }
         Self { text: excerpt, from, to, mark }
     }
