@@ -227,6 +227,7 @@ fn record(argument: &Argument) -> (Option<&str>, BaseType, Option<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::RefusedBy;
 
     fn definition(line: &str) -> ProbeDefinition {
         let features = Features::from_readme("char, string, ustring kernel return probes support");
