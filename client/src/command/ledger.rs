@@ -54,7 +54,8 @@ Buffers, one for each CPU
   UNDECODABLE     events that the daemon read and could not decode [undecodable]
   PAGES           pages with events that it read [pages]
   BYTES           size of the buffer [buffer_bytes]
-  FIRST OVERRUN, LAST OVERRUN  the first events behind those gaps
+  FIRST READ, LAST READ        time stamps of the events, in seconds of the trace clock
+  FIRST OVERRUN, LAST OVERRUN  time stamps of the first events behind those gaps
 
 Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTERED + NOT SELECTED
   SUBSCRIBER    its number [subscriber_id]

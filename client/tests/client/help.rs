@@ -267,6 +267,10 @@ fn help_says_what_there_is() {
     --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
     of events that -n cut is shown again.
 
+    A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl
+    check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in
+    `faults`.
+
     Examples:
       kprobectl observe
       kprobectl observe kprobes/open -n 10

@@ -310,6 +310,7 @@ fn check() {
     errno: 0
     reason: null
     rule: null
+    by: null
     position: null
     hint: null
     canonical: p:kprobes/open do_sys_openat2
@@ -365,6 +366,7 @@ fn list_and_get() {
     kind               entry
     state              armed
     state reason       -
+    state hint         -
     enabled            yes
     location           do_sys_openat2+0x0
     filter             dfd == -100

@@ -199,6 +199,7 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
         answer.errno = 84;
         answer.errno_name.replace_range(.., "EILSEQ");
         answer.rule.replace_range(.., "BAD_INSN_BNDRY");
+        answer.set_by(RefusedBy::Kernel);
         answer.kernel_reason.replace_range(.., "BAD_INSN_BNDRY");
         answer.location.replace_range(.., "do_sys_openat2+0x3");
         answer.diagnostics = vec![finding(definition)];
