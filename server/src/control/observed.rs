@@ -277,7 +277,7 @@ mod tests {
         let ProbeState::Failed(gone) = state(Presence::Absent) else { panic!("it is gone") };
         assert!(gone.reason.contains("removed") && gone.hint.contains("anew"), "{gone:?}");
         let ProbeState::Failed(taken) = state(Presence::Foreign) else { panic!("it is gone") };
-        assert!(taken.reason.contains("somebody else's") && taken.hint.contains("delete"), "{taken:?}");
+        assert!(taken.reason.contains("another program's") && taken.hint.contains("delete"), "{taken:?}");
     }
 
     fn any_event() -> impl Strategy<Value = ObservedEvent> {

@@ -97,7 +97,7 @@ fn hidden_names_are_not_used() {
     assert_eq!(bound("COMM == 'a'", &schema).kernel_text(ALL).text.as_deref(), Some("COMM == \"a\""));
     "COMM".clone_into(&mut schema.fields[1].name);
     "comm".clone_into(&mut schema.fields[2].name);
-    assert!(bound("COMM == 1", &schema).kernel_text(ALL).text.is_some(), "the probe's own");
+    assert!(bound("fields.COMM == 1", &schema).kernel_text(ALL).text.is_some(), "the probe's own");
 }
 
 /// The kernel records the address of such a field, and the daemon its name.

@@ -33,7 +33,7 @@ fn labels_are_of_few_characters() {
     );
     assert_eq!(
         refusal(pair("a", &"x".repeat(64))).0,
-        "the value of a label has at most 63 characters, and this one has 64"
+        "the value of a label has 64 characters; at most 63 are allowed"
     );
     let huge = pair(&"k".repeat(1 << 20), "").unwrap_err();
     assert!(huge.text.len() < 200 && huge.span == (0..huge.text.len()), "{huge:?}");
@@ -117,7 +117,7 @@ fn what_is_no_selector_says_where() {
         assert_eq!(refused(text), (message.to_owned(), shown.to_owned()), "`{text}`");
     }
     let long = refused(&"a,".repeat(3000)).0;
-    assert_eq!(long, "a selector has at most 4096 bytes, and this one has 6000");
+    assert_eq!(long, "the selector has 6000 bytes; at most 4096 are allowed");
 }
 
 fn word() -> impl Strategy<Value = String> {

@@ -297,7 +297,7 @@ fn hints_offer_names_that_there_are() {
     );
     assert_eq!(
         kernel.refused("p vfs_open ^path:string", "BAD_TYPE4STR"),
-        "if it points to text all the same, write `+0(path):string`"
+        "if it points to a text, write `+0(path):string`"
     );
 }
 
