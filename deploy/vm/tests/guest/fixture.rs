@@ -10,6 +10,7 @@ use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
 use kprobed_vm::machine::{Machine, Snapshot};
+use kprobed_vm::progress;
 use kprobed_vm::workspace::{Profile, Programs};
 
 use crate::daemon::DaemonGuest;
@@ -106,13 +107,25 @@ impl Fixture {
     /// The shared machine with the daemon in it, without any probe.
     pub(crate) fn daemon(&self) -> Result<Arc<DaemonGuest>> {
         let mut shared = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
-        let usable = shared.as_ref().filter(|guest| guest.machine.failure().is_none());
-        let guest = match usable {
-            Some(guest) => Arc::clone(guest),
+        // One that has failed lets go of its disk before the next one takes it.
+        let is_usable = |guest: &Arc<DaemonGuest>| match guest.machine.failure() {
+            Some(failure) => {
+                progress::note(format_args!(
+                    "the shared guest has failed, another one takes its place: {failure}"
+                ));
+                false
+            }
+            None => true,
+        };
+        let guest = match shared.take().filter(is_usable) {
+            Some(guest) => guest,
             None => Arc::new(self.own_daemon("shared", daemon::DEFAULT_CONFIG)?),
         };
         // A trial that failed half-way must not fail the next one.
-        *shared = guest.reset().is_ok().then(|| Arc::clone(&guest));
+        match guest.reset() {
+            Ok(()) => *shared = Some(Arc::clone(&guest)),
+            Err(error) => progress::note(format_args!("the shared guest cannot be reset: {error:#}")),
+        }
         Ok(guest)
     }
 

@@ -118,11 +118,17 @@ fn register() {
         xDelete: Some(delete),
         xAccess: Some(access),
         xFullPathname: Some(full_pathname),
+        xSleep: Some(sleep),
         ..*usual
     };
     // SAFETY: it is never freed.
     let registered = unsafe { sqlite3_vfs_register(Box::leak(Box::new(vfs)), 0) };
     assert_eq!(registered, sqlite::SQLITE_OK);
+}
+
+/// SQLite sleeps for up to ten seconds in all when a lock is refused that nobody holds for long. Nobody is there to wait for.
+unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+    microseconds
 }
 
 static METHODS: sqlite3_io_methods = sqlite3_io_methods {
