@@ -102,7 +102,8 @@ impl Database {
         }
         outcome.map_err(|error| {
             let error = self.located("read", error, false);
-            self.note(&error, self.lock_health().failing);
+            let failing = self.lock_health().failing;
+            self.note(&error, failing);
             error
         })
     }
