@@ -52,6 +52,8 @@ fn symbol_strings_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
 
     // The kernel's own way stops it within seconds of this: records fill several pages of the buffer.
     guest.workload(&["open", PATH, "65", "384", "3000"])?;
+    // Reads all of that before the next events are counted.
+    guest.ledger()?;
     let recording = guest.record(|| guest.workload(&["open", PATH, "0", "0", "200"]).map(drop))?;
     let names = named_by_the_kernel(&guest)?;
     let path = format!("{PATH:?}");

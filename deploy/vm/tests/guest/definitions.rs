@@ -47,10 +47,28 @@ struct Known {
     is_it: fn(&Compared) -> bool,
 }
 
-const KNOWN: &[Known] = &[Known {
-    why: "stable kernels without the limit of 3072 bytes for the fixed part of an event take it; nothing shows which kernels have it",
-    is_it: |one| one.kernel.errno == 0 && one.ours.rule == "EVENT_TOO_BIG",
-}];
+const KNOWN: &[Known] = &[
+    Known {
+        why: "kernels without the limit of 3072 bytes for the fixed part of an event take it, and nothing shows which have it",
+        is_it: |one| one.kernel.errno == 0 && one.ours.rule == "EVENT_TOO_BIG",
+    },
+    Known {
+        why: "the kernel never registers a return probe at address 0, and so never looks for the symbols that it reads",
+        is_it: |one| {
+            let is_at_zero = one.line.starts_with('r') && one.line.split(' ').nth(1) == Some("0");
+            one.kernel.errno == 0 && one.ours.rule == "BAD_MEM_SYMBOL" && is_at_zero
+        },
+    },
+    Known {
+        why: "of several mistakes, an `$argN` with a type is not the first that the kernel finds",
+        is_it: |one| {
+            let said = one.kernel.said.as_ref().map_or("", |(said, _)| said.as_str());
+            one.ours.rule == "BAD_ARG_NUM"
+                && one.kernel.errno == one.ours.errno
+                && said == "Invalid $-variable specified"
+        },
+    },
+];
 
 /// Where the kernel's caret does not stand at what its message is about: by how many bytes it is off, for a caret of ours at an offset of a
 /// word.
