@@ -118,7 +118,7 @@ impl Default for Listen {
             tls: None,
             max_connections: 1024,
             max_connections_per_peer: 512,
-            idle_timeout_s: 300,
+            idle_timeout_s: 86_400,
         }
     }
 }

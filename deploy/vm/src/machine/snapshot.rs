@@ -55,8 +55,14 @@ impl Machine {
         written.map_err(host("write the state of the guest"))?;
         // QEMU wants to see one, though its content is in the state.
         fs::hard_link(&config.initramfs, &initramfs).map_err(host("keep the initramfs"))?;
-        let config =
-            MachineConfig { initramfs, incoming: Some(state), boot_deadline: TRANSFER, ..config.clone() };
+        // Not its disk: that stays locked as long as somebody has it.
+        let config = MachineConfig {
+            initramfs,
+            incoming: Some(state),
+            boot_deadline: TRANSFER,
+            disk: None,
+            ..config.clone()
+        };
         Ok(Snapshot { config, disk, _directory: kept })
     }
 

@@ -110,6 +110,13 @@ impl DaemonGuest {
         Ok(Self { machine: OwnMachine(Some(machine)), client, runtime })
     }
 
+    /// Connects to a daemon that another program has started at the same place.
+    pub(crate) fn connect_again(&mut self) -> Result<()> {
+        let address = self.machine.address(daemon::PORT).context("the machine forwards no port")?;
+        self.client = self.runtime.block_on(connect(address))?;
+        Ok(())
+    }
+
     /// Starts the daemon again after it has ended.
     pub(crate) fn restart(&mut self, config: &str) -> Result<()> {
         let address = daemon::start(&self.machine, config)?;

@@ -76,7 +76,7 @@ fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
         "echo '{theirs}' >> {TRACEFS}/kprobe_events; mkdir {TRACEFS}/instances/theirs
          echo 1 > {TRACEFS}/instances/theirs/{event}/enable; echo 'common_pid > 1' > {TRACEFS}/{event}/filter"
     ))?;
-    expect(&guest, "fork", ProbeState::Failed, "somebody else's")?;
+    expect(&guest, "fork", ProbeState::Failed, "another program's")?;
     let untouched = |guest: &DaemonGuest| -> Result<()> {
         ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
         ensure!(guest.tracefs(&format!("instances/theirs/{event}/enable"))?.trim() == "1");
@@ -232,7 +232,7 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     guest.shell(mounts)?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    expect(&guest, "mine", ProbeState::Failed, "somebody else")?;
+    expect(&guest, "mine", ProbeState::Failed, "kprobed did not define it")?;
     ensure!(guest.tracefs("kprobe_events")?.starts_with(theirs));
     guest.shell(&format!("echo '-:kprobes/mine' >> {TRACEFS}/kprobe_events"))?;
     let probe = guest.wait_for(guest.client.set_enabled("mine", true))??;
@@ -252,7 +252,7 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
          echo 0 > /sys/kernel/debug/kprobes/enabled"
     ))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    expect(&guest, "mine", ProbeState::Failed, "somebody else")?;
+    expect(&guest, "mine", ProbeState::Failed, "kprobed did not define it")?;
     delete(&guest, "mine")?;
     ensure!(guest.tracefs("kprobe_events")?.contains(theirs));
 

@@ -45,7 +45,7 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
         forwards: vec![(0, daemon::PORT)],
         ..GuestOptions::new(fixture.kernel()?)
     };
-    let guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
+    let mut guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
     ensure!(daemon::stop(&guest.machine)?.success());
     // The unit gives nothing else: no new privileges, and nothing beyond the set.
     let confined = Command::new("setpriv")
@@ -59,7 +59,8 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
     ensure!(!effective.contains("1ffffffffff"), "it has every capability: {effective}");
     guest.shell("kprobectl doctor")?;
     guest.shell("kprobectl add 'p:confined do_sys_openat2 filename=+0(%si):string'")?;
-    // The client of this test is the first daemon's: it asks the second one at the same place.
+    // The client of this test is the first daemon's.
+    guest.connect_again()?;
     let seen = guest.observe("confined -n 1 --comm workload", || {
         guest.workload(&["open", "/etc/passwd", "0", "0", "1"]).map(drop)
     })?;

@@ -206,7 +206,10 @@ fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     guest.shell("mount -t tracefs nodev /sys/kernel/tracing; echo 'p:kprobes/mine vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let probe = guest.wait_for(guest.client.get_probe("mine"))??;
-    ensure!(probe.state() == ProbeState::Failed && probe.state_reason.contains("somebody else"), "{probe:?}");
+    ensure!(
+        probe.state() == ProbeState::Failed && probe.state_reason.contains("kprobed did not define it"),
+        "{probe:?}"
+    );
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
     // It can still be deleted, and that touches nothing of the other one.
     guest.delete("mine")?;
