@@ -36,8 +36,8 @@ pub(super) struct Mounted(u64);
 impl Mounted {
     pub(super) fn new(disk: &Arc<Disk>) -> Self {
         static REGISTER: Once = Once::new();
-        REGISTER.call_once(register);
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        REGISTER.call_once(register);
         // Never the same again: a connection may still be closing in a thread of its own.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut disks = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +107,10 @@ fn size(number: impl TryInto<usize>) -> usize {
 }
 
 fn register() {
-    // SAFETY: may be called at any time; the answer lives as long as the process.
-    let usual = unsafe { &*sqlite3_vfs_find(ptr::null()) };
+    // SAFETY: may be called at any time.
+    let usual = unsafe { sqlite3_vfs_find(ptr::null()) };
+    // SAFETY: the default file system lives as long as the process.
+    let usual = unsafe { usual.as_ref() }.unwrap();
     let vfs = sqlite3_vfs {
         iVersion: 1,
         szOsFile: c_int::try_from(size_of::<OpenFile>()).unwrap(),
