@@ -60,6 +60,7 @@ struct Object<'a> {
     #[serde(serialize_with = "fields")]
     fields: Fields<'a>,
     faults: [&'a str; 0],
+    unproven: [&'a str; 0],
 }
 
 #[derive(Serialize)]
@@ -120,6 +121,7 @@ fn object<'a>(row: &Row<'a>) -> Object<'a> {
         return_location: row.return_location(),
         fields: row.fields(),
         faults: [],
+        unproven: [],
     }
 }
 

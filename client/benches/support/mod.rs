@@ -64,6 +64,7 @@ fn schema(probe: usize) -> EventSchema {
     let field = |name: &str, base: FieldBase| EventField {
         name: name.to_owned(),
         r#type: FieldType::Unsigned.into(),
+        fault_detected: true,
         width: 8,
         base: base.into(),
         ..Default::default()
