@@ -78,9 +78,11 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
 Probes that are on and do not record what was asked, since another program has switched, filtered or
 removed their events, are named under the tables with the reason [problems]
 
-History [spool]: READ = STORED + NOT STORED
+History [spool]: READ = STORED + IN MEMORY + NOT STORED
   HISTORY READ  events that the daemon read while the history was kept [read]
   STORED        events that it wrote [stored]
+  IN MEMORY     events that wait until the disk works again [in_memory]; `observe --since` does not
+                show them yet
   NOT STORED    events that it could not write: the disk was full, failed, or was too slow
                 [not_stored]
   AVAILABLE     events on disk now, of all runs of the daemon [available]

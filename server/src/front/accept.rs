@@ -86,7 +86,7 @@ impl Acceptor {
             let Some((socket, _)) = self.look_at(accepted).await else { continue };
             // The kernel knows it from the moment of `connect`.
             let Ok(credentials) = socket.peer_cred() else { continue };
-            self.take(socket, Peer::User(credentials.uid()));
+            self.take(socket, Peer::User(credentials.uid())).await;
         }
     }
 
@@ -99,8 +99,8 @@ impl Acceptor {
                 tracing::debug!(%error, "a socket without TCP_NODELAY");
             }
             match tls.clone() {
-                Some(tls) => self.take((socket, tls), peer),
-                None => self.take(socket, peer),
+                Some(tls) => self.take((socket, tls), peer).await,
+                None => self.take(socket, peer).await,
             }
         }
     }
@@ -137,10 +137,10 @@ impl Acceptor {
     }
 
     /// Serves a socket, or tells it why not.
-    fn take<H: Handshake>(&self, socket: H, peer: Peer) {
-        if self.admission.existing() >= self.admission.most_existing() {
+    async fn take<H: Handshake>(&self, socket: H, peer: Peer) {
+        if !self.admission.room_to_exist().await {
             self.warnings.refused.log(|times| {
-                tracing::warn!(%peer, times, "refused connections: too many are closing");
+                tracing::warn!(%peer, times, "refused connections: too many finish their last calls");
             });
             return;
         }
@@ -159,9 +159,11 @@ impl Acceptor {
                     trimmer: Arc::clone(&self.trimmer),
                 };
                 self.tasks.spawn("connection", async move {
-                    match socket.finish().await {
-                        Ok(io) => connection::serve(io, admitted, serving).await,
-                        Err(error) => tracing::debug!(%error, "a handshake failed"),
+                    let closing = admitted.closing().clone();
+                    match closing.run_until_cancelled(socket.finish()).await {
+                        Some(Ok(io)) => connection::serve(io, admitted, serving).await,
+                        Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                        None => tracing::debug!("closed a connection during its handshake"),
                     }
                 });
             }

@@ -7,12 +7,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
 use crate::config::{HostSize, Listen};
+
+/// How long a connection that is cut may take to end before another one is cut.
+const CUTTING: Duration = Duration::from_millis(100);
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +85,10 @@ struct Entry {
     peer: Peer,
     calls: AtomicUsize,
     idle_since: Mutex<Instant>,
-    /// It is to close.
+    /// It is asked to leave.
     closing: CancellationToken,
+    /// Its socket is closed at once.
+    cut: CancellationToken,
 }
 
 impl Entry {
@@ -97,11 +104,13 @@ impl Entry {
 pub(super) struct Admission {
     limits: Limits,
     entries: Mutex<Vec<Arc<Entry>>>,
+    /// A connection has ended.
+    ended: Notify,
 }
 
 impl Admission {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, entries: Mutex::default() }
+        Self { limits, entries: Mutex::default(), ended: Notify::new() }
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
@@ -130,6 +139,7 @@ impl Admission {
             calls: AtomicUsize::new(0),
             idle_since: Mutex::new(now),
             closing: CancellationToken::new(),
+            cut: CancellationToken::new(),
         });
         entries.push(Arc::clone(&entry));
         Ok((Admitted { entry, admission: Arc::clone(self) }, evicted))
@@ -145,9 +155,34 @@ impl Admission {
         self.entries().len()
     }
 
+    /// Makes room for one more connection to exist: of those that were asked to leave and have no call, the oldest is cut. False
+    /// if all of them have calls.
+    pub(super) async fn room_to_exist(&self) -> bool {
+        loop {
+            // Made first: it also sees an end between here and the wait.
+            let ended = self.ended.notified();
+            if self.existing() < self.most_existing() {
+                return true;
+            }
+            if !self.cut_one() {
+                return false;
+            }
+            // A call may have come in just before the cut, and keeps its connection: then the next one is looked at.
+            drop(tokio::time::timeout(CUTTING, ended).await);
+        }
+    }
+
     /// More than these do not exist at a time: those that close take a moment.
-    pub(super) fn most_existing(&self) -> usize {
+    fn most_existing(&self) -> usize {
         self.limits.total.saturating_add(self.limits.total / 4).saturating_add(8)
+    }
+
+    /// Cuts one that closes. True too if one is cut already, and has not ended.
+    fn cut_one(&self) -> bool {
+        let entries = self.entries();
+        let mut closing = entries.iter().filter(|entry| entry.closing.is_cancelled());
+        let found = closing.find(|entry| entry.idle_since().is_some());
+        found.inspect(|entry| entry.cut.cancel()).is_some()
     }
 }
 
@@ -177,15 +212,21 @@ impl Admitted {
         self.entry.idle_since()
     }
 
-    /// Is cancelled when it has to go.
+    /// Is cancelled when it is asked to leave.
     pub(super) fn closing(&self) -> &CancellationToken {
         &self.entry.closing
+    }
+
+    /// Is cancelled when it was asked to leave, and its place is needed now.
+    pub(super) fn cut(&self) -> &CancellationToken {
+        &self.entry.cut
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
         self.admission.entries().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        self.admission.ended.notify_waiters();
     }
 }
 
@@ -202,8 +243,6 @@ impl Drop for CallUnderWay {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn admission(total: usize, per_peer: usize) -> Arc<Admission> {

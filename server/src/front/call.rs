@@ -54,9 +54,10 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
         Box::pin(async move {
             if STREAMS.contains(&request.uri().path()) {
                 lane.take_streams();
-                // The task goes over when it has to wait.
-                tokio::task::yield_now().await;
             }
+            // A task that has to wait moves to its lane, and ends if the client has given up: hyper looks for a reset of the stream
+            // only then (`H2Stream::poll2`), and ends a body that was cancelled as if it were complete.
+            tokio::task::yield_now().await;
             let deadline = deadline(request.headers());
             let answer = routes.call(request.map(tonic::body::Body::new));
             let response = match deadline {

@@ -110,6 +110,8 @@ where
                     self.connection.as_mut().graceful_shutdown();
                 }
                 () = self.admitted.closing().cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
+                // A call that has come in meanwhile is finished, and then it ends.
+                () = self.admitted.cut().cancelled(), if self.admitted.idle_since().is_some() => return None,
                 () = sleep_until(look_at) => {
                     let idle_since = self.admitted.idle_since();
                     if self.leaves_by.is_some() {

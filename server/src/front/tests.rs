@@ -64,6 +64,14 @@ async fn connections_that_do_nothing_keep_nobody_out() {
     assert!(served.tasks.stop(PATIENCE).await);
 }
 
+/// Nobody waits for those that were asked to leave: they may take two seconds, and others connect faster than that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_connections_keeps_nobody_out() {
+    let served = Served::new(Listen { max_connections: 4, ..Listen::default() }).await;
+    let _flood: Vec<_> = (0..300).map(|_| UnixStream::connect(served.socket()).unwrap()).collect();
+    check(&mut served.client().await).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_is_busy_everywhere_is_told() {
     let served = Served::new(Listen { max_connections_per_peer: 1, ..Listen::default() }).await;

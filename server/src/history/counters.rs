@@ -27,11 +27,13 @@ impl Counters {
         expired_before: u64,
         stats: SpoolStats,
     ) -> HistoryCounts {
-        let stored = self.stored.load(Ordering::Relaxed);
+        let in_memory = stats.unwritten_events;
+        let stored = self.stored.load(Ordering::Relaxed).saturating_sub(in_memory);
         let not_stored = self.refused.load(Ordering::Relaxed) + dropped;
         HistoryCounts {
             read,
             stored,
+            in_memory,
             not_stored,
             expired: stats.expired_events.saturating_sub(expired_before),
             stats,
@@ -39,13 +41,15 @@ impl Counters {
     }
 }
 
-/// What became of the events that go to the history: read = stored + `not_stored` + those on their way.
+/// What became of the events that go to the history: read = stored + `in_memory` + `not_stored` + those on their way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryCounts {
     /// Events that were read while the history was kept.
     pub read: u64,
-    /// Events that the spool took.
+    /// Events that the spool has written to its files.
     pub stored: u64,
+    /// Events that it has taken, and not written yet.
+    pub in_memory: u64,
     /// Events that it did not take, or that were dropped on the way to it.
     pub not_stored: u64,
     /// Events of any run that had to go since the daemon was started.

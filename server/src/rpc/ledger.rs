@@ -52,6 +52,7 @@ fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
     v1::SpoolLedger {
         read: history.read,
         stored: history.stored,
+        in_memory: history.in_memory,
         not_stored: history.not_stored,
         available: stats.events,
         expired: history.expired,
@@ -172,6 +173,7 @@ mod tests {
             bytes: 1,
             segments: 2,
             events: 3,
+            unwritten_events: 25,
             oldest: Some((end, 4)),
             end,
             expired_events: 5,
@@ -180,7 +182,7 @@ mod tests {
             last_error: Some("no space".to_owned()),
             failing: true,
         };
-        HistoryCounts { read: 21, stored: 22, not_stored: 23, expired: 24, stats }
+        HistoryCounts { read: 21, stored: 22, in_memory: 25, not_stored: 23, expired: 24, stats }
     }
 
     /// No term is left behind on its way into the message. A field of a message without a line here does not compile.
@@ -241,6 +243,7 @@ mod tests {
         let spool = v1::SpoolLedger {
             read: 21,
             stored: 22,
+            in_memory: 25,
             not_stored: 23,
             available: 3,
             expired: 24,

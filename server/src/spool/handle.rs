@@ -44,15 +44,17 @@ impl SpoolOptions {
 /// How the spool stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolStats {
-    /// Bytes of all segments, with what is not written to a file yet.
+    /// Bytes in the files of all segments.
     pub bytes: u64,
     /// Segments.
     pub segments: u64,
     /// Events in them.
     pub events: u64,
+    /// Events that were put in and are in memory only. A reader cannot have them yet. While the disk fails, this stays so.
+    pub unwritten_events: u64,
     /// The place of the oldest event, and its time in nanoseconds since 1970. Absent when there is nothing.
     pub oldest: Option<(Cursor, u64)>,
-    /// The place behind the newest event. It is of the present run.
+    /// The place behind the newest event that was put in. It is of the present run.
     pub end: Cursor,
     /// Events that have gone since the directory was made.
     pub expired_events: u64,
@@ -157,10 +159,14 @@ impl SpoolStats {
         let mut state = shared.lock();
         state.show_tail();
         let segments = &state.index.segments;
+        let (unwritten_events, unwritten_bytes) =
+            state.tail.as_ref().map_or((0, 0), |tail| (tail.unwritten_events(), tail.unwritten_bytes()));
+        let events: u64 = segments.values().map(|facts| facts.events).sum();
         Self {
-            bytes: state.index.bytes(),
+            bytes: state.index.bytes() - unwritten_bytes,
             segments: segments.len() as u64,
-            events: segments.values().map(|facts| facts.events).sum(),
+            events: events - unwritten_events,
+            unwritten_events,
             oldest: segments.values().next().map(|facts| {
                 let header = facts.header;
                 let sequence = header.first_sequence;

@@ -24,6 +24,8 @@ pub(super) struct Tail {
     pending: Vec<u8>,
     /// Number of the first event that is not written yet.
     written_sequence: u64,
+    /// Events that are written.
+    written_events: u64,
     /// Whether something was written that may not have reached the disk.
     unsynced: bool,
 }
@@ -35,7 +37,7 @@ impl Tail {
         file.write_all_at(&bytes, 0)?;
         let facts = SegmentFacts::new(header, seed);
         let written_sequence = header.first_sequence;
-        Ok(Self { file, facts, pending: Vec::new(), written_sequence, unsynced: true })
+        Ok(Self { file, facts, pending: Vec::new(), written_sequence, written_events: 0, unsynced: true })
     }
 
     /// What is known of it, with what is not written yet.
@@ -45,12 +47,22 @@ impl Tail {
 
     /// Bytes that are in the file.
     pub(super) fn written_bytes(&self) -> u64 {
-        self.facts.bytes - self.pending.len() as u64
+        self.facts.bytes - self.unwritten_bytes()
     }
 
     /// Number of the first event that is not in the file.
     pub(super) fn written_sequence(&self) -> u64 {
         self.written_sequence
+    }
+
+    /// Events that are in memory only.
+    pub(super) fn unwritten_events(&self) -> u64 {
+        self.facts.events - self.written_events
+    }
+
+    /// Bytes that are in memory only.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        self.pending.len() as u64
     }
 
     /// Adds a record in memory. Adds nothing when the record cannot stand here, which is a mistake of the caller.
@@ -75,6 +87,7 @@ impl Tail {
         self.pending.clear();
         self.pending.shrink_to(2 * PIECE_BYTES);
         self.written_sequence = self.facts.next_sequence;
+        self.written_events = self.facts.events;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ pub(super) const SUBSCRIBER_LEGEND: &str =
     "DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ";
 
 /// Under the table of the history.
-pub(super) const HISTORY_LEGEND: &str = "NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
+pub(super) const HISTORY_LEGEND: &str = "IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
 
 /// A term that an attached event does not have; for a probe, one that may not be known.
 fn of_probe(attached: bool, number: Option<u64>) -> Cell {
@@ -143,6 +143,7 @@ pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
     let mut table = Table::new(&[
         "HISTORY READ",
         "= STORED",
+        "+ IN MEMORY",
         "+ NOT STORED",
         "CLOSES",
         "AVAILABLE",
@@ -153,6 +154,7 @@ pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
     table.row(vec![
         Cell::number(spool.read),
         Cell::number(spool.stored),
+        Cell::number(spool.in_memory),
         Cell::number(spool.not_stored),
         mark(Some(spool.closes)),
         Cell::number(spool.available),

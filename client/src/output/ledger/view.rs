@@ -99,6 +99,7 @@ pub(super) struct SubscriberView {
 pub(super) struct SpoolView<'a> {
     pub(super) read: u64,
     pub(super) stored: u64,
+    pub(super) in_memory: u64,
     pub(super) not_stored: u64,
     pub(super) available: u64,
     pub(super) expired: u64,
@@ -200,6 +201,7 @@ impl<'a> SpoolView<'a> {
         Self {
             read: spool.read,
             stored: spool.stored,
+            in_memory: spool.in_memory,
             not_stored: spool.not_stored,
             available: spool.available,
             expired: spool.expired,

@@ -331,7 +331,8 @@ pub(super) fn ledger() -> GetLedgerResponse {
         settled: true,
         spool: Some(SpoolLedger {
             read: 6,
-            stored: 5,
+            stored: 4,
+            in_memory: 1,
             not_stored: 1,
             available: 100,
             expired: 50,

@@ -275,7 +275,8 @@ fn idle_readers_sleep(fixture: &Fixture) -> Result<()> {
     let (mut before, mut after) = (String::new(), guest.shell(switches)?);
     for _ in 0..5 {
         before = after;
-        guest.shell("sleep 2")?;
+        // It is the absence of something that is looked for.
+        guest.shell("sleep 3")?;
         after = guest.shell(switches)?;
         if before == after {
             break;

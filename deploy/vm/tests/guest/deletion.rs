@@ -227,28 +227,32 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.machine.power_off().map_err(Into::into)
 }
 
+/// Probes of somebody else. With them the kernel's list of hits is so long that the emulated CPU changes hands while it is read: a
+/// moment in which nothing is hit does not come by itself.
+const CROWD: u32 = 1500;
+
 /// A daemon that starts among busy probes pauses them to take its baseline, and says so: in the history, to people, and in its log.
 fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> {
-    let before = pauses(guest)?.len();
-    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     // One that only the daemon itself hits is not busy.
     guest.add("p:opens do_sys_openat2")?;
+    let before = pauses(guest)?.len();
     let status = daemon::stop(&guest.machine)?;
     ensure!(status.success(), "{status:?}\n{}", guest.log());
+    guest.shell(&format!(
+        "for n in $(seq {CROWD}); do echo p:crowd/n$n vfs_statx; done > /tmp/crowd && cat /tmp/crowd >> {TRACEFS}/kprobe_events"
+    ))?;
+    guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     end_of_hits(guest)?;
     let log = guest.log();
     let told = pauses(guest)?;
-    // With one CPU the daemon can find a moment in which nothing is hit: then it needs no pause, and there is none.
-    let is_baseline = |pause: &RecordingPause| {
-        pause.reason == PauseReason::Baseline && pause.hits.is_none() && pause.duration > Duration::ZERO
+    let [RecordingPause { reason: PauseReason::Baseline, duration, hits: None }] = told[before..] else {
+        bail!("{told:?}\n{log}")
     };
-    let baselines = &told[before..];
-    ensure!(baselines.len() <= 1 && baselines.iter().all(is_baseline), "{told:?}\n{log}");
-    ensure!(baselines.is_empty() || log.contains("paused recording"), "{log}");
+    ensure!(duration > Duration::ZERO && log.contains("paused recording"), "{told:?}\n{log}");
     let shown = guest.shell("kprobectl observe --since 10m --no-follow 2>&1 > /dev/null | grep ^lost:")?;
     progress::note(format_args!("{}", shown.lines().last().unwrap_or_default()));
-    ensure!(baselines.is_empty() || shown.contains("to take the baseline of its ledger"), "{shown}");
+    ensure!(shown.contains("to take the baseline of its ledger"), "{shown}");
     ensure!(!shown.contains("somebody") && !shown.contains("another program"), "{shown}");
     let ledger = guest.ledger_of("kprobes/numbered")?;
     ensure!(ledger.hits == Some(ledger.read) && ledger.own == Some(0), "{ledger:?}");

@@ -33,6 +33,9 @@ const KEPT: &str = "p:kept __x64_sys_getsid n=+0x70(%di):s32";
 /// No process has such an id.
 const FIRST: &str = "1000000";
 
+/// Events before the disk is full.
+const BEFORE: u64 = 100;
+
 /// How long the daemon may take to answer while the disk is full. It takes milliseconds; the guest is emulated.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -64,7 +67,10 @@ fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) 
     guest.add("p:off vfs_statx")?;
     guest.wait_for(guest.client.set_enabled("off", false))??;
     guest.wait_for(guest.client.attach_event(ATTACHED, ""))??;
-    guest.workload(&["numbers", FIRST, "100"])?;
+    guest.workload(&["numbers", FIRST, &BEFORE.to_string()])?;
+    // With an answer of the ledger they are in the files.
+    let stored = guest.ledger()?.spool.context("no history")?;
+    ensure!(stored.stored >= BEFORE && stored.in_memory == 0, "{stored:?}");
     let before = picture(&guest)?;
     let begin = SystemTime::now();
 
@@ -253,11 +259,18 @@ fn full_history(guest: &DaemonGuest, begin: SystemTime) -> Result<FullHistory> {
 impl FullHistory {
     fn check(&self) -> Result<()> {
         let ledger = self.ledger.as_ref().context("the ledger does not answer")?;
-        ensure!(ledger.not_stored > 0 && ledger.last_error.contains("No space left"), "{ledger:?}");
-        ensure!(ledger.read == ledger.stored + ledger.not_stored, "{ledger:?}");
+        ensure!(
+            ledger.in_memory > 0 && ledger.not_stored > 0 && ledger.last_error.contains("No space left"),
+            "{ledger:?}"
+        );
+        ensure!(ledger.read == ledger.stored + ledger.in_memory + ledger.not_stored, "{ledger:?}");
         let observed = self.observed.context("the past cannot be observed")?;
-        // What is still in memory is shown when the disk has room for it.
-        ensure!(observed >= 1, "of what is on the disk, {observed} events are shown");
+        // Whatever the ledger says is on the disk is shown.
+        let observed = observed as u64;
+        ensure!(
+            observed >= BEFORE && observed >= ledger.available,
+            "{observed} events are shown: {ledger:?}"
+        );
         let elapsed_ticks = self.elapsed.as_millis() / 10;
         ensure!(u128::from(self.busy_ticks) * 5 < elapsed_ticks, "the thread that writes is busy");
         Ok(())

@@ -1,13 +1,27 @@
 //! Clients that are broken, or mean harm: they cost others little, and are told what is wrong.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, UpdateProbeRequest};
 use kprobed_client::event::StreamRequest;
+use kprobed_client::{Client, ConnectOptions};
+use kprobed_vm::machine::Command;
+use kprobed_vm::{daemon, progress};
+use tokio::runtime::Runtime;
 
 use crate::Test;
+use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("what_is_echoed_fits_into_trailers", what_is_echoed_fits_into_trailers)];
+pub(crate) const TESTS: &[Test] = &[
+    ("what_is_echoed_fits_into_trailers", what_is_echoed_fits_into_trailers),
+    ("idle_connections_keep_nobody_out", idle_connections_keep_nobody_out),
+    ("a_call_that_timed_out_is_not_carried_out", a_call_that_timed_out_is_not_carried_out),
+    ("control_calls_go_before_streams", control_calls_go_before_streams),
+];
+
+const SIGKILL: i32 = 9;
 
 fn refused(outcome: Result<impl std::fmt::Debug, kprobed_client::Error>) -> Result<kprobed_client::RpcError> {
     match outcome {
@@ -45,5 +59,159 @@ fn what_is_echoed_fits_into_trailers(fixture: &Fixture) -> Result<()> {
     let request = StreamRequest::new().filter(&filter);
     let error = refused(guest.wait_for(guest.client.stream_events(request))?.map(|_| ()))?;
     ensure!(error.message.len() < 4096, "{}", error.message);
+    Ok(())
+}
+
+fn idle_connections_keep_nobody_out(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let holder = Command::new("workload").args(["connect", "/run/kprobed/kprobed.sock", "1500"]);
+    guest.machine.spawn("holder", &holder)?;
+    let outcome = with_idle_connections(&guest);
+    guest.machine.kill("holder", SIGKILL)?;
+    guest.machine.wait("holder", Some(Duration::from_secs(30)))?;
+    outcome?;
+    // They are gone, and so is what they took.
+    guest.shell("until [ $(ls /proc/$(pidof kprobed)/fd | wc -l) -lt 200 ]; do sleep 0.1; done")?;
+    Ok(())
+}
+
+fn with_idle_connections(guest: &DaemonGuest) -> Result<()> {
+    let waited =
+        "for i in $(seq 300); do grep -q connected /run/log/holder.log && exit 0; sleep 0.1; done; exit 1";
+    guest.shell(waited).context("the daemon does not take them")?;
+    let begun = Instant::now();
+    guest.shell("kprobectl --timeout 20s add 'p:late vfs_read' && kprobectl --timeout 20s delete late")?;
+    ensure!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let open: u64 = guest.shell("ls /proc/$(pidof kprobed)/fd | wc -l")?.trim().parse()?;
+    // A quarter more than may be open have been asked to leave, and close within two seconds.
+    ensure!(open < 1400, "{open} descriptors are open");
+    guest.shell("until [ $(ls /proc/$(pidof kprobed)/fd | wc -l) -lt 620 ]; do sleep 0.1; done")?;
+    ensure!(guest.log().contains("closed idle connections to make room"), "{}", guest.log());
+    Ok(())
+}
+
+fn a_call_that_timed_out_is_not_carried_out(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    // Threads of their own, so that what a call leaves behind is sent without anybody who waits for it.
+    let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let known = clients.block_on(connected(&guest))?;
+    clients.block_on(known.list_probes(""))?;
+    let pid = guest.shell("pidof kprobed")?;
+    guest.shell(&format!("kill -STOP {pid}"))?;
+    let outcome = give_up(&guest, &clients, known.clone());
+    guest.shell(&format!("kill -CONT {pid}"))?;
+    outcome?;
+    // What was asked before is begun before these, or not at all.
+    clients.block_on(known.list_probes(""))?;
+    guest.shell("kprobectl --timeout 60s add 'p:after vfs_write'")?;
+    let names: Vec<_> = guest.probes()?.into_iter().map(|probe| probe.name).collect();
+    ensure!(names == ["kprobes/after"], "{names:?}");
+    Ok(())
+}
+
+/// Asks a daemon that is stopped for a probe over a new connection, and for one over a known connection, and gives both up.
+fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> {
+    let new = guest.machine.exec(&Command::shell("kprobectl --timeout 1s add 'p:new vfs_read'"))?;
+    ensure!(!new.status.success(), "{new:?}");
+    let request = CreateProbeRequest {
+        definition: format!("p:known vfs_read{}", " ".repeat(REQUEST_BYTES as usize)),
+        ..Default::default()
+    };
+    let before = unread(guest)?;
+    let call = clients.spawn(async move { known.create_probe(request).await.map(drop) });
+    let asked = unread_beyond(guest, before + REQUEST_BYTES)?;
+    call.abort();
+    unread_beyond(guest, asked)?;
+    Ok(())
+}
+
+/// More than the head of a request takes.
+const REQUEST_BYTES: u64 = 2000;
+
+/// Waits until the daemon, which is stopped, has more bytes to read than this, and answers how many.
+fn unread_beyond(guest: &DaemonGuest, bytes: u64) -> Result<u64> {
+    let begun = Instant::now();
+    loop {
+        let found = unread(guest)?;
+        if found > bytes {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < Duration::from_secs(30), "{found} bytes, and not more than {bytes}");
+    }
+}
+
+/// Bytes that have arrived on the daemon's TCP connections, and that it has not read (`/proc/net/tcp`).
+fn unread(guest: &DaemonGuest) -> Result<u64> {
+    let (port, established) = (format!(":{:04X}", daemon::PORT), "01");
+    let table = guest.shell("cat /proc/net/tcp")?;
+    let bytes = table.lines().filter_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let &[_, local, _, state, queues, ..] = fields.as_slice() else { return None };
+        if !local.ends_with(&port) || state != established {
+            return None;
+        }
+        u64::from_str_radix(queues.split_once(':')?.1, 16).ok()
+    });
+    Ok(bytes.sum())
+}
+
+/// Another client than the one that all tests share.
+async fn connected(guest: &DaemonGuest) -> Result<Client> {
+    let address = guest.machine.address(daemon::PORT).context("no forward")?;
+    let options = ConnectOptions { request_timeout: Duration::from_mins(2), ..ConnectOptions::default() };
+    Ok(Client::connect(format!("tcp://{address}").parse()?, options).await?)
+}
+
+/// Streams in the test below, and connections that they share.
+const STREAMS: usize = 300;
+const CONNECTIONS: usize = 30;
+
+/// The client has its CPU time first: what is measured is how long the daemon keeps it waiting.
+const LIST: &str = "busybox renice -n -20 -p $$; kprobectl list";
+
+/// Begins streams that somebody reads. They end with what is given back.
+fn streams(guest: &DaemonGuest) -> Result<Runtime> {
+    let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    clients.block_on(async {
+        for _ in 0..CONNECTIONS {
+            let client = connected(guest).await?;
+            for _ in 0..STREAMS / CONNECTIONS {
+                let mut stream = client.stream_events(StreamRequest::new()).await?;
+                clients.spawn(async move { while let Ok(Some(_)) = stream.next().await {} });
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(clients)
+}
+
+fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:busy __x64_sys_getppid")?;
+    let timed = |command: &str| -> Result<Duration> {
+        let begun = Instant::now();
+        guest.shell(&format!("{command} > /dev/null"))?;
+        Ok(begun.elapsed())
+    };
+    let alone = timed(LIST)?;
+    let clients = streams(&guest)?;
+    guest.machine.spawn("busy", &Command::new("workload").args(["getppid", "2000000000"]))?;
+    let took: Result<Vec<_>> = (0..5).map(|_| timed(LIST)).collect();
+    guest.machine.kill("busy", SIGKILL)?;
+    guest.machine.wait("busy", Some(Duration::from_secs(30)))?;
+    let slowest = took?.into_iter().max().unwrap_or_default();
+    let peak = guest.shell("grep VmHWM /proc/$(pidof kprobed)/status")?;
+    clients.shutdown_background();
+    // With the clients their memory goes.
+    let given_back = "for i in $(seq 600); do
+        kib=$(awk '/VmRSS/ {print $2}' /proc/$(pidof kprobed)/status)
+        [ $kib -lt 65536 ] && echo $kib && exit 0; sleep 0.1; done; echo $kib >&2; exit 1";
+    let left = guest.shell(given_back).context("the memory was not given back")?;
+    progress::note(format_args!(
+        "list: {alone:.1?} alone, at most {slowest:.1?} beside {STREAMS} streams; {}, then {} KiB",
+        peak.trim(),
+        left.trim()
+    ));
+    ensure!(slowest < Duration::from_secs(2), "`list` took {slowest:?} beside {STREAMS} streams");
     Ok(())
 }

@@ -27,7 +27,12 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     }
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5", "readers get what there is");
     let stats = writer.stats();
-    assert_eq!((stats.failing, stats.not_stored_events, stats.events), (true, 10, 10));
+    assert_eq!((stats.failing, stats.not_stored_events), (true, 10));
+    assert_eq!(
+        (stats.events, stats.unwritten_events),
+        (5, 5),
+        "what readers get, and what waits for the disk"
+    );
     assert_eq!(stats.last_error, Some(error));
     let now = Instant::now();
     assert!(writer.tick(now, NOW_NS).is_err());
@@ -41,6 +46,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 e5-10 n10-25 e25-30");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events, stats.errors), (false, 15, 2));
+    assert_eq!((stats.events, stats.unwritten_events), (15, 0));
 }
 
 /// The disk is full for an hour. The clock of the test goes from one tick to the next.

@@ -25,6 +25,7 @@ fn the_oldest_segments_go_first_and_are_remembered() {
         assert!(disk_bytes(&path) <= 64 << 10);
         assert!(spool.stats().bytes <= 64 << 10);
     }
+    writer.flush().unwrap();
     let stats = spool.stats();
     let (oldest, wall_ns) = stats.oldest.unwrap();
     assert_eq!(wall_ns, NOW_NS + oldest.sequence * SECOND_NS);

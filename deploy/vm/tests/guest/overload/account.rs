@@ -128,7 +128,7 @@ impl Terms {
             ensure!(subscriber.read == accounted(subscriber), "{subscriber:?}");
         }
         let spool = self.ledger.spool.as_ref().context("no history is kept")?;
-        ensure!(spool.read == spool.stored + spool.not_stored, "{spool:?}");
+        ensure!(spool.read == spool.stored + spool.in_memory + spool.not_stored, "{spool:?}");
         ensure!(spool.read == buffers.read, "{spool:?} {buffers:?}");
         ensure!(spool.last_error.is_empty(), "{spool:?}");
         Ok(())
