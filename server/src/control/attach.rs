@@ -10,6 +10,7 @@ use super::ControlError;
 use super::attached::{AttachedEvent, AttachedState, Attachment};
 use super::command::AttachRequest;
 use super::controller::{Controller, ControllerParts};
+use super::harm::refuse_harm;
 use super::source::{event_source, plan_options};
 use crate::decode::PlanOptions;
 use crate::model::{ProbeName, ProbeUid};
@@ -182,6 +183,7 @@ fn record(
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
     // An earlier run of the daemon may have left it on.
     parts.instance.set_enabled(name, false)?;
+    refuse_harm(&parts.mounted.tracefs, name, filter)?;
     parts.instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
         filter: filter.to_owned(),
         error,

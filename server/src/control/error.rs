@@ -51,6 +51,14 @@ pub enum ControlError {
         /// What we have against it: the kernel is often silent, and never says what to do instead.
         found: Option<Box<FilterError>>,
     },
+    /// The filter would harm the host, and never reaches the kernel.
+    #[error("{}", found.message)]
+    HarmfulFilter {
+        /// The filter.
+        filter: String,
+        /// What the kernel would do, and what to write instead.
+        found: Box<FilterError>,
+    },
     /// The name of the definition is taken.
     #[error("{}", taken.problem.message)]
     Taken {

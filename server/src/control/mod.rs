@@ -15,6 +15,7 @@ mod doctor;
 mod error;
 mod grow;
 mod handover;
+mod harm;
 mod ledger;
 mod names;
 mod observed;

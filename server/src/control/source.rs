@@ -14,17 +14,23 @@ use crate::tracefs::format::Format;
 /// Schemas are numbered through the whole life of the daemon.
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
 
-/// Reads how the kernel describes an event, and makes a source of it.
+/// How the kernel describes an event.
+pub(super) fn read_format(tracefs: &Tracefs, name: &ProbeName) -> Result<Format, ControlError> {
+    let text = tracefs.format_text(name.group(), name.event())?;
+    Format::parse(&text)
+        .map_err(|error| ControlError::Format { name: name.clone(), reason: error.to_string() })
+}
+
+/// Makes a source of an event as the kernel describes it.
 pub(super) fn event_source(
     tracefs: &Tracefs,
     uid: ProbeUid,
     name: &ProbeName,
     options: &PlanOptions,
 ) -> Result<(u16, Arc<EventSource>), ControlError> {
-    let text = tracefs.format_text(name.group(), name.event())?;
-    let bad = |reason: String| ControlError::Format { name: name.clone(), reason };
-    let format = Format::parse(&text).map_err(|error| bad(error.to_string()))?;
-    let plan = Plan::compile(&format, options).map_err(|error| bad(error.to_string()))?;
+    let format = read_format(tracefs, name)?;
+    let plan = Plan::compile(&format, options)
+        .map_err(|error| ControlError::Format { name: name.clone(), reason: error.to_string() })?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }

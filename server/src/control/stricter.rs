@@ -28,11 +28,15 @@ use Example::{Line, Words};
 pub const STRICTER: &[Stricter] = &[
     rule("IGNORED_TEXT", Line("pjunk:g/e vfs_read"), "ignores the text that it does not expect"),
     rule("OFFSET_TRUNCATED", Line("p:g/e vfs_read +0x100000000(%di):u8"), "cuts the offset to 32 bits"),
-    rule("RESERVED_EVENT_NAME", Line("p:g/enable vfs_read"), "makes an event that hides a control file"),
+    rule(
+        "RESERVED_EVENT_NAME",
+        Line("p:g/enable vfs_read"),
+        "makes an event that collides with a control file",
+    ),
     rule(
         "RESERVED_GROUP_NAME",
         Words("a group with the name of a control file, such as `header_page`"),
-        "makes an event without files",
+        "makes a group that collides with a control file",
     ),
     rule(
         "RESERVED_ARG_NAME",
@@ -47,8 +51,8 @@ pub const STRICTER: &[Stricter] = &[
     ),
     rule(
         "DANGEROUS_MEMORY",
-        Words("a fixed address in the vsyscall page, before Linux 6.8"),
-        "stops with an oops",
+        Words("a fixed address in the vsyscall page or up to 512 bytes before it, on every kernel"),
+        "stops with an oops without the fix of Linux 6.8; with it, reads nothing there",
     ),
     rule("NEVER_ARMED", Line("p:g/e 0x1"), "takes an address without code and never arms the probe"),
     rule(

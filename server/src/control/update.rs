@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
+use super::harm::refuse_harm;
 use super::observed::{ObservedEvent, Switch, lost};
 use super::{CheckOutcome, ControlError, own};
 use super::{Probe, ProbeState};
@@ -237,6 +238,7 @@ impl Controller {
         schema: Option<&Schema>,
     ) -> Result<(), ControlError> {
         own::require(self.tracefs().presence(event)?, &event.name)?;
+        refuse_harm(self.tracefs(), &event.name, filter)?;
         self.tracefs().try_filter(&event.name, filter).map_err(|(error, message)| {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
             ControlError::Filter { filter: filter.to_owned(), error, message, found }

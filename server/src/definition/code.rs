@@ -338,7 +338,7 @@ codes! {
         "read each string with an argument of its own: NAME=+0(+OFFSET(EXPRESSION)):string";
     /// Ours: memory that older kernels must not touch.
     DangerousMemory "DANGEROUS_MEMORY" ""
-        "read another address: no kernel shows this page to probes";
+        "read another address: a kernel with the fix of Linux 6.8 reads nothing there either";
     /// Ours (a warning): a number from memory of which nothing tells whether it was read.
     Unproven "UNPROVEN_VALUE" ""
         "";

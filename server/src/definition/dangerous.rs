@@ -33,15 +33,24 @@ pub struct Danger {
 }
 
 /// `:symstr`.
+///
+/// b26a124cbfa8 added the type: Linux 6.2, and the stable kernels 6.1.43 and 5.15.124. 426295ef18c5 removed the write: Linux 7.0, and
+/// the stable kernels 6.18.22 and 6.19.12 (the latter is verified for its release candidate only). It is not verified whether other stable
+/// series have that fix.
+/// The byte is the last one of a buffer of `KSYM_NAME_LEN`: 512 bytes, and 128 on 5.15, where the byte is 127 bytes behind the start.
+/// For a function of a module, kernels before 6.10 (7e1f4eb9a60d) also fill the bytes between the name and that byte with zeros.
 const SYMBOL_STRING: Danger = Danger {
     pattern: "ARGUMENT:symstr",
     harm: "writes a zero byte 511 bytes behind the start of the text, which is behind the record: into another event, or into the next page",
     function: "kernel/trace/trace_probe_tmpl.h:fetch_store_symstring, kernel/kallsyms.c:kallsyms_lookup_buildid",
-    kernels: "all that have the type: 6.2 and later, 6.1.192, 5.15.223",
+    kernels: "all that have the type (6.2, 6.1.43 and 5.15.124), before 7.0, 6.19.12 and 6.18.22",
     treatment: Treatment::Rewritten,
 };
 
 /// `+0(%si):string[4]`.
+///
+/// The kernel adds the error code, -14 for EFAULT, to the place of the next string. b41326b5e0f8 fixed it: Linux 6.5, and the stable
+/// kernels below. The type `symstr` does not prove the fix: 6.2, 6.3, and 6.4 before 6.4.5 have the type without it.
 const STRING_ARRAY: Danger = Danger {
     pattern: "ARGUMENT:string[N], ARGUMENT:ustring[N]",
     harm: "moves 14 bytes back for each string that cannot be read, and writes the next one there: over other fields, then over other events",
@@ -51,11 +60,15 @@ const STRING_ARRAY: Danger = Danger {
 };
 
 /// `@0xffffffffff600000`.
+///
+/// The fault handler treats this page as memory of programs. From ca247283781d (Linux 5.12) on, it applies no fixup if SMAP forbids such
+/// an access. 32019c659ecf (Linux 6.8, and the stable kernels below) refuses the read before it faults.
+/// The daemon refuses these addresses on every kernel: nothing in the `README` shows the fix, and a kernel with it reads nothing there.
 const VSYSCALL: Danger = Danger {
     pattern: "a fixed address in the vsyscall page, such as @0xffffffffff600000",
-    harm: "faults in a way that the kernel takes for a system call of a program, and stops with an oops",
-    function: "arch/x86/mm/maccess.c:copy_from_kernel_nofault_allowed",
-    kernels: "before 6.8, 6.6.22, 6.1.82 and 5.15.152",
+    harm: "takes the address for one of a program and stops with an oops; with the fix, it reads nothing there",
+    function: "arch/x86/mm/fault.c:do_user_addr_fault, arch/x86/mm/maccess.c:copy_from_kernel_nofault_allowed",
+    kernels: "from 5.12 on CPUs with SMAP, before 6.8, 6.7.11, 6.6.23, 6.1.83 and 5.15.153",
     treatment: Treatment::Refused(Code::DangerousMemory),
 };
 
@@ -64,38 +77,45 @@ pub const TABLE: &[Danger] = &[
     SYMBOL_STRING,
     STRING_ARRAY,
     VSYSCALL,
+    // 18b1e870a496 (Linux 6.5) added the expansion. `sprint_nth_btf_arg` checks the upper limit of the index only, and the index is signed.
+    // No fix is known; sources of 6.5 and of 2025 were read.
     Danger {
         pattern: "$argN without a name, with N above 2147483648",
-        harm: "cuts N to 32 bits, and reads before its table of parameters",
+        harm: "cuts N to 32 bits, and reads before its table of parameters if the result is negative or 0",
         function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
-        kernels: "6.5 and later",
+        kernels: "6.5 and later, if BTF has the function",
         treatment: Treatment::Refused(Code::NoBtfarg),
     },
     Danger {
         pattern: "$arg0 without a name",
         harm: "reads before its table of parameters",
         function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
-        kernels: "6.5 and later",
+        kernels: "6.5 and later, if BTF has the function",
         treatment: Treatment::Refused(Code::BadArgNum),
     },
+    // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read. 73f35080477e (Linux 6.12, and 6.11.6) refuses more.
+    // 6.6.59 has both changes. Kernels without them drop the arguments behind the 128th.
     Danger {
         pattern: "more than 128 arguments",
         harm: "counts arguments that it does not set up, and follows their empty pointers",
-        function: "kernel/trace/trace_probe.c:trace_probe_init",
+        function: "kernel/trace/trace_probe.c:trace_probe_init, __set_print_fmt",
         kernels: "6.9 to 6.11.5",
         treatment: Treatment::Refused(Code::TooManyArgs),
     },
+    // Linux 6.6 (27152bceea1d) moved these directories to eventfs, which does not check whether a name is taken. Its lookup finds
+    // directories before files: read in a source after 6.9, not verified for 6.6 to 6.9. Before 6.6, tracefs refuses to make the directory.
+    // It is not verified what remains after the event is removed.
     Danger {
         pattern: "an event or a group called like a control file, such as `enable`",
-        harm: "hides the file: the group can no longer be switched, and removing the event takes both away",
-        function: "kernel/trace/trace_events.c:event_create_dir",
-        kernels: "all",
+        harm: "makes a directory that hides the file, so that `enable` no longer switches the group; before 6.6, makes an event without files",
+        function: "kernel/trace/trace_events.c:event_create_dir, event_subsystem_dir, fs/tracefs/event_inode.c:eventfs_root_lookup",
+        kernels: "all, with another harm before 6.6",
         treatment: Treatment::Refused(Code::ReservedEventName),
     },
 ];
 
 /// The page of system calls that the kernel keeps for old programs (arch/x86/include/uapi/asm/vsyscall.h), and what a read may begin before
-/// it and still reach into it.
+/// it and still reach into it: the kernel's fix looks only at the address where a read begins.
 const VSYSCALL_PAGE: std::ops::Range<u64> = 0xffff_ffff_ff60_0000 - 512..0xffff_ffff_ff60_1000;
 
 /// The problem of an argument that must not reach the kernel in any form.
@@ -112,7 +132,11 @@ pub(super) fn refused(argument: &Argument, features: &Features) -> Option<Diagno
         (Code::DangerousArray, Some(ty)) => ty.span,
         _ => argument.fetch.span,
     };
-    Some(Diagnostic::error(code, span, format!("kprobed refuses this, because this kernel {}", danger.harm)))
+    Some(Diagnostic::error(
+        code,
+        span,
+        format!("kprobed refuses this, because a kernel without the fix {}", danger.harm),
+    ))
 }
 
 fn is_string_array(argument: &Argument) -> bool {
@@ -162,7 +186,7 @@ pub(super) fn notes(definition: &ProbeDefinition) -> impl Iterator<Item = Diagno
     let rewritten = definition.args.iter().filter_map(|argument| Some((argument, argument.ty?)));
     rewritten.filter(|(_, ty)| safe(*ty) != *ty).map(|(argument, ty)| {
         let message = format!(
-            "the kernel gets `:{}` for `{argument}`, and the daemon finds the name: the kernel's own `symstr` {}",
+            "the kernel gets `:{}` for `{argument}`, and the daemon finds the name: without the fix of Linux 7.0, the kernel's own `symstr` {}",
             safe(ty),
             SYMBOL_STRING.harm
         );

@@ -74,7 +74,8 @@ impl Features {
             typecasts,
             expression_max_bytes: if typecasts { 255 } else { 63 },
             nesting_max: typecasts.then_some(8),
-            // The fixes of July 2023, which came with 6.5, and to the stable series long before `symstr` came there.
+            // The fixes of July 2023, which came with 6.5, and to the stable series shortly before `symstr` came there. What had `symstr`
+            // from the beginning is left out by its version.
             fault_marks: has("f[:[<group>") || has("symstr"),
             string_array_fix: has("f[:[<group>") || has("symstr"),
             fixed_record_max_bytes: 3072,
@@ -85,7 +86,15 @@ impl Features {
     /// `#1 SMP Debian 6.1.106-3`: for fixes that nothing in the `README` shows.
     #[must_use]
     pub fn with_version(self, release: &str, version: &str) -> Self {
-        Self { string_array_fix: self.string_array_fix || has_string_array_fix(release, version), ..self }
+        let fixed = has_string_array_fix(release, version);
+        // The only ones that had `symstr` first.
+        let lacks = !fixed
+            && numbers(release).is_some_and(|(major, minor, _)| major == 6 && (2..=4).contains(&minor));
+        Self {
+            string_array_fix: fixed || (self.string_array_fix && !lacks),
+            fault_marks: self.fault_marks && !lacks,
+            ..self
+        }
     }
 
     /// The same where the types of the kernel can be read, or not.

@@ -12,7 +12,7 @@
 //! | text | kernel | here |
 //! |---|---|---|
 //! | `pjunk:x f`, `+0(%di)junk`, `$arg*junk` | ignores the junk | `IGNORED_TEXT` |
-//! | `p:g/enable f`, a group `enable` | accepts, and hides a control file | `RESERVED_EVENT_NAME`, `RESERVED_GROUP_NAME` |
+//! | `p:g/enable f`, a group `enable` | accepts; it collides with a control file | `RESERVED_EVENT_NAME`, `RESERVED_GROUP_NAME` |
 //! | `+0x100000000(%di)` | cuts the offset to 32 bits | `OFFSET_TRUNCATED` |
 //! | 129th argument | 6.1 drops it; 6.12 refuses without a log; later the caret is at the first | `TOO_MANY_ARGS` there |
 //! | more than 3072 fixed bytes | older kernels accept, and lose records uncounted | `EVENT_TOO_BIG` |

@@ -29,7 +29,7 @@
 //! | `comm ~ "*end"` | looks at the end of the array of 16 bytes | looks at the end of the name |
 //! | `text ~ "a[!b]"` before 6.12 | the class also matches the end of the text | matches one character |
 //! | an array of numbers of 1, 2, 4 or 8 bytes | compares all its bytes as one number | the same |
-//! | an array of numbers of another size | takes it, never true | `ILLEGAL_FIELD_OP` |
+//! | an array of numbers of another size | takes it; crashes before 6.1, never true since | `ILLEGAL_FIELD_OP`, and never written (`harm`) |
 //! | `pointer.ustring == "text"` | reads the memory of the task (not of fields of probes) | `USER_POINTER` |
 //! | `number.ustring == 1` | ignores the suffix | `EXPECT_DIGIT` |
 //! | `texts.function`, with two texts | takes the descriptors for an address | `ILLEGAL_FIELD_OP` |
@@ -46,6 +46,7 @@ mod error;
 mod event;
 mod fields;
 mod functions;
+mod harm;
 mod parse;
 mod pattern;
 mod program;
@@ -69,6 +70,7 @@ pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
 pub use event::FilterEvent;
 pub use functions::Functions;
+pub use harm::harm;
 pub use program::Program;
 pub use push_down::{KernelFilterFeatures, LeftOut, PushDown};
 pub use row::RowOf;

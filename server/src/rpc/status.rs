@@ -327,6 +327,10 @@ fn parts_of(error: &ControlError) -> Parts {
                 (None, None) => parts.with("filter", filter),
             }
         }
+        ControlError::HarmfulFilter { filter, found } => Parts::new(Code::InvalidArgument, "BAD_FILTER")
+            .field("filter")
+            .refused(nix::errno::Errno::EINVAL as i32, RefusedBy::Kprobed)
+            .diagnostics(filter, vec![filter_diagnostic(found)]),
         ControlError::Taken { text, taken } => {
             let reason = if taken.ours { "PROBE_EXISTS" } else { "FOREIGN_EVENT_EXISTS" };
             Parts::new(Code::AlreadyExists, reason)

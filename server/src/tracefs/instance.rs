@@ -236,6 +236,9 @@ impl Tracefs {
         filter: &str,
     ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
         let path = self.root().join("events").join(name.group()).join(name.event()).join("filter");
+        // Somebody else may have set one there.
+        let theirs = control_file::read_trimmed(&path).ok();
+        let theirs = theirs.filter(|text| text != "none" && from_filter_file(text).is_none());
         let before = self.last_message().unwrap_or_default();
         let verdict = control_file::write(&path, filter).map_err(|error| {
             let message =
@@ -245,9 +248,9 @@ impl Tracefs {
                 message.or_else(|| control_file::read(&path).ok().and_then(|text| from_filter_file(&text)));
             (error, message)
         });
-        // Clear it in any case: a refused text stays in the file.
-        if let Err(error) = control_file::write(&path, "0") {
-            tracing::warn!(%error, "cannot clear a filter that was only tried");
+        // In any case: a refused text stays in the file.
+        if let Err(error) = control_file::write(&path, theirs.as_deref().unwrap_or("0")) {
+            tracing::warn!(%error, "cannot take back a filter that was only tried");
         }
         verdict
     }

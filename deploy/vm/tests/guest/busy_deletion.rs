@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse};
+use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse, ProbeLedger};
 use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 
@@ -91,6 +91,13 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
     let recorded = of_buffers(&ledger, of_buffer);
     let overrun = of_buffers(&ledger, |buffer| buffer.overrun);
     progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {ROUNDS} deletions"));
+    if fixture.is_older_than(6, 1) {
+        // The grace periods of 5.10 take seconds here, in which buffers of this size overflow many times: recording pauses, and every
+        // probe says how many of its hits that cost.
+        let counted = |probe: &ProbeLedger| probe.paused > 0 && probe.not_read >= probe.paused;
+        ensure!(ledger.probes.iter().all(counted), "{ledger:?}");
+        return guest.machine.power_off().map_err(Into::into);
+    }
     // Every hit of the probes that stayed was read, or overwritten: none was missed between two instances, and none came from both.
     ensure!(
         hits == recorded && ledger.probes.iter().all(|probe| probe.paused == 0),

@@ -60,12 +60,34 @@ const KNOWN: &[Known] = &[
         },
     },
     Known {
-        why: "of several mistakes, an `$argN` with a type is not the first that the kernel finds",
+        why: "`$arg0` comes before other mistakes here, since a kernel with BTF would read before its parameters; it does not look at the \
+              parameters of a function that has none",
         is_it: |one| {
-            let said = one.kernel.said.as_ref().map_or("", |(said, _)| said.as_str());
+            // Some kernels spell it so.
+            let variable = ["Invalid $-variable specified", "Invalid $-valiable specified"];
             one.ours.rule == "BAD_ARG_NUM"
                 && one.kernel.errno == one.ours.errno
-                && said == "Invalid $-variable specified"
+                && variable.iter().any(|text| one.kernel_said(text))
+        },
+    },
+    Known {
+        why: "5.10 does not separate a group with `.`; the daemon writes `/` for it",
+        is_it: |one| {
+            let name =
+                one.line.split(' ').next().and_then(|word| word.split_once(':')).map_or("", |(_, name)| name);
+            let about_name =
+                ["Event name must follow the same rules as C identifiers", "Event name is too long"];
+            name.contains('.') && about_name.iter().any(|text| one.kernel_said(text))
+        },
+    },
+    Known {
+        why: "5.10 answers EINVAL to a place far behind the code, and later kernels ENOENT",
+        is_it: |one| one.ours.rule == "BAD_PROBE_ADDR" && one.kernel_said("Failed to register probe event"),
+    },
+    Known {
+        why: "a kernel with type casts takes `(` for the beginning of one, and has a text of its own for that",
+        is_it: |one| {
+            one.ours.errno == one.kernel.errno && one.kernel_said("Typecasts are only for eprobe fields")
         },
     },
 ];

@@ -72,6 +72,12 @@ impl Fixture {
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
     }
 
+    /// Whether the daemon can tell a number that could not be read from one that was: 5.10 does not show whether it has the fixes that
+    /// this needs.
+    pub(crate) fn proves_reads(&self) -> bool {
+        !self.is_older_than(6, 1)
+    }
+
     /// Held by the one trial of this kernel that runs.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)

@@ -114,19 +114,19 @@ fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> 
     let new = guest.machine.exec(&Command::shell("kprobectl --timeout 1s add 'p:new vfs_read'"))?;
     ensure!(!new.status.success(), "{new:?}");
     let request = CreateProbeRequest {
-        definition: format!("p:known vfs_read{}", " ".repeat(REQUEST_BYTES as usize)),
+        definition: format!("p:known vfs_read{}", " ".repeat(REQUEST_BYTES)),
         ..Default::default()
     };
     let before = unread(guest)?;
     let call = clients.spawn(async move { known.create_probe(request).await.map(drop) });
-    let asked = unread_beyond(guest, before + REQUEST_BYTES)?;
+    let asked = unread_beyond(guest, before + REQUEST_BYTES as u64)?;
     call.abort();
     unread_beyond(guest, asked)?;
     Ok(())
 }
 
 /// More than the head of a request takes.
-const REQUEST_BYTES: u64 = 2000;
+const REQUEST_BYTES: usize = 2000;
 
 /// Waits until the daemon, which is stopped, has more bytes to read than this, and answers how many.
 fn unread_beyond(guest: &DaemonGuest, bytes: u64) -> Result<u64> {

@@ -293,7 +293,7 @@ fn chains_of_pointers(fixture: &Fixture) -> Result<()> {
     known.compare(
         &guest,
         "write_null(NULL, string a+8[0] | string b+8[0]+0 | string c+8[0]+6 | string d[2] | string e+16[0][0] | string f[4][0] | \
-         string g+16[0]+0[0]+8 | string bad[2][0] | x32 worse[2][0][0] | x16[2] worst[4][0][0])",
+         string g+16[0]+0[0]+8 | string bad[2][0])",
         &[
             ("a", &format!("\"{version}\\n\"")),
             ("b", &format!("\"{version}\\n\"")),
@@ -304,10 +304,16 @@ fn chains_of_pointers(fixture: &Fixture) -> Result<()> {
             ("g", &command_tail),
             // The banner is no pointer.
             ("bad", "(fault)"),
-            ("worse", "(fault)"),
-            ("worst", "{(fault),(fault)}"),
         ],
     )?;
+    if fixture.proves_reads() {
+        let prototype = "write_null(NULL, string bad[2][0] | x32 worse[2][0][0] | x16[2] worst[4][0][0])";
+        known.compare(
+            &guest,
+            prototype,
+            &[("bad", "(fault)"), ("worse", "(fault)"), ("worst", "{(fault),(fault)}")],
+        )?;
+    }
     Ok(())
 }
 

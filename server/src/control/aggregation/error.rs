@@ -27,6 +27,12 @@ pub enum AggregationError {
         /// What it wrote to its log, if anything.
         message: Option<KernelMessage>,
     },
+    /// The kernel cannot count.
+    #[error("this kernel cannot count events: it was built without `{option}`")]
+    NotBuilt {
+        /// What it lacks.
+        option: &'static str,
+    },
     /// No aggregation of that name.
     #[error("there is no aggregation `{0}`")]
     NotFound(String),

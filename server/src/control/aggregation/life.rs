@@ -13,6 +13,7 @@ use super::{
     instance_name, result,
 };
 use crate::control::controller::{Controller, answer, in_kernel};
+use crate::control::harm::refuse_harm;
 use crate::control::{ControlError, Probe};
 use crate::decode::Schema;
 use crate::kernel::TRACE_CLOCK;
@@ -103,12 +104,28 @@ impl Controller {
         Ok(aggregation)
     }
 
+    /// Refuses what the kernel was built without (kernel/trace/trace.c:readme_msg).
+    fn require_built(&self, spec: &AggregationSpec) -> Result<(), ControlError> {
+        let readme = self.tracefs().readme()?;
+        let is_latency = matches!(spec, AggregationSpec::Latency(_));
+        for (part, needed, option) in [
+            ("hist trigger", true, "CONFIG_HIST_TRIGGERS"),
+            ("synthetic_events", is_latency, "CONFIG_SYNTH_EVENTS"),
+        ] {
+            if needed && !readme.contains(part) {
+                return Err(AggregationError::NotBuilt { option }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Decides on triggers, and puts full names of probes into the spec.
     fn plan_aggregation(
         &self,
         spec: AggregationSpec,
         number: u64,
     ) -> Result<(AggregationSpec, Plan), ControlError> {
+        self.require_built(&spec)?;
         match spec {
             AggregationSpec::Histogram(spec) => {
                 let (probe, schema) = self.countable(&spec.probe)?;
@@ -151,16 +168,17 @@ impl Controller {
         probe: &ProbeName,
         filter: &str,
         field: &'static str,
-    ) -> Result<(), AggregationError> {
+    ) -> Result<(), ControlError> {
         if filter.is_empty() {
             return Ok(());
         }
         if filter.contains('\n') {
             let message = "a filter is one line".to_owned();
-            return Err(AggregationError::Field { field: field.to_owned(), message });
+            return Err(AggregationError::Field { field: field.to_owned(), message }.into());
         }
+        refuse_harm(self.tracefs(), probe, filter)?;
         let judged = self.tracefs().try_filter(probe, filter);
-        judged.map_err(|(error, message)| AggregationError::Filter { field, error, message })
+        judged.map_err(|(error, message)| AggregationError::Filter { field, error, message }.into())
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, ControlError> {

@@ -73,6 +73,15 @@ fn arrays_of_strings_need_a_kernel_with_the_fix() {
         let features = Features::from_readme("ustring").with_version(release, version);
         assert_eq!(refusal(definition, &features), None, "{release}");
     }
+    // These had `symstr`, which otherwise shows the fixes, before they had the fixes.
+    for release in ["6.2.0-39-generic", "6.3.13", "6.4.4", "6.4.0-4-amd64"] {
+        let features = Features::from_readme("ustring symstr").with_version(release, "#1 SMP");
+        assert!(refusal(definition, &features).is_some() && !features.fault_marks, "{release}");
+    }
+    for release in ["6.1.43", "5.15.124", "6.4.5"] {
+        let features = Features::from_readme("ustring symstr").with_version(release, "#1 SMP");
+        assert!(refusal(definition, &features).is_none() && features.fault_marks, "{release}");
+    }
     for (release, version) in not_proven {
         let features = Features::from_readme("ustring").with_version(release, version);
         let problem = refusal(definition, &features).unwrap();

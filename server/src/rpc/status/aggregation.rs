@@ -21,6 +21,9 @@ pub(super) fn parts_of(error: &AggregationError) -> Parts {
                 None => parts,
             }
         }
+        AggregationError::NotBuilt { option } => {
+            Parts::new(Code::FailedPrecondition, "NOT_BUILT").with("option", option)
+        }
         AggregationError::NotFound(name) => {
             Parts::new(Code::NotFound, "NO_SUCH_AGGREGATION").with("aggregation", name)
         }

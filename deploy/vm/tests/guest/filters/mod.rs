@@ -39,6 +39,8 @@ fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {
     let paths = generator::paths(&mut random);
     let mut filters: Vec<String> = table::WRITTEN.iter().map(|text| (*text).to_owned()).collect();
     filters.extend((0..drawn()).map(|_| generator::filter(&mut random, &paths)));
+    // With those of `three`, which no number has the size of, kernels before 6.1 panic: `dangerous` shows that the daemon refuses them.
+    filters.retain(|text| !(fixture.is_older_than(6, 1) && text.contains("three")));
 
     let mut probes = Probes::boot(fixture)?;
     let symbols = SymbolTable::parse(&probes.kallsyms()?);
