@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// How often a probe is made and deleted again.
 fn rounds() -> u32 {
-    effort::pick(8, 30)
+    effort::pick(5, 30)
 }
 
 /// Room for what comes while an emulated daemon does something else.

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::differential::{Compared, Random, compare_errnos_but, kernel_answers};
+use crate::effort;
 use crate::fixture::Fixture;
 use crate::refusals::kernel_says;
 use crate::verdicts::functions;
@@ -124,8 +125,9 @@ fn functions_of_modules_have_names(fixture: &Fixture) -> Result<()> {
     }
     let guest = fixture.daemon()?;
     guest.add("p:poll virtnet_poll budget device=napi->dev->name")?;
-    // Every answer of the daemon comes over this device.
-    let recording = guest.record(|| guest.wait_for(guest.client.host())?.map(drop).map_err(Into::into))?;
+    // Every answer of the daemon comes over this device; while the daemon itself runs, its hits are its own and not recorded.
+    let ask = || guest.wait_for(guest.client.host())?.map(drop).map_err(Into::into);
+    let recording = guest.record(|| (0..20).try_for_each(|_| ask()))?;
     let event = recording.events.iter().find(|event| event.probe == "kprobes/poll");
     let event = event.with_context(|| format!("{recording:?}"))?;
     ensure!(event.field("budget") == "64" && event.field("device") == "\"eth0\"", "{event:?}");
@@ -248,7 +250,9 @@ fn names_get_the_kernels_verdict(fixture: &Fixture) -> Result<()> {
 }
 
 /// Functions that are drawn for each kernel.
-const DRAWN: usize = 30;
+fn drawn() -> usize {
+    effort::pick(15, 30)
+}
 
 /// Everything that can be asked of functions drawn at random. On a kernel with names its verdict is ours; on each kernel, what is accepted
 /// becomes a line that the kernel takes.
@@ -258,7 +262,7 @@ fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme(fixture, "types")?;
     let candidates = functions(&guest)?;
     let mut lines = Vec::new();
-    for draw in 0..DRAWN {
+    for draw in 0..drawn() {
         let (function, _) = &candidates[random.below(candidates.len())];
         let mut words =
             vec!["$arg*".to_owned(), "$arg1 $arg2".to_owned(), "$arg7".to_owned(), "$arg1:string".to_owned()];
@@ -291,7 +295,7 @@ fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
     let refused: Vec<_> = resolved.iter().zip(&taken).filter(|(_, answer)| answer.errno != 0).collect();
     ensure!(refused.is_empty(), "the kernel does not take what these became: {refused:?}");
     progress::note(format_args!("{} definitions, {} of them accepted", lines.len(), resolved.len()));
-    ensure!(resolved.len() > 50 && resolved.len() < lines.len());
+    ensure!(resolved.len() > 25 && resolved.len() < lines.len());
     if native {
         compare_errnos_but(&guest, lines, |one| reads_on(fixture, one))?;
     }
