@@ -8,7 +8,7 @@
 use super::ast::{Expression, Term};
 use super::{Filter, FilterCode, FilterError};
 use crate::definition::Span;
-use crate::tracefs::format::{Field, Format, Presentation};
+use crate::tracefs::format::{Field, Format, Presentation, Shape};
 
 /// Why a filter must not reach the kernel, if so. A text that only the kernel can read is refused when it names such a field at all.
 pub fn harm(text: &str, format: &Format) -> Option<FilterError> {
@@ -34,8 +34,8 @@ pub fn harm(text: &str, format: &Format) -> Option<FilterError> {
 
 /// Whether the kernel has a function for it: numbers of four sizes, and texts (`filter_assign_type`).
 fn is_comparable(field: &Field) -> bool {
-    let is_text = field.presentation == Presentation::String
-        || (field.type_text.contains("char") && field.type_text.contains(['[', '_']));
+    let is_one = matches!(field.shape, Shape::Scalar { .. });
+    let is_text = field.presentation == Presentation::String || (field.type_text.contains("char") && !is_one);
     is_text || matches!(field.size, 1 | 2 | 4 | 8)
 }
 
@@ -76,7 +76,9 @@ mod tests {
         \tfield:u16 four[2];\toffset:19;\tsize:4;\tsigned:0;\n\
         \tfield:char text[16];\toffset:23;\tsize:16;\tsigned:0;\n\
         \tfield:__data_loc char[] name;\toffset:39;\tsize:4;\tsigned:1;\n\
-        \tfield:struct in6_addr address;\toffset:43;\tsize:16;\tsigned:0;\n\n\
+        \tfield:struct in6_addr address;\toffset:43;\tsize:16;\tsigned:0;\n\
+        \tfield:unsigned char mac[6];\toffset:59;\tsize:6;\tsigned:0;\n\
+        \tfield:struct char_device device;\toffset:65;\tsize:24;\tsigned:0;\n\n\
         print fmt: \"(%lx)\", REC->__probe_ip\n";
 
     #[test]
@@ -87,9 +89,15 @@ mod tests {
             assert!(!found.hint.is_empty() && found.code == FilterCode::IllegalFieldOp, "{found:?}");
             Some(text[found.span.start..found.span.end].to_owned())
         };
-        for good in
-            ["four == 1", "text ~ \"three*\"", "name == \"x\"", "common_pid != 3", "nosuch == 1", "(("]
-        {
+        for good in [
+            "four == 1",
+            "text ~ \"three*\"",
+            "name == \"x\"",
+            "common_pid != 3",
+            "mac == \"x\"",
+            "nosuch == 1",
+            "((",
+        ] {
             assert_eq!(found(good), None, "{good}");
         }
         for bad in ["three == 1", "four == 1 && !(name == \"x\" || three > 2)", "three & 1", "three != 0 &&"]
@@ -97,5 +105,6 @@ mod tests {
             assert_eq!(found(bad).as_deref(), Some("three"), "{bad}");
         }
         assert_eq!(found("address == 0").as_deref(), Some("address"));
+        assert_eq!(found("device == 0").as_deref(), Some("device"));
     }
 }
