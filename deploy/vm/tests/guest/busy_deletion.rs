@@ -19,8 +19,9 @@ const PROBES: u64 = 6;
 /// Processes that do nothing but call it, and come before others: the daemon has a small part of the one CPU.
 const CALLERS: u64 = 4;
 
-/// Four times the share of others.
-const NICE: i32 = -6;
+/// Twice the share of others. With much more the grace periods of a deletion last until the buffers have overflowed as a whole, and recording
+/// has to pause.
+const NICE: i32 = -3;
 
 /// Deletions.
 const ROUNDS: u64 = 2;
