@@ -246,7 +246,7 @@ fn what_the_buffers_do_not_take_is_counted(fixture: &Fixture) -> Result<()> {
     let calls = 100_000;
     let recording = guest.record(|| {
         guest.workload(&["getppid", &calls.to_string()])?;
-        // A loss is told before the next event: there is room for one now.
+        // A loss is reported before the next event: there is room for one now.
         guest.ledger()?;
         guest.workload(&["getppid", "1"]).map(drop)
     })?;
