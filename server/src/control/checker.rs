@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{ControlError, Names, Probe, Taken};
 use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
-    ProbeKind, Reading, RefusedBy, Unread, file, guard, parse, parse_any_knowing, parts_before, place_alone,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, NumbersAre, Parameters, Place,
+    ProbeDefinition, ProbeKind, Reading, RefusedBy, Unread, file, guard, parse, parse_any_knowing,
+    parts_before, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
 use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
@@ -151,6 +152,9 @@ impl Checker {
         let reading = self.read(text);
         let dialect = reading.dialect;
         let written = as_probe(reading, text)?;
+        if let Some(problem) = written.registration_problem() {
+            return Err(ControlError::Definition { text: text.to_owned(), diagnostics: vec![problem] });
+        }
         let (definition, notes) = match self.facts.current() {
             Ok(facts) => {
                 let resolution = typed::resolve(&written, &facts, &self.features)
@@ -281,15 +285,30 @@ impl Checker {
         // The kernel looks for the type before it reads the expression, and whether both fit when it has.
         let what = match first.code {
             Code::BadString | Code::BadSymstring | Code::BadBitfield => Unread::Fit,
+            Code::BadArgNum if !self.features.retprobe_args => Unread::Name,
             Code::NoBtfarg | Code::NoBtfField | Code::NosupDatArg | Code::BadHyphen => Unread::Name,
+            Code::UsedArgName => Unread::OwnName,
             _ => Unread::Word,
         };
         let is_entry = validate::is_entry(place, facts);
-        parts_before(text, first.span.start, what, self.features.fprobe).into_iter().find_map(|part| {
+        let becomes_names = || match &place.place {
+            Place::Symbol { module, symbol, .. } => {
+                self.features.btf_args
+                    && typed::kernel_finds_parameters(facts, module.as_deref(), symbol).unwrap_or(true)
+            }
+            Place::Address { .. } => false,
+        };
+        let numbers = match self.features.fprobe {
+            false => NumbersAre::InOrder,
+            true if becomes_names() => NumbersAre::NamedFirst,
+            true => NumbersAre::AskedFirst,
+        };
+        parts_before(text, first.span.start, what, numbers).into_iter().find_map(|part| {
             let Ok(Definition::Probe(read)) = parse(&part.text, &self.features) else { return None };
             let requirement = read.entry_requirement(&self.features);
             let misplaced = requirement.filter(|_| !is_entry && read.kind == ProbeKind::Entry);
-            let unknown = || typed::resolve(&read, facts, &self.features).err()?.into_iter().next();
+            let is_read = |problem: &Diagnostic| problem.span.start < part.read_end;
+            let unknown = || typed::resolve(&read, facts, &self.features).err()?.into_iter().find(is_read);
             misplaced.or_else(|| if part.looks_names_up { unknown() } else { None })
         })
     }
@@ -352,6 +371,10 @@ struct FunctionTypes<'a>(&'a FactsCache);
 impl Parameters for FunctionTypes<'_> {
     fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
         typed::has_parameter(&*self.0.current().ok()?, module, function, name)
+    }
+
+    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
+        typed::kernel_finds_parameters(&*self.0.current().ok()?, module, function)
     }
 }
 

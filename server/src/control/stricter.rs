@@ -54,7 +54,7 @@ pub const STRICTER: &[Stricter] = &[
         Words("a fixed address in the vsyscall page or up to 512 bytes before it, on every kernel"),
         "stops with an oops without the fix of Linux 6.8; with it, reads nothing there",
     ),
-    rule("NEVER_ARMED", Line("p:g/e 0x1"), "takes an address without code and never arms the probe"),
+    rule("NEVER_ARMED", Line("p:g/e 0x1"), "takes a place or a symbol to read from that it never finds"),
     rule(
         "OUTSIDE_FUNCTION",
         Words("an offset behind the end of the function"),

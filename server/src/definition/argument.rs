@@ -40,7 +40,8 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
         .extend(words.iter().filter(is_return_address).map(|word| legacy::return_address_note(*word)));
     let words: Vec<_> = words.iter().filter(|word| !is_return_address(word)).copied().collect();
     let words = words.as_slice();
-    let refused = function_arguments(words, site, features, &mut out.errors);
+    let becomes_names = fetch.numbers_become_names();
+    let refused = function_arguments(words, &fetch, becomes_names, &mut out.errors);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
         // 6.1 drops them in silence, 6.12 refuses without a word in error_log.
         let problem = Diagnostic::error(
@@ -50,7 +51,7 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
         );
         out.errors.push(if features.fprobe { problem } else { problem.by_kprobed() });
     }
-    let parser = ArgumentParser { fetch, kind };
+    let parser = ArgumentParser { fetch, kind, becomes_names };
     let mut taken: Vec<String> = Vec::new();
     let mut fixed_bytes = 0;
     for (index, word) in words.iter().take(ARGS_MAX).enumerate() {
@@ -59,7 +60,7 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
         }
         match parser.parse(*word, index, &taken) {
             Ok(argument) => {
-                taken.extend(names::kernel_argument_name(&argument, index, features));
+                taken.extend(names::kernel_argument_name(&argument, index, becomes_names));
                 let fitted = fixed_bytes <= features.fixed_record_max_bytes;
                 fixed_bytes += argument.fixed_bytes();
                 if fitted && fixed_bytes > features.fixed_record_max_bytes {
@@ -82,22 +83,19 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
 /// were refused.
 fn function_arguments(
     words: &[Word<'_>],
-    site: Site,
-    features: &Features,
+    fetch: &FetchParser<'_>,
+    becomes_names: bool,
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<usize> {
+    let FetchParser { features, .. } = fetch;
     let mut refused = Vec::new();
     if !features.fprobe {
         return refused;
     }
     let mut seen_all = false;
-    let here = site == Site::Entry || (site == Site::Return && features.retprobe_args);
+    let here = fetch.arguments_here();
     for (index, word) in words.iter().enumerate() {
         let Some(rest) = word.text.strip_prefix("$arg") else { continue };
-        // Those are written out as dereferences before (kernel/trace/trace_probe.c:traceprobe_expand_dentry_args).
-        if word.text.ends_with(":%pd") || word.text.ends_with(":%pD") {
-            continue;
-        }
         let (number, tail) = names::leading_index(rest);
         let problem = if !here {
             let message =
@@ -118,20 +116,21 @@ fn function_arguments(
             }
         } else {
             match number {
+                // Without parameters to put there, the kernel reads the word with the others, in their order.
+                Some(_) if !becomes_names => None,
+                Some(_) if !tail.is_empty() && !tail.starts_with(':') => {
+                    Some(no_variable(Code::VarTail, *word))
+                }
                 // With BTF, a number beyond the parameters is no parameter; the kernel's own check of 0 is
                 // missing.
                 Some(0) => Some(bad_argument_number(*word)),
-                Some(number) if features.btf_args && number > 2048 => Some(Diagnostic::error(
+                Some(number) if number > 2048 => Some(Diagnostic::error(
                     Code::NoBtfarg,
                     word.span(),
                     format!("no function has an argument `$arg{number}`"),
                 )),
-                Some(_) if tail.is_empty() || tail.starts_with(':') => None,
-                _ => Some(Diagnostic::error(
-                    if number.is_some() { Code::VarTail } else { Code::BadVar },
-                    word.span(),
-                    format!("there is no variable `{}`", word.text),
-                )),
+                Some(_) => None,
+                None => Some(no_variable(Code::BadVar, *word)),
             }
         };
         if let Some(problem) = problem {
@@ -139,12 +138,21 @@ fn function_arguments(
             refused.push(index);
         }
     }
+    // What such words are is looked at before any of them is replaced (kernel/trace/trace_probe.c:argv_has_var_arg).
+    let is_about_words =
+        |problem: &Diagnostic| matches!(problem.code, Code::NofentryArgs | Code::DoubleArgs | Code::BadVar);
+    errors.sort_by_key(|problem| !is_about_words(problem));
     refused
+}
+
+fn no_variable(code: Code, word: Word<'_>) -> Diagnostic {
+    Diagnostic::error(code, word.span(), format!("there is no variable `{}`", word.text))
 }
 
 struct ArgumentParser<'f> {
     fetch: FetchParser<'f>,
     kind: ProbeKind,
+    becomes_names: bool,
 }
 
 impl ArgumentParser<'_> {
@@ -221,12 +229,17 @@ impl ArgumentParser<'_> {
     /// Without a name the kernel makes one, which can be taken: `arg2=%di %si`.
     fn check_generated_name(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<(), Diagnostic> {
         let expression = word.text.split(':').next().unwrap_or_default();
-        let name = if self.features().names_parameters() && is_identifier(expression) {
+        // `%pd` and `%pD` are written out before the name is made: it is no bare name then.
+        let is_written_out =
+            self.features().percent_pd && (word.text.ends_with(":%pd") || word.text.ends_with(":%pD"));
+        let name = if is_written_out {
+            names::positional(index)
+        } else if self.features().names_parameters() && is_identifier(expression) {
             expression.to_owned()
-        } else if self.features().btf_args && expression.starts_with("$arg") {
+        } else if self.becomes_names && expression.starts_with("$arg") {
             return Ok(());
         } else {
-            format!("arg{}", index + 1)
+            names::positional(index)
         };
         check_free(&name, word.span(), taken)
     }

@@ -162,7 +162,7 @@ pub enum MemoryAddress {
     Address(u64),
     /// A kernel symbol and an offset.
     Symbol {
-        /// The symbol.
+        /// The symbol: all that was written, if an offset in it is no number.
         symbol: String,
         /// Added to its address.
         offset: i64,
@@ -333,6 +333,12 @@ impl Argument {
         self.name
             .as_ref()
             .is_some_and(|name| name.span.end > name.span.start && name.span.end + 1 == self.fetch.span.start)
+    }
+
+    /// Whether the kernel writes it out as dereferences before it gives it a name (`%pd`, `%pD`;
+    /// kernel/trace/trace_probe.c:traceprobe_expand_dentry_args): the name is not that of a parameter then.
+    pub fn is_written_out(&self) -> bool {
+        self.ty.is_some_and(|ty| matches!(ty.base, BaseType::DentryName | BaseType::FileName))
     }
 
     /// The type that holds if none is written: text for `$comm` and immediate strings, else a word in

@@ -63,9 +63,6 @@ codes! {
     /// The place does not exist or cannot be read.
     BadProbeAddr "BAD_PROBE_ADDR" "Invalid probed address or symbol"
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
-    /// Ours: `MODULE:`, which the kernel finds out about when it registers the probe.
-    NoFunctionName "NO_FUNCTION_NAME" ""
-        "write MODULE:FUNCTION";
     /// Several symbols have this name.
     NonUniqSymbol "NON_UNIQ_SYMBOL" "The symbol is not unique"
         "write the place as _stext+DISTANCE or as an address";
@@ -135,7 +132,7 @@ codes! {
     /// A number after `@` that has no room in an address: the same error, with another errno.
     MemAddrRange "BAD_MEM_ADDR" ""
         "a kernel address has 64 bits";
-    /// Ours: `@` and something that cannot be `SYMBOL+OFFSET`, which the kernel finds out about when it registers the probe.
+    /// Ours: `@` and something that cannot be `SYMBOL+OFFSET`, as the kernel finds out when it registers the probe.
     BadMemSymbol "BAD_MEM_SYMBOL" ""
         "write @SYMBOL or @SYMBOL+OFFSET";
     /// `\` and a bad number.

@@ -102,7 +102,7 @@ pub fn parse_any(text: &str, features: &Features) -> Reading {
 /// The same with what is known of the functions of the running kernel.
 pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Parameters) -> Reading {
     match asked(text) {
-        Ok(Some(dialect)) => return parse_as(dialect, text, features),
+        Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, parameters),
         Ok(None) => {}
         Err(problem) => return Reading { dialect: Dialect::Kernel, result: Err(vec![problem]) },
     }
@@ -118,8 +118,17 @@ pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Param
 
 /// Reads the only definition in `text` in this dialect.
 pub fn parse_as(dialect: Dialect, text: &str, features: &Features) -> Reading {
+    parse_as_knowing(dialect, text, features, &UnknownParameters)
+}
+
+fn parse_as_knowing(
+    dialect: Dialect,
+    text: &str,
+    features: &Features,
+    parameters: &dyn Parameters,
+) -> Reading {
     let result = match dialect {
-        Dialect::Kernel => parse(text, features),
+        Dialect::Kernel => parse::parse_with(text, features, BareWords::Kernel, parameters),
         Dialect::Legacy => {
             old(text, features, BareWords::Old, &UnknownParameters).map(|(definition, _)| definition)
         }

@@ -187,6 +187,12 @@ impl FetchParser<'_> {
         }
     }
 
+    /// Whether the kernel puts the names of parameters in the place of words that are a plain `$argN`.
+    pub(super) fn numbers_become_names(&self) -> bool {
+        let found = self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
+        self.features.btf_args && found.unwrap_or(true)
+    }
+
     /// The word of 2009 that `word` is read as, if it is.
     pub(super) fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
         let old = match self.bare {
@@ -316,14 +322,11 @@ fn memory(word: Word<'_>) -> Parsed {
         ));
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
-    if symbol.is_empty() || !symbol.bytes().all(|b| b.is_ascii_graphic()) {
-        return bad(Code::BadMemSymbol, format!("`{symbol}` is not the name of a symbol"));
-    }
-    let offset = if offset.is_empty() { Some(0) } else { number::signed(offset) };
-    match offset {
-        Some(offset) => Ok(FetchKind::Memory(MemoryAddress::Symbol { symbol: symbol.to_owned(), offset })),
-        None => bad(Code::BadMemSymbol, format!("what follows `{symbol}` is not an offset")),
-    }
+    // Whether there can be such a symbol is asked when the probe is registered: see `ProbeDefinition::registration_problem`.
+    Ok(FetchKind::Memory(match number::signed(offset) {
+        Some(offset) => MemoryAddress::Symbol { symbol: symbol.to_owned(), offset },
+        None => MemoryAddress::Symbol { symbol: rest.to_owned(), offset: 0 },
+    }))
 }
 
 fn immediate(word: Word<'_>) -> Parsed {

@@ -20,7 +20,6 @@
 //! | `$arg0` without a name, with BTF | reads before its table of parameters | `BAD_ARG_NUM` |
 //! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
 //! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
-//! | `@`, `@sym+junk` | refused when registered: `BAD_PROBE_ADDR`, `FAIL_REG_PROBE` at the place | `BAD_MEM_ADDR` there |
 //! | `:string[N]` on a kernel without the fix; the vsyscall page | writes elsewhere; stops | `DANGEROUS_ARRAY`, `DANGEROUS_MEMORY`: see [`dangerous`] |
 //! | an argument called `__kpd_...` | accepts | `RESERVED_ARG_NAME`: see [`guard`] |
 //! | a NUL, or a character with the byte 0xa0 | cuts the line or the word | `BAD_CHARACTER` |
@@ -69,7 +68,7 @@ pub use diagnostic::{Diagnostic, RefusedBy, Severity};
 pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use legacy::{Parameters, UnknownParameters};
-pub use line::{ReadPart, Unread, parts_before, place_alone};
+pub use line::{NumbersAre, ReadPart, Unread, parts_before, place_alone};
 pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parse::parse;
 pub use span::Span;

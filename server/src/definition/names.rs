@@ -35,14 +35,16 @@ pub(super) fn is_group_name(text: &str, features: &Features) -> bool {
 }
 
 /// The field name that the running kernel gives the argument at `index`, or `None` if only its BTF can tell
-/// (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args).
-pub(super) fn kernel_argument_name(argument: &Argument, index: usize, features: &Features) -> Option<String> {
+/// (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args). `becomes_name`: it puts the names of parameters in
+/// the place of `$argN`.
+pub(super) fn kernel_argument_name(argument: &Argument, index: usize, becomes_name: bool) -> Option<String> {
     if let Some(name) = &argument.name {
         return Some(name.text.clone());
     }
     match &argument.fetch.kind {
         FetchKind::AllArguments => None,
-        FetchKind::Argument(_) if features.btf_args => None,
+        _ if argument.is_written_out() => Some(positional(index)),
+        FetchKind::Argument(_) if becomes_name => None,
         FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
             Some(name.clone())
         }
@@ -50,8 +52,18 @@ pub(super) fn kernel_argument_name(argument: &Argument, index: usize, features: 
     }
 }
 
-fn positional(index: usize) -> String {
+pub(super) fn positional(index: usize) -> String {
     format!("arg{}", index + 1)
+}
+
+/// The positional name, with `_` appended while another argument has it.
+fn free_positional(index: usize, taken: &mut Vec<String>) -> String {
+    let mut text = positional(index);
+    while taken.contains(&text) {
+        text.push('_');
+    }
+    taken.push(text.clone());
+    text
 }
 
 impl ProbeDefinition {
@@ -105,6 +117,7 @@ impl ProbeDefinition {
             .iter()
             .filter_map(|argument| match (&argument.name, &argument.fetch.kind) {
                 (Some(name), _) => Some(name.text.clone()),
+                (None, _) if argument.is_written_out() => None,
                 (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
                     Some(name.clone())
                 }
@@ -118,6 +131,7 @@ impl ProbeDefinition {
             let text = match &argument.fetch.kind {
                 FetchKind::AllArguments => continue,
                 FetchKind::Argument(_) if argument.ty.is_some_and(|ty| ty.base.is_pointed_text()) => continue,
+                _ if argument.is_written_out() => free_positional(index, &mut taken),
                 // The kernel limits the length of names that are written, and not of those that it chooses.
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members }
                     if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>
@@ -127,14 +141,7 @@ impl ProbeDefinition {
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
                     name.clone()
                 }
-                _ => {
-                    let mut text = positional(index);
-                    while taken.contains(&text) {
-                        text.push('_');
-                    }
-                    taken.push(text.clone());
-                    text
-                }
+                _ => free_positional(index, &mut taken),
             };
             argument.name = Some(Name { text, span: Span::point(argument.span.start) });
         }

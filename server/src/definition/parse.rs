@@ -195,14 +195,13 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         let message = "the kernel would wait without end for a module without a name";
         return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
     }
-    if module.is_some() && name.is_empty() {
-        let message = "the function is missing behind the name of the module";
-        return Err(Diagnostic::error(Code::NoFunctionName, word.span(), message));
-    }
     // Kernels that do not look for the symbol while they read find out when they register the probe.
     let errno = if features.retprobe_args { EINVAL } else { ENOENT };
     let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
-    if !readable(name) || !module.is_none_or(readable) {
+    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module is loaded.
+    let is_readable =
+        module.map_or(readable(name), |module| readable(module) && (name.is_empty() || readable(name)));
+    if !is_readable {
         return Err(bad(format!("`{symbol}` is not the name of a function")));
     }
     if module.is_none() && name.starts_with(|c: char| c.is_ascii_digit()) {

@@ -3,8 +3,8 @@
 //! The kernel's parser looks up the symbol to know whether the place is a function entry. This module has no
 //! symbols: it says what would be wrong if it is not one, and leaves the question to those who have.
 
-use super::ast::{Argument, FetchKind, Place, ProbeDefinition, ProbeKind};
-use super::code::Code;
+use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
+use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 
@@ -45,5 +45,40 @@ impl ProbeDefinition {
             let message = "function arguments can only be read at the entry of a function";
             Some(Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint()))
         })
+    }
+    /// What no kernel finds when it registers the probe, as the text shows: a function without a name, or a symbol to read from that cannot
+    /// be one. It takes the definition all the same where it does not come to register it.
+    pub fn registration_problem(&self) -> Option<Diagnostic> {
+        if self.has_no_function() {
+            let message = "the function is missing after the name of the module";
+            return Some(
+                Diagnostic::error(Code::BadProbeAddr, self.place.span(), message)
+                    .with_hint("write MODULE:FUNCTION"),
+            );
+        }
+        self.args.iter().find_map(|argument| argument.fetch.symbol_problem())
+    }
+
+    /// Whether the place is `MODULE:`.
+    fn has_no_function(&self) -> bool {
+        matches!(&self.place, Place::Symbol { symbol, .. } if symbol.is_empty())
+    }
+}
+
+impl Fetch {
+    /// Why what stands after the `@` of an expression cannot be `SYMBOL+OFFSET`, in the order of
+    /// kernel/trace/trace_probe.c:traceprobe_update_arg.
+    pub fn symbol_problem(&self) -> Option<Diagnostic> {
+        let symbol = match &self.kind {
+            FetchKind::Deref { inner, .. } => return inner.symbol_problem(),
+            FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => symbol,
+            _ => return None,
+        };
+        let problem =
+            |errno, message| Diagnostic::error(Code::BadMemSymbol, self.span, message).with_errno(errno);
+        if let Some((name, _)) = symbol.split_once(['+', '-']) {
+            return Some(problem(EINVAL, format!("what follows `{name}` is not an offset")));
+        }
+        symbol.is_empty().then(|| problem(ENOENT, "the symbol after `@` is missing".to_owned()))
     }
 }

@@ -4,23 +4,48 @@ use nix::errno::Errno;
 
 use super::case::Case;
 use super::refusal::{Refusal, Rule};
-use crate::definition::{Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition};
+use crate::definition::{Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition};
 use crate::kernel::KernelFacts;
 
 pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     check_definition(case.definition, case.facts)
 }
 
-/// With an address for a place the kernel takes this for a module that is not loaded yet, and accepts it
-/// (kernel/trace/trace_kprobe.c:register_trace_kprobe).
 pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
-    let Place::Symbol { span, .. } = definition.place else { return Ok(()) };
-    let Some(absent) = definition.args.iter().find_map(|argument| absent_symbol(&argument.fetch, facts))
-    else {
-        return Ok(());
-    };
-    let message = format!("the kernel has no symbol `{absent}` to read from");
-    Err(Refusal::new(Rule::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT))
+    // The kernel's caret stands at the place: it reads no argument any more.
+    let span = definition.place.span();
+    definition.args.iter().try_for_each(|argument| {
+        if let Some(problem) = argument.fetch.symbol_problem() {
+            return Err(malformed(Diagnostic { span, ..problem }));
+        }
+        let Some(absent) = absent_symbol(&argument.fetch, facts) else { return Ok(()) };
+        let message = format!("the kernel has no symbol `{absent}` to read from");
+        Err(Refusal::new(Rule::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT))
+    })
+}
+
+/// What the kernel does not mind although an argument reads from a symbol that it does not find: with an address for a place it takes this
+/// for a module that is not loaded yet, and accepts the probe (kernel/trace/trace_kprobe.c:register_trace_kprobe). For good: it asks again
+/// when a module is loaded, but only for places in that module (trace_kprobe_module_callback).
+pub(super) fn is_forgiven(refusal: &Refusal, definition: &ProbeDefinition) -> bool {
+    let is_of_symbol = matches!(refusal.rule, Rule::UnknownMemorySymbol | Rule::BadMemorySymbol);
+    is_of_symbol && refusal.errno == Errno::ENOENT && matches!(definition.place, Place::Address { .. })
+}
+
+/// A probe that waits for its module, and cannot be registered when that comes.
+pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Refusal> {
+    definition.registration_problem().map(|problem| never_armed(malformed(problem)))
+}
+
+/// The refusal of a probe that the kernel takes and does not arm, for the reason of another.
+pub(super) fn never_armed(refusal: Refusal) -> Refusal {
+    let message = format!("{}: the kernel would accept this and never arm it", refusal.message);
+    Refusal { message, ..Refusal::new(Rule::NeverArmed, String::new(), refusal.span).with_hint(refusal.hint) }
+}
+
+fn malformed(problem: Diagnostic) -> Refusal {
+    let refusal = Refusal::new(Rule::BadMemorySymbol, problem.message, problem.span);
+    refusal.with_errno(Errno::from_raw(problem.errno)).with_hint(problem.hint.unwrap_or_default())
 }
 
 fn absent_symbol<'a>(fetch: &'a Fetch, facts: &KernelFacts) -> Option<&'a str> {

@@ -97,7 +97,7 @@ impl<'a> Looked<'a> {
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     let looked = match Looked::up(definition, facts) {
         Ok(looked) => looked,
-        Err(absent_module) => return Report::waiting(absent_module),
+        Err(module) => return Report::waiting(module, memory_symbols::never_found(definition)),
     };
     let early =
         while_reading(&looked, definition, facts).and_then(|()| behind_reading(&looked, definition, facts));
@@ -111,6 +111,9 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
             Report::accepted(&case, objection)
         }
         (Ok(()), looked) => Report::never_armed(landing::never_armed(definition, looked.address)),
+        (Err(refusal), _) if memory_symbols::is_forgiven(&refusal, definition) => {
+            Report::never_armed(memory_symbols::never_armed(refusal))
+        }
         (Err(refusal), looked) => looked.refused(refusal),
     }
 }
@@ -187,7 +190,13 @@ fn behind_reading(
     facts: &KernelFacts,
 ) -> Result<(), Refusal> {
     match &looked.symbols {
-        Some(symbols) if !looks_while_reading(definition, facts) => symbol::check(symbols, definition, facts),
+        Some(symbols) if !looks_while_reading(definition, facts) => {
+            // It looks for the symbols that arguments read, and then for that of the place.
+            if symbols.address().is_none() {
+                memory_symbols::check_definition(definition, facts)?;
+            }
+            symbol::check(symbols, definition, facts)
+        }
         _ => Ok(()),
     }
 }

@@ -15,6 +15,8 @@ pub enum Rule {
     UnnamedPlace,
     /// A symbol that an argument reads (`@SYMBOL`) does not exist.
     UnknownMemorySymbol,
+    /// What an argument reads (`@...`) cannot be a symbol and an offset.
+    BadMemorySymbol,
     /// A return probe that is not at a function's entry.
     NotFunctionEntry,
     /// The same, with the place given as an address.
@@ -45,7 +47,7 @@ pub enum Rule {
     UnsupportedInstruction,
     /// The kernel takes it, this daemon does not: the offset lies behind the function's end.
     OutsideFunction,
-    /// The kernel takes it, this daemon does not: an address without a name is accepted and never armed.
+    /// The kernel takes it, this daemon does not: it is never armed.
     NeverArmed,
 }
 
@@ -56,6 +58,7 @@ impl Rule {
             Self::UnknownSymbol | Self::UnnamedPlace => "BAD_PROBE_ADDR",
             Self::AmbiguousSymbol => "NON_UNIQ_SYMBOL",
             Self::UnknownMemorySymbol => "UNKNOWN_MEMORY_SYMBOL",
+            Self::BadMemorySymbol => "BAD_MEM_SYMBOL",
             Self::NotFunctionEntry => "BAD_RETPROBE",
             Self::NotEntryAddress => "NOT_FUNCTION_ENTRY",
             Self::ReturnBlacklisted => "RETURN_BLACKLISTED",
@@ -83,6 +86,7 @@ impl Rule {
         Self::AmbiguousSymbol,
         Self::UnnamedPlace,
         Self::UnknownMemorySymbol,
+        Self::BadMemorySymbol,
         Self::NotFunctionEntry,
         Self::NotEntryAddress,
         Self::ReturnBlacklisted,

@@ -54,8 +54,8 @@ impl Report {
         Self { objection: Some(objection), ..Self::about(None) }
     }
 
-    pub(super) fn waiting(module: &str) -> Self {
-        Self { absent_module: Some(module.to_owned()), ..Self::about(None) }
+    pub(super) fn waiting(module: &str, objection: Option<Refusal>) -> Self {
+        Self { absent_module: Some(module.to_owned()), objection, ..Self::about(None) }
     }
 
     fn about(case: Option<&Case<'_>>) -> Self {

@@ -77,8 +77,10 @@ pub(super) fn check(
     if unknown {
         let early = behaviour.checks_symbol_first && found.count == 0;
         let errno = if early { Errno::EINVAL } else { Errno::ENOENT };
-        let message = format!("the kernel has no symbol `{name}`");
-        let hint = spelling::suggestion(name, facts);
+        let (message, hint) = match definition.registration_problem().filter(|_| name.is_empty()) {
+            Some(problem) => (problem.message, problem.hint.unwrap_or_default()),
+            None => (format!("the kernel has no symbol `{name}`"), spelling::suggestion(name, facts)),
+        };
         return Err(Refusal::new(Rule::UnknownSymbol, message, span).with_errno(errno).with_hint(hint));
     }
     // Names with a module were not counted in the beginning.

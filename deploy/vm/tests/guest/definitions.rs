@@ -35,17 +35,19 @@ const LINES: usize = 250;
 /// One definition a line; `#` starts a comment. A run outside of CI adds what it finds.
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest/definitions.kept");
 
-/// What the daemon refuses in its own words although the kernel refuses it too, by our code, and why.
-const REFUSED_IN_OWN_WORDS: &[(&str, &str)] = &[
-    ("BAD_MEM_SYMBOL", "the kernel finds out when it registers the probe, and does not say what was wrong"),
-    ("NO_FUNCTION_NAME", "the kernel looks for a function without a name, when it has read everything else"),
-];
+/// What matters of a kernel.
+#[derive(Clone, Copy)]
+struct Kernel {
+    /// It is 5.10.
+    is_old: bool,
+    /// It knows the names of parameters.
+    with_types: bool,
+}
 
 /// A difference that is known, and would be mended if it were worth it.
 struct Known {
     why: &'static str,
-    /// For a line, and whether the kernel is 5.10.
-    is_it: fn(one: &Compared, is_old: bool) -> bool,
+    is_it: fn(one: &Compared, kernel: Kernel) -> bool,
 }
 
 const KNOWN: &[Known] = &[
@@ -54,26 +56,8 @@ const KNOWN: &[Known] = &[
         is_it: |one, _| one.kernel.errno == 0 && one.ours.rule == "EVENT_TOO_BIG",
     },
     Known {
-        why: "the kernel never registers a return probe at address 0, and so never looks for the symbols that it reads",
-        is_it: |one, _| {
-            let is_at_zero = one.line.starts_with('r') && one.line.split(' ').nth(1) == Some("0");
-            one.kernel.errno == 0 && one.ours.rule == "BAD_MEM_SYMBOL" && is_at_zero
-        },
-    },
-    Known {
-        why: "`$arg0` comes before other mistakes here, since a kernel with BTF would read before its parameters; it does not look at the \
-              parameters of a function that has none",
-        is_it: |one, _| {
-            // Some kernels spell it so.
-            let variable = ["Invalid $-variable specified", "Invalid $-valiable specified"];
-            one.ours.rule == "BAD_ARG_NUM"
-                && one.kernel.errno == one.ours.errno
-                && variable.iter().any(|text| one.kernel_said(text))
-        },
-    },
-    Known {
         why: "5.10 does not separate a group with `.`; the daemon writes `/` for it",
-        is_it: |one, is_old| {
+        is_it: |one, Kernel { is_old, .. }| {
             let name =
                 one.line.split(' ').next().and_then(|word| word.split_once(':')).map_or("", |(_, name)| name);
             let about_name =
@@ -83,7 +67,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         why: "5.10 answers EINVAL to a place far behind the code, and later kernels ENOENT",
-        is_it: |one, is_old| {
+        is_it: |one, Kernel { is_old, .. }| {
             is_old && one.ours.rule == "BAD_PROBE_ADDR" && one.kernel_said("Failed to register probe event")
         },
     },
@@ -91,6 +75,30 @@ const KNOWN: &[Known] = &[
         why: "a kernel with type casts takes `(` for the beginning of one, and has a text of its own for that",
         is_it: |one, _| {
             one.ours.errno == one.kernel.errno && one.kernel_said("Typecasts are only for eprobe fields")
+        },
+    },
+    Known {
+        why: "a bare word gives the argument its name, as on kernels with types; other kernels find no such expression, later",
+        is_it: |one, Kernel { with_types, .. }| {
+            one.ours.rule == "USED_ARG_NAME" && !with_types && one.kernel.errno == one.ours.errno
+        },
+    },
+    Known {
+        why: "kernels without the fix take `\\\"` for an empty string, and nothing shows which have it",
+        is_it: |one, _| {
+            let is_alone = |word: &str| word.ends_with("\\\"") || word.contains("\\\":");
+            one.ours.rule == "IMMSTR_NO_CLOSE" && one.line.split(' ').any(is_alone)
+        },
+    },
+    Known {
+        why: "where a module ends is in no file: far behind its last function the kernel finds no module any more",
+        is_it: |one, _| {
+            let place = one.line.split(' ').nth(1).unwrap_or_default();
+            let offset = place.split_once('+').and_then(|(_, offset)| offset.parse::<u64>().ok());
+            let is_far = place.contains(':') && offset.is_some_and(|offset| offset >= 65_536);
+            ["BAD_RETPROBE", "NOTRACE_FUNCTION"].contains(&one.ours.rule.as_str())
+                && is_far
+                && one.kernel.errno != 0
         },
     },
 ];
@@ -101,10 +109,10 @@ type CaretQuirk = fn(word: &str, caret: usize) -> Vec<isize>;
 
 /// Each with its reason.
 const CARET_QUIRKS: &[(&str, CaretQuirk)] = &[
-    // kernel/trace/trace_probe.c:parse_probe_arg moves its pointer over the `u` without counting it.
-    ("each `u` of a dereference before it is not counted", |word, caret| {
+    // kernel/trace/trace_probe.c:parse_probe_arg moves its pointer over the `u`, and over the `+` before a `-`, without counting it.
+    ("each `u`, and each `+` before a `-`, of a dereference before it is not counted", |word, caret| {
         let before = &word[..caret.min(word.len())];
-        let uncounted = before.matches("+u").count() + before.matches("-u").count();
+        let uncounted = ["+u", "-u", "+-"].map(|signs| before.matches(signs).count()).iter().sum::<usize>();
         (1..=isize::try_from(uncounted).unwrap_or(0)).map(|count| -count).collect()
     }),
     // The same function leaves its position behind the first `(` of a dereference, and the type is counted from there.
@@ -139,8 +147,7 @@ fn same_caret(line: &str, ours: usize, kernel: usize) -> bool {
 fn difference(compared: &Compared, with_types: bool) -> Option<String> {
     let Compared { line, ours, kernel } = compared;
     // What is refused on purpose has a list and a test of its own; here other mistakes can stand beside it.
-    let in_own_words = REFUSED_IN_OWN_WORDS.iter().any(|(code, _)| *code == ours.rule) && kernel.errno != 0;
-    if ours.by() == RefusedBy::Kprobed || in_own_words {
+    if ours.by() == RefusedBy::Kprobed {
         return None;
     }
     // Names are the daemon's where the kernel knows none, and so is what is wrong with them.
@@ -174,13 +181,12 @@ fn compare(
     guest: &DaemonGuest,
     lines: Vec<String>,
 ) -> Result<(Vec<(String, String)>, Counts)> {
-    let with_types = has_types(guest)?;
-    let is_old = fixture.is_older_than(6, 1);
+    let kernel = Kernel { is_old: fixture.is_older_than(6, 1), with_types: has_types(guest)? };
     let (mut unknown, mut counts) = (Vec::new(), Counts::default());
     for one in ask_both(guest, lines)? {
         counts.accepted += usize::from(one.kernel.errno == 0);
-        let Some(wrong) = difference(&one, with_types) else { continue };
-        match KNOWN.iter().find(|known| (known.is_it)(&one, is_old)) {
+        let Some(wrong) = difference(&one, kernel.with_types) else { continue };
+        match KNOWN.iter().find(|known| (known.is_it)(&one, kernel)) {
             Some(known) => *counts.known.entry(known.why).or_default() += 1,
             None => unknown.push((one.line, wrong)),
         }

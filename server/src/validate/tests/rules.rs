@@ -159,13 +159,25 @@ fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
     assert_eq!(kernel.objection("p part+32"), Some(Rule::OutsideFunction));
     assert_eq!(kernel.check("p part+32").location, "twin+0x0");
     assert_eq!((kernel.refusal("p _stext+128"), kernel.objection("p _stext+128")), (None, None));
-    for nowhere in ["p 0x1", "p 0xffff888000000000", "p 0xffffffff81000400", "p 0x1 @nowhere"] {
+    for nowhere in [
+        "p 0x1",
+        "p 0xffff888000000000",
+        "p 0xffffffff81000400",
+        "p 0x1 @nowhere",
+        "p 0x1 @",
+        "p other:f @-10",
+        "p other:f @jiffies+x",
+        "p other:",
+    ] {
         assert_eq!(
             (kernel.refusal(nowhere), kernel.objection(nowhere)),
             (None, Some(Rule::NeverArmed)),
             "{nowhere}"
         );
     }
+    assert_eq!(kernel.refusal("p 0x1 @jiffies+x"), Some((Errno::EINVAL, Rule::BadMemorySymbol)));
+    assert_eq!(kernel.refusal("p first @-10"), Some((Errno::ENOENT, Rule::BadMemorySymbol)));
+    assert_eq!(kernel.refusal("p mod:"), Some((Errno::EINVAL, Rule::UnknownSymbol)));
     assert_eq!(kernel.refusal("p jiffies+65536"), Some((Errno::ENOENT, Rule::UnnamedPlace)));
     assert_eq!(kernel.check("p other:f").absent_module.as_deref(), Some("other"));
 }

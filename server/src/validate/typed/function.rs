@@ -111,6 +111,22 @@ pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> 
     found.ok_or_else(|| absent(name, &types))
 }
 
+/// Looks for a function as a kernel does that resolves names by itself: it looks for the name with its module in BTF, where it is without
+/// (6.12: kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
+pub(super) fn look_up_natively(
+    name: &str,
+    module: Option<&str>,
+    facts: &KernelFacts,
+) -> Result<Function, Unknown> {
+    match module.filter(|module| facts.symbols.has_module(module)) {
+        Some(module) => Err(Unknown {
+            message: format!("this kernel does not look for types of `{module}:{name}`"),
+            hint: format!("write `{name}` without its module, or NAME=$argN:TYPE"),
+        }),
+        None => look_up(name, module, facts),
+    }
+}
+
 /// A function of the kernel that its BTF does not have.
 fn absent(name: &str, btf: &Btf) -> Unknown {
     let message = format!("the types of `{name}` are not in the kernel's BTF");
@@ -130,4 +146,11 @@ pub fn has_parameter(facts: &KernelFacts, module: Option<&str>, function: &str, 
     facts.types.vmlinux().ok()?;
     let found = look_up(function, module, facts);
     Some(found.is_ok_and(|function| function.parameters.iter().any(|parameter| parameter.name == name)))
+}
+
+/// Whether a kernel that resolves names by itself finds parameters of that function; `None` where it shows no types at all.
+pub fn kernel_finds_parameters(facts: &KernelFacts, module: Option<&str>, function: &str) -> Option<bool> {
+    facts.types.vmlinux().ok()?;
+    let found = look_up_natively(function, module, facts);
+    Some(found.is_ok_and(|function| !function.parameters.is_empty()))
 }

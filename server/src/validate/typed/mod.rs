@@ -35,5 +35,5 @@ pub use describe::{
     DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
     describe_function, describe_members,
 };
-pub use function::has_parameter;
+pub use function::{has_parameter, kernel_finds_parameters};
 pub use resolve::{Note, Resolution, resolve};

@@ -52,14 +52,8 @@ pub fn resolve(
     if native && facts.types.vmlinux().is_err() {
         return Ok(unchanged());
     }
-    let function = match module {
-        // Kernels look for the name with its module in BTF, where it is without (6.12: trace_kprobe_create_internal).
-        Some(module) if native && facts.symbols.has_module(module) => Err(Unknown {
-            message: format!("this kernel does not look for types of `{module}:{symbol}`"),
-            hint: format!("write `{symbol}` without its module, or NAME=$argN:TYPE"),
-        }),
-        module => function::look_up(symbol, module.as_deref(), facts),
-    };
+    let look_up = if native { function::look_up_natively } else { function::look_up };
+    let function = look_up(symbol, module.as_deref(), facts);
     let first_types = |args: &[Argument]| {
         args.iter().any(|argument| {
             argument.name.is_none()
@@ -117,6 +111,7 @@ pub fn resolve(
 fn own_name(argument: &Argument) -> Option<&str> {
     match (&argument.name, &argument.fetch.kind) {
         (Some(name), _) => Some(&name.text),
+        (None, _) if argument.is_written_out() => None,
         (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
             Some(name)
         }
@@ -166,6 +161,7 @@ impl Resolver<'_> {
         if let FetchKind::Btf { root: BtfRoot::Parameter(name), members } = &argument.fetch.kind
             && argument.name.is_none()
             && members.is_empty()
+            && !argument.is_written_out()
         {
             let text: String = name.chars().take(ARGUMENT_NAME_MAX_BYTES).collect();
             resolved.name = Some(Name { text, span: Span::point(argument.span.start) });
