@@ -166,6 +166,7 @@ impl Checker {
         };
         let mut definition = definition.with_explicit_names();
         let mut explanation = explain(&definition, dialect, &self.features);
+        explanation.line = self.new_line(&definition).canonical;
         definition.warnings.extend(guard::warnings(&definition, &self.features));
         for note in notes {
             explanation.note_origin(note.index, &note.path, &note.declaration);

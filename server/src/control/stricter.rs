@@ -62,8 +62,8 @@ pub const STRICTER: &[Stricter] = &[
     ),
     rule(
         "TOO_MANY_ARGS",
-        Words("more than 128 arguments, before Linux 6.5"),
-        "drops the arguments behind the 128th",
+        Words("more than 128 arguments, before Linux 6.6.59, 6.11.6 and 6.12"),
+        "drops the arguments behind the 128th, or writes behind its table",
     ),
     rule(
         "UNSUPPORTED_FEATURE",

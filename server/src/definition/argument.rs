@@ -43,13 +43,13 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
     let becomes_names = fetch.numbers_become_names();
     let refused = function_arguments(words, &fetch, becomes_names, &mut out.errors);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        // 6.1 drops them in silence, 6.12 refuses without a word in error_log.
+        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see `Features::refuses_many_args`.
         let problem = Diagnostic::error(
             Code::TooManyArgs,
             Span::new(first.start, last.end()),
             format!("{} arguments are too many", words.len()),
         );
-        out.errors.push(if features.fprobe { problem } else { problem.by_kprobed() });
+        out.errors.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
     }
     let parser = ArgumentParser { fetch, kind, becomes_names };
     let mut taken: Vec<String> = Vec::new();

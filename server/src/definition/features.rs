@@ -44,6 +44,9 @@ pub struct Features {
     pub fault_marks: bool,
     /// The kernel has the fix for arrays of strings of which one cannot be read: see [`dangerous`](super::dangerous).
     pub string_array_fix: bool,
+    /// More than 128 arguments are refused. Kernels without this fix drop those behind the 128th, or write behind the end of their table of
+    /// arguments.
+    pub refuses_many_args: bool,
     /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop records that
     /// do not fit a sub-buffer without counting them, so it holds for all of them here.
     pub fixed_record_max_bytes: usize,
@@ -78,6 +81,7 @@ impl Features {
             // from the beginning is left out by its version.
             fault_marks: has("f[:[<group>") || has("symstr"),
             string_array_fix: has("f[:[<group>") || has("symstr"),
+            refuses_many_args: has("f[:[<group>"),
             fixed_record_max_bytes: 3072,
         }
     }
@@ -86,13 +90,14 @@ impl Features {
     /// `#1 SMP Debian 6.1.106-3`: for fixes that nothing in the `README` shows.
     #[must_use]
     pub fn with_version(self, release: &str, version: &str) -> Self {
-        let fixed = has_string_array_fix(release, version);
+        let fixed = STRING_ARRAYS.is_in(release, version);
         // The only ones that had `symstr` first.
         let lacks = !fixed
             && numbers(release).is_some_and(|(major, minor, _)| major == 6 && (2..=4).contains(&minor));
         Self {
             string_array_fix: fixed || (self.string_array_fix && !lacks),
             fault_marks: self.fault_marks && !lacks,
+            refuses_many_args: self.refuses_many_args && MANY_ARGS.is_in(release, version),
             ..self
         }
     }
@@ -114,24 +119,35 @@ impl Features {
     }
 }
 
-/// Whether the kernel is one of those that have "tracing/probes: Fix not to count error code to total length": 6.5, and the stable
-/// kernels of July 2023. Distributions that hide the number of the stable kernel are taken for one without.
-fn has_string_array_fix(release: &str, version: &str) -> bool {
-    let first = |text: &str| text.split('-').next().and_then(numbers);
-    let Some((major, minor, patch)) = first(release) else { return false };
-    // Debian writes the number of the stable kernel only here.
-    let packaged =
-        version.split_whitespace().filter_map(first).filter(|found| (found.0, found.1) == (major, minor));
-    let patch = packaged.map(|found| found.2).chain([patch]).max().unwrap_or_default();
-    let needed = match (major, minor) {
-        (5, 10) => 188,
-        (5, 15) => 121,
-        (6, 1) => 40,
-        (6, 4) => 5,
-        newer if newer >= (6, 5) => 0,
-        _ => return false,
-    };
-    patch >= needed
+/// A fix that nothing in the `README` shows, and the kernels that have it.
+struct Fix {
+    /// The first release.
+    since: (u32, u32),
+    /// Stable series that got it later, with the first number in each.
+    stable: &'static [((u32, u32), u32)],
+}
+
+/// "tracing/probes: Fix not to count error code to total length", of July 2023.
+const STRING_ARRAYS: Fix =
+    Fix { since: (6, 5), stable: &[((5, 10), 188), ((5, 15), 121), ((6, 1), 40), ((6, 4), 5)] };
+/// "tracing/probes: Fix MAX_TRACE_ARGS limit handling", of September 2024.
+const MANY_ARGS: Fix = Fix { since: (6, 12), stable: &[((6, 6), 59), ((6, 11), 6)] };
+
+impl Fix {
+    /// Whether a kernel of this `uname` release and version has it. Distributions that hide the number of the stable kernel are taken for
+    /// those without.
+    fn is_in(&self, release: &str, version: &str) -> bool {
+        let first = |text: &str| text.split('-').next().and_then(numbers);
+        let Some((major, minor, patch)) = first(release) else { return false };
+        if (major, minor) >= self.since {
+            return true;
+        }
+        // Debian writes the number of the stable kernel only here.
+        let packaged =
+            version.split_whitespace().filter_map(first).filter(|found| (found.0, found.1) == (major, minor));
+        let patch = packaged.map(|found| found.2).chain([patch]).max().unwrap_or_default();
+        self.stable.iter().any(|(series, needed)| *series == (major, minor) && patch >= *needed)
+    }
 }
 
 /// `6.1.106` or `6.5`.

@@ -229,7 +229,7 @@ fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
 fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("tls", daemon::DEFAULT_CONFIG)?;
     let (authority, identity) = certificates(&guest)?;
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     let config = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
                   key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
     guest.machine.put("/etc/kprobed/tls.toml", 0o600, config.as_bytes())?;

@@ -17,21 +17,50 @@ pub(crate) const TESTS: &[Test] = &[("every_place_is_armed_as_predicted", every_
 /// Functions of varied code that every kernel has; the last one has entries in the exception table.
 const FUNCTIONS: [&str; 5] = ["vfs_read", "vfs_write", "do_sys_openat2", "kernel_clone", "strncpy_from_user"];
 
-/// Probes that are armed together are at least this many instructions apart, and so bytes: more than a jump and the instruction that its
-/// last byte cuts.
-const APART: usize = 20;
+/// Probes of a function that are armed together are at least this many bytes apart: a jump has 5, and the instruction that its last byte
+/// cuts at most 15.
+const BYTES_APART: u32 = 20;
 
 /// The kernel says at once what it will make a jump of; this leaves it time to finish where no jump shows that it has.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 
-/// Places, and how the daemon says that they are armed.
-fn predictions(guest: &DaemonGuest, function: &str) -> Result<Vec<(String, Arming)>> {
+/// A place, and how the daemon says that it is armed.
+struct Predicted {
+    place: String,
+    offset: u32,
+    arming: Arming,
+}
+
+/// Every place of a function that can be probed, by its offset.
+fn predictions(guest: &DaemonGuest, function: &str) -> Result<Vec<Predicted>> {
     let answer = guest.wait_for(guest.client.disassemble_function(function, ProbeKind::Entry))??;
     let behind_endbr = answer.instructions.iter().any(|one| one.entry && one.offset > 0);
     let probeable = answer.instructions.iter().filter(|one| one.probeable);
     // On a function with ENDBR, its first byte is another way to write what is behind that.
     let places = probeable.filter(|one| !(behind_endbr && one.offset == 0));
-    Ok(places.map(|one| (format!("{function}+{:#x}", one.offset), one.arming())).collect())
+    let predicted = |offset, arming| Predicted { place: format!("{function}+{offset:#x}"), offset, arming };
+    Ok(places.map(|one| predicted(one.offset, one.arming())).collect())
+}
+
+/// The places in few batches: the kernel takes a second for the jumps of each, in which it waits for every task to have left the code. Of each
+/// function a batch takes a place whenever the last one is far enough away.
+fn batches(functions: Vec<Vec<Predicted>>) -> Vec<Vec<Predicted>> {
+    let mut batches: Vec<Vec<Predicted>> = Vec::new();
+    for places in functions {
+        let mut free_from: Vec<u32> = Vec::new();
+        for place in places {
+            let batch = free_from.iter().position(|free| *free <= place.offset).unwrap_or(free_from.len());
+            if batch == free_from.len() {
+                free_from.push(0);
+            }
+            if batch == batches.len() {
+                batches.push(Vec::new());
+            }
+            free_from[batch] = place.offset + BYTES_APART;
+            batches[batch].push(place);
+        }
+    }
+    batches
 }
 
 /// How the kernel armed its probes, by place.
@@ -56,13 +85,21 @@ fn every_place_is_armed_as_predicted(fixture: &Fixture) -> Result<()> {
     for function in FUNCTIONS {
         places.push(predictions(&guest, function)?);
     }
+    // It also waits for a grace period when it removes a probe. How long these are matters to nothing here.
+    let expedite = |on: u8| guest.shell(&format!("echo {on} > /sys/kernel/rcu_expedited"));
+    expedite(1)?;
+    let outcome = compare(&guest, places);
+    expedite(0)?;
+    outcome
+}
+
+/// Defines probes at all places, and looks how the kernel has armed them.
+fn compare(guest: &DaemonGuest, places: Vec<Vec<Predicted>>) -> Result<()> {
     let mut counts = BTreeMap::new();
     let mut differences = String::new();
-    for batch in 0..APART {
-        let chosen: Vec<_> =
-            places.iter().flat_map(|places| places.iter().skip(batch).step_by(APART)).collect();
+    for chosen in batches(places) {
         let (mut lines, mut removals) = (String::new(), String::new());
-        for (index, (place, _)) in chosen.iter().enumerate() {
+        for (index, Predicted { place, .. }) in chosen.iter().enumerate() {
             writeln!(lines, "p:opt/e{index} {place}")?;
             writeln!(removals, "-:opt/e{index}")?;
         }
@@ -71,10 +108,8 @@ fn every_place_is_armed_as_predicted(fixture: &Fixture) -> Result<()> {
         ))?;
         // The kernel makes all jumps at once.
         let jumps = |places: &BTreeMap<String, Arming>| {
-            chosen.iter().any(|(_, predicted)| *predicted == Arming::Optimised)
-                && chosen.iter().all(|(place, predicted)| {
-                    *predicted != Arming::Optimised || places.get(place) == Some(predicted)
-                })
+            let mut predicted = chosen.iter().filter(|one| one.arming == Arming::Optimised).peekable();
+            predicted.peek().is_some() && predicted.all(|one| places.get(&one.place) == Some(&one.arming))
         };
         let since = Instant::now();
         let list = loop {
@@ -87,10 +122,10 @@ fn every_place_is_armed_as_predicted(fixture: &Fixture) -> Result<()> {
             "echo 0 > {TRACEFS}/events/opt/enable && echo '{removals}' >> {TRACEFS}/kprobe_events"
         ))?;
         let armed = armed(&list);
-        for (place, predicted) in chosen {
-            let found = *armed.get(place).with_context(|| format!("{place} is not in the list:\n{list}"))?;
+        for Predicted { place, arming: predicted, .. } in chosen {
+            let found = *armed.get(&place).with_context(|| format!("{place} is not in the list:\n{list}"))?;
             *counts.entry(found.as_str_name()).or_insert(0) += 1;
-            if found != *predicted {
+            if found != predicted {
                 writeln!(differences, "{place}: {predicted:?} was predicted, the kernel has {found:?}")?;
             }
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, Probe, ProbeLedger};
 use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, RpcError};
@@ -14,6 +15,7 @@ use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine, MachineError};
 use kprobed_vm::protocol::Status;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 use crate::fixture::Fixture;
 use crate::report;
@@ -115,6 +117,25 @@ impl DaemonGuest {
         let address = self.machine.address(daemon::PORT).context("the machine forwards no port")?;
         self.client = self.runtime.block_on(connect(address))?;
         Ok(())
+    }
+
+    /// Asks the daemon to stop, and waits until it has. The connection answers meanwhile: the daemon waits for clients to close theirs.
+    pub(crate) fn stop(&self) -> Result<Status> {
+        let machine: &Machine = &self.machine;
+        let (done, is_done) = oneshot::channel::<()>();
+        thread::scope(|scope| {
+            let stopping = scope.spawn(move || {
+                let status = daemon::stop(machine);
+                drop(done);
+                status
+            });
+            // Nothing is sent: it ends with the other side.
+            let _ended = self.runtime.block_on(is_done);
+            stopping
+                .join()
+                .map_err(|_panic| anyhow!("the thread that waited has panicked"))?
+                .map_err(Into::into)
+        })
     }
 
     /// Starts the daemon again after it has ended.

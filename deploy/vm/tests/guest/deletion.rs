@@ -252,7 +252,7 @@ fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> 
     // One that only the daemon itself hits is not busy.
     guest.add("p:opens do_sys_openat2")?;
     let before = pauses(guest)?.len();
-    let status = daemon::stop(&guest.machine)?;
+    let status = guest.stop()?;
     ensure!(status.success(), "{status:?}\n{}", guest.log());
     guest.shell(&format!(
         "for n in $(seq {CROWD}); do echo p:crowd/n$n vfs_statx; done > /tmp/crowd && cat /tmp/crowd >> {TRACEFS}/kprobe_events"

@@ -54,7 +54,7 @@ fn a_full_ext4_loses_nothing(fixture: &Fixture) -> Result<()> {
 
 fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) -> Result<()> {
     let mut guest = fixture.own_daemon(disk, daemon::DEFAULT_CONFIG)?;
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     guest.shell(prepare)?;
     let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", directory);
     guest.restart(&config)?;

@@ -228,7 +228,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
 
     // Stopped: nothing is missing at all.
     let stopped = all.len();
-    ensure!(daemon::stop(&guest.machine)?.success(), "{}", guest.log());
+    ensure!(guest.stop()?.success(), "{}", guest.log());
     // The kernel goes on recording.
     guest.shell(
         "for i in $(seq 300); do [ $(sed -n 's/^entries: //p' /sys/kernel/tracing/instances/kprobed*/per_cpu/cpu0/stats) -gt 20 ] \

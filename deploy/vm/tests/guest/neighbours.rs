@@ -228,7 +228,7 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     remove_behind_our_back(&guest, "kprobes/mine")?;
     let theirs = "p:kprobes/mine vfs_statx";
     guest.shell(&format!("echo '{theirs}' >> {TRACEFS}/kprobe_events"))?;
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     guest.shell(mounts)?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
     guest.restart(daemon::DEFAULT_CONFIG)?;

@@ -46,7 +46,7 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
         ..GuestOptions::new(fixture.kernel()?)
     };
     let mut guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     // The unit gives nothing else: no new privileges, and nothing beyond the set.
     let confined = Command::new("setpriv")
         .arg("--no-new-privs")

@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
         "names_that_are_taken_are_judged_as_the_kernel_does",
         names_that_are_taken_are_judged_as_the_kernel_does,
     ),
-    ("a_check_shows_the_name_that_add_gives", a_check_shows_the_name_that_add_gives),
+    ("check_and_explain_show_the_name_that_add_gives", check_and_explain_show_the_name_that_add_gives),
     ("a_deletion_of_nothing_is_refused", a_deletion_of_nothing_is_refused),
     ("what_only_kprobed_refuses_is_listed", what_only_kprobed_refuses_is_listed),
     ("every_answer_has_the_kernels_errno", every_answer_has_the_kernels_errno),
@@ -228,7 +228,7 @@ fn names_that_are_taken_are_judged_as_the_kernel_does(fixture: &Fixture) -> Resu
     Ok(())
 }
 
-fn a_check_shows_the_name_that_add_gives(fixture: &Fixture) -> Result<()> {
+fn check_and_explain_show_the_name_that_add_gives(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.shell(&format!("echo 'p:kprobes/p_vfs_read_0 vfs_write' >> {TRACEFS}/kprobe_events"))?;
     for (line, expected) in [
@@ -237,7 +237,9 @@ fn a_check_shows_the_name_that_add_gives(fixture: &Fixture) -> Result<()> {
         ("p:named vfs_read", "kprobes/named"),
     ] {
         let shown = check(&guest, line)?;
+        let explained = guest.wait_for(guest.client.explain_probe(line))??;
         let added = guest.add(line)?;
+        ensure!(explained.kernel_definition == format!("p:{expected} vfs_read"), "{explained:?}");
         ensure!(shown.name == expected && added.name == expected, "{shown:?}\n{added:?}");
         ensure!(shown.kernel_definition == added.kernel_definition, "{shown:?}\n{added:?}");
     }

@@ -112,7 +112,7 @@ fn footprint(guest: &DaemonGuest) -> Result<String> {
 fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("clean-stop", daemon::DEFAULT_CONFIG)?;
     let stop = |guest: &DaemonGuest| -> Result<()> {
-        let status = daemon::stop(&guest.machine)?;
+        let status = guest.stop()?;
         ensure!(status.success(), "{status:?}\n{}", guest.log());
         Ok(())
     };
@@ -149,7 +149,7 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
     let config = format!("{}\n[tracing]\non_exit = \"keep\"\n", daemon::DEFAULT_CONFIG);
     let mut guest = fixture.own_daemon("kept", &config)?;
     add_three(&guest)?;
-    let status = daemon::stop(&guest.machine)?;
+    let status = guest.stop()?;
     ensure!(status.success(), "{status:?}");
     ensure!(guest.tracefs("instances/kprobed/events/kprobes/returns/enable")?.trim() == "1");
     guest.workload(&["open", "/tmp/kept", "65", "256", "3"])?;
@@ -202,7 +202,7 @@ fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
 fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("taken", daemon::DEFAULT_CONFIG)?;
     guest.add("p:mine vfs_read")?;
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     guest.shell("mount -t tracefs nodev /sys/kernel/tracing; echo 'p:kprobes/mine vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let probe = guest.wait_for(guest.client.get_probe("mine"))??;
@@ -251,7 +251,7 @@ fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
         "{refused:?}"
     );
     // Labels are nothing of the kernel's: a probe that it does not have can be labelled too.
-    ensure!(daemon::stop(&guest.machine)?.success());
+    ensure!(guest.stop()?.success());
     guest.shell("mount -t tracefs nodev /sys/kernel/tracing; echo 'p:kprobes/one vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     guest.wait_for(guest.client.change_labels("one", labels(&[("state", "lost")]), Vec::new()))??;

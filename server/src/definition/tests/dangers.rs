@@ -3,7 +3,7 @@
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::dangerous::{TABLE, Treatment};
 use crate::definition::guard::guarded;
-use crate::definition::{Code, Diagnostic, Features, Severity, parse};
+use crate::definition::{Code, Diagnostic, Features, RefusedBy, Severity, parse};
 
 fn refusal(text: &str, features: &Features) -> Option<Diagnostic> {
     parse(text, features).err().and_then(|problems| problems.into_iter().next())
@@ -130,4 +130,20 @@ fn every_danger_is_told_and_treated() {
     assert!(refusal("p:g/enable f", &v6_12()).is_some_and(|problem| problem.code == Code::ReservedEventName));
     let many = format!("p f{}", " %di".repeat(129));
     assert!(refusal(&many, &v6_12()).is_some_and(|problem| problem.code == Code::TooManyArgs));
+}
+
+#[test]
+fn the_kernel_is_said_to_refuse_many_arguments_only_where_it_does() {
+    let many = format!("p f{}", " %di".repeat(129));
+    let by = |features: Features, release: &str, version: &str| {
+        refusal(&many, &features.with_version(release, version)).unwrap().by
+    };
+    for release in ["6.6.59", "6.11.6", "6.12.0-rc1", "7.2.0"] {
+        assert_eq!(by(v6_12(), release, "#1 SMP"), RefusedBy::Kernel, "{release}");
+    }
+    assert_eq!(by(v6_12(), "6.11.10-amd64", "#1 SMP Debian 6.11.10-1"), RefusedBy::Kernel);
+    for release in ["6.5.13", "6.6.58", "6.10.14", "6.11.5", "unheard-of"] {
+        assert_eq!(by(v6_12(), release, "#1 SMP"), RefusedBy::Kprobed, "{release}");
+    }
+    assert_eq!(by(v6_1(), "6.1.170", "#1 SMP"), RefusedBy::Kprobed);
 }
