@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::unread::first_problem;
 use super::{ControlError, Names, Probe, Taken};
 use crate::definition::explain::{Explanation, explain};
 use crate::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, NumbersAre, Parameters, Place,
-    ProbeDefinition, ProbeKind, Reading, RefusedBy, Unread, file, guard, parse, parse_any_knowing,
-    parts_before, place_alone,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
+    ProbeKind, Reading, RefusedBy, file, guard, parse, parse_any_knowing, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
 use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
@@ -257,7 +257,7 @@ impl Checker {
         let Ok(facts) = facts.get() else { return Err(not_read(diagnostics)) };
         match validate::check_while_reading(&definition, &facts) {
             None => {
-                let first = self.named_before(text, &definition, &facts, &diagnostics);
+                let first = first_problem(text, &definition, &diagnostics, &facts, &self.features);
                 Err(not_read(first.into_iter().chain(diagnostics).collect()))
             }
             Some(report) => Ok(CheckOutcome {
@@ -271,47 +271,6 @@ impl Checker {
                 facts,
             }),
         }
-    }
-
-    /// What is wrong with names before the first place where the text cannot be read: the kernel reads one argument after the other, but
-    /// for words that are `$argN` and nothing else, which it looks at first.
-    fn named_before(
-        &self,
-        text: &str,
-        place: &ProbeDefinition,
-        facts: &KernelFacts,
-        unread: &[Diagnostic],
-    ) -> Option<Diagnostic> {
-        let first = unread.first()?;
-        // The kernel looks for the type before it reads the expression, and whether both fit when it has.
-        let what = match first.code {
-            Code::BadString | Code::BadSymstring | Code::BadBitfield => Unread::Fit,
-            Code::BadArgNum if !self.features.retprobe_args => Unread::Name,
-            Code::NoBtfarg | Code::NoBtfField | Code::NosupDatArg | Code::BadHyphen => Unread::Name,
-            Code::UsedArgName => Unread::OwnName,
-            _ => Unread::Word,
-        };
-        let is_entry = validate::is_entry(place, facts);
-        let becomes_names = || match &place.place {
-            Place::Symbol { module, symbol, .. } => {
-                self.features.btf_args
-                    && typed::kernel_finds_parameters(facts, module.as_deref(), symbol).unwrap_or(true)
-            }
-            Place::Address { .. } => false,
-        };
-        let numbers = match self.features.fprobe {
-            false => NumbersAre::InOrder,
-            true if becomes_names() => NumbersAre::NamedFirst,
-            true => NumbersAre::AskedFirst,
-        };
-        parts_before(text, first.span.start, what, numbers).into_iter().find_map(|part| {
-            let Ok(Definition::Probe(read)) = parse(&part.text, &self.features) else { return None };
-            let requirement = read.entry_requirement(&self.features);
-            let misplaced = requirement.filter(|_| !is_entry && read.kind == ProbeKind::Entry);
-            let is_read = |problem: &Diagnostic| problem.span.start < part.read_end;
-            let unknown = || typed::resolve(&read, facts, &self.features).err()?.into_iter().find(is_read);
-            misplaced.or_else(|| if part.looks_names_up { unknown() } else { None })
-        })
     }
 
     fn read(&self, text: &str) -> Reading {

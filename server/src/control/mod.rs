@@ -31,6 +31,7 @@ mod source;
 mod states;
 mod storage;
 pub mod stricter;
+mod unread;
 mod update;
 
 pub use account::Terms;

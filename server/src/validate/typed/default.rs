@@ -1,7 +1,7 @@
 //! The type that a value has if none is written: see the table in [`super`].
 
 use crate::definition::{BaseType, Width};
-use crate::kernel::btf::{Btf, BtfError, Int, Kind, TypeId};
+use crate::kernel::btf::{Btf, BtfError, Composite, Int, Kind, TypeId};
 
 /// How a value is read if nobody says how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +134,8 @@ pub(super) enum Text {
 }
 
 /// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch): arrays of and pointers to unsigned numbers of 8
-/// bits, `char` among them since it is unsigned (6.2). It never asks whether a type is a pointer: it takes the size of a number for the type
-/// that is pointed to, and follows numbers of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave this to the daemon,
+/// bits, `char` among them since it is unsigned (6.2). It never asks whether a type is a pointer: it takes the size of any other for
+/// the type that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave this to the daemon,
 /// which takes signed characters too, and no numbers.
 pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError> {
     let byte = |id| -> Result<bool, BtfError> {
@@ -145,7 +145,12 @@ pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError
     Ok(match btf.resolved(ty)?.kind {
         Kind::Array { element, .. } if byte(element)? => Text::Here,
         Kind::Pointer(target) if byte(target)? => Text::Pointed,
-        Kind::Int(Int { bytes, .. }) | Kind::Enum { bytes, .. } if native && byte(TypeId(bytes))? => {
+        Kind::Int(Int { bytes, .. })
+        | Kind::Enum { bytes, .. }
+        | Kind::Composite(Composite { bytes, .. })
+        | Kind::Float(bytes)
+            if native && byte(TypeId(bytes))? =>
+        {
             Text::Mistaken
         }
         _ => Text::No,
