@@ -43,7 +43,7 @@ pub(super) struct Account {
     had_filter: bool,
     /// Whether something else recorded beside it at any time.
     shared: bool,
-    /// Whether another program had switched recording off.
+    /// Whether another program had switched recording off, or changed the size of the buffers: the kernel records nothing while it does.
     silenced: bool,
 }
 
@@ -97,7 +97,7 @@ impl Account {
         self.shared = true;
     }
 
-    /// Another program has switched recording off.
+    /// Another program has switched recording off for a time, or had the kernel do so.
     pub(super) const fn note_silence(&mut self) {
         self.silenced = true;
     }

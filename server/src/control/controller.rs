@@ -12,7 +12,7 @@ use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
-use super::grow::Growth;
+use super::grow::{Growth, Resized};
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
@@ -87,6 +87,7 @@ pub struct Controller {
     pub(super) aggregations: Aggregations,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
+    pub(super) resized: Resized,
 }
 
 /// What is known of a probe that the kernel has.
@@ -139,6 +140,7 @@ impl Controller {
             aggregations: Aggregations::default(),
             demand,
             growth: Growth::default(),
+            resized: Resized::default(),
         };
         controller.finish_removals(&unfinished).await;
         controller.begin_ledger()?;

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::iter::successors;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -69,6 +70,20 @@ impl Controller {
     }
 }
 
+/// The size of the buffers of the present instance, as it was last seen.
+#[derive(Debug, Default)]
+pub(super) struct Resized(Option<(PathBuf, u64)>);
+
+impl Resized {
+    /// Takes the size that the buffers of the instance at `root` have now. Answers whether it has changed since the last time, which only
+    /// another program does: the daemon makes another instance.
+    pub(super) fn set(&mut self, root: &Path, now_kib: u64) -> bool {
+        let is_changed = self.0.as_ref().is_some_and(|(of, kib)| of == root && *kib != now_kib);
+        self.0 = Some((root.to_owned(), now_kib));
+        is_changed
+    }
+}
+
 /// The size to go to: doubled as often as it takes, up to `most_kib`. Absent when it is large enough, or as large as it may be.
 fn larger(now_kib: u64, wanted_kib: u64, most_kib: u64) -> Option<u64> {
     let doubled = successors(Some(now_kib.max(1)), |kib| kib.checked_mul(2)).find(|kib| *kib >= wanted_kib);
@@ -89,6 +104,17 @@ mod tests {
         assert_eq!(larger(1024, 1000, 65_536), None);
         assert_eq!(larger(65_536, u64::MAX, 8192), None);
         assert_eq!(larger(0, u64::MAX, 8192), Some(8192));
+    }
+
+    #[test]
+    fn each_change_of_the_size_is_told_once() {
+        let mut resized = Resized::default();
+        let (one, other) = (Path::new("/one"), Path::new("/other"));
+        let told = [(one, 8), (one, 16), (one, 16), (one, 8), (other, 16), (other, 8), (one, 8)];
+        assert_eq!(
+            told.map(|(root, kib)| resized.set(root, kib)),
+            [false, true, false, true, false, true, false]
+        );
     }
 
     #[test]

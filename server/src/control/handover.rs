@@ -150,6 +150,9 @@ impl Controller {
             }
         };
         let last = std::mem::replace(&mut self.parts.instance, next.clone());
+        if let Ok(kib) = next.buffer_kib() {
+            self.resized.set(next.root(), kib);
+        }
         self.parts.current_instance.set(next);
         // The next one is claimed before the last one is given up.
         let last_claim = std::mem::replace(&mut self.parts.claim, claim);

@@ -109,6 +109,7 @@ impl Controller {
                 live.account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
             }
         }
+        self.resized.set(self.parts.instance.root(), self.parts.instance.buffer_kib()?);
         // A daemon that was killed may have left it off.
         self.parts.instance.set_recording(true)?;
         for name in &held.probes {
@@ -223,6 +224,11 @@ impl Controller {
                 live.account.note_silence();
             }
         }
+        let buffer_kib = self.parts.instance.buffer_kib()?;
+        if self.resized.set(self.parts.instance.root(), buffer_kib) {
+            tracing::info!(buffer_kib, "another program has changed the size of the ring buffers");
+            self.live.values_mut().for_each(|live| live.account.note_silence());
+        }
         let begun = Instant::now();
         let mut before = self.read_all();
         let (hits, read, settled) = loop {
@@ -245,7 +251,7 @@ impl Controller {
         let mut probes: Vec<_> = probes.iter().filter_map(|probe| ledger_of(probe)).collect();
         probes.extend(self.attached_ledger(read.losses()));
         probes.sort_by(|a, b| a.name.cmp(&b.name));
-        let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
+        let buffer_bytes = buffer_kib << 10;
         Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems })
     }
 
