@@ -40,7 +40,9 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
         .extend(words.iter().filter(is_return_address).map(|word| legacy::return_address_note(*word)));
     let words: Vec<_> = words.iter().filter(|word| !is_return_address(word)).copied().collect();
     let words = words.as_slice();
-    let becomes_names = fetch.numbers_become_names();
+    // Most definitions have no such word, and the function is not looked for then.
+    let becomes_names =
+        words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
     let refused = function_arguments(words, &fetch, becomes_names, &mut out.errors);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
         // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see `Features::refuses_many_args`.

@@ -189,8 +189,8 @@ impl FetchParser<'_> {
 
     /// Whether the kernel puts the names of parameters in the place of words that are a plain `$argN`.
     pub(super) fn numbers_become_names(&self) -> bool {
-        let found = self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
-        self.features.btf_args && found.unwrap_or(true)
+        let found = || self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
+        self.features.btf_args && found().unwrap_or(true)
     }
 
     /// The word of 2009 that `word` is read as, if it is.

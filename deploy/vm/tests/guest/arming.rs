@@ -42,8 +42,8 @@ fn predictions(guest: &DaemonGuest, function: &str) -> Result<Vec<Predicted>> {
     Ok(places.map(|one| predicted(one.offset, one.arming())).collect())
 }
 
-/// The places in few batches: the kernel takes a second for the jumps of each, in which it waits for every task to have left the code. Of each
-/// function a batch takes a place whenever the last one is far enough away.
+/// Puts the places into few batches. The kernel needs about a second to make the jumps of a batch, since it waits until no task can still be in
+/// the old code. A batch takes a place of a function when the last one that it took there is far enough away.
 fn batches(functions: Vec<Vec<Predicted>>) -> Vec<Vec<Predicted>> {
     let mut batches: Vec<Vec<Predicted>> = Vec::new();
     for places in functions {

@@ -135,8 +135,8 @@ pub(super) enum Text {
 
 /// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch): arrays of and pointers to unsigned numbers of 8
 /// bits, `char` among them since it is unsigned (6.2). It never asks whether a type is a pointer: it takes the size of any other for
-/// the type that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave this to the daemon,
-/// which takes signed characters too, and no numbers.
+/// the type that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave
+/// this to the daemon, which takes signed characters too, and no numbers.
 pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError> {
     let byte = |id| -> Result<bool, BtfError> {
         let fits = |int: Int| int.bits == 8 && !(native && int.signed);
@@ -148,7 +148,6 @@ pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError
         Kind::Int(Int { bytes, .. })
         | Kind::Enum { bytes, .. }
         | Kind::Composite(Composite { bytes, .. })
-        | Kind::Float(bytes)
             if native && byte(TypeId(bytes))? =>
         {
             Text::Mistaken
