@@ -36,6 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Columns are handed from the decoder to the connection without a copy.
         .bytes(".kprobed.v1.Column")
         .bytes(".kprobed.v1.EventGroup")
+        // Ten times as large as what it can be instead.
+        .boxed(".kprobed.v1.ProbeOutcome.outcome.probe")
         .compile_fds(descriptors)?;
     Ok(())
 }

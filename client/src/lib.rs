@@ -27,12 +27,12 @@
 
 mod aggregation;
 mod builder;
+mod changes;
 mod checks;
 mod client;
 mod code;
 mod connect;
 mod definition;
-mod deletions;
 mod error;
 pub mod event;
 pub mod format;
@@ -42,6 +42,7 @@ mod target;
 
 pub use aggregation::AggregationStream;
 pub use builder::{FetchArg, ProbeBuilder};
+pub use changes::Outcomes;
 pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};

@@ -18,8 +18,9 @@ The definition is a line of the kernel's `kprobe_events` language, the same with
 prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
-continues it. The command reads the whole file before it changes anything, then carries out the lines in order and \
-stops at the first that is refused.
+continues it. The command reads the whole file before it changes anything. A file that only defines is checked as a \
+whole: if one line is refused, nothing is changed, and every line that is refused is named. Lines of a file that also \
+deletes are carried out in order, up to the first that is refused.
 
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
 `kprobectl get -o yaml` print them under `spec`.
@@ -121,15 +122,20 @@ async fn define(
     arguments: &Arguments,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let request = CreateProbeRequest {
+    let request =
+        CreateProbeRequest { validate_only: arguments.dry_run, ..creation(definition.into(), arguments)? };
+    let probe = client.create_probe(request).await?;
+    Ok(output.probe_created(&probe)?)
+}
+
+/// What is asked for a definition.
+fn creation(definition: Definition, arguments: &Arguments) -> Result<CreateProbeRequest, Failure> {
+    Ok(CreateProbeRequest {
         enabled: !arguments.disabled,
         filter: arguments.filter.clone().unwrap_or_default(),
         labels: labels(&arguments.labels)?,
-        validate_only: arguments.dry_run,
-        ..definition.into().into()
-    };
-    let probe = client.create_probe(request).await?;
-    Ok(output.probe_created(&probe)?)
+        ..definition.into()
+    })
 }
 
 async fn run_file(
@@ -148,15 +154,70 @@ async fn run_file(
         output.note("nothing was changed");
         return Ok(Exit::Refused);
     }
-    for FileDefinition { line, text, deletes, .. } in found {
-        if let Err(failure) = one(&client, text, deletes, arguments, output).await {
+    let exit = if found.iter().any(|one| one.deletes) {
+        one_by_one(&client, found, arguments, output).await?
+    } else {
+        all_at_once(&client, &found, arguments, output).await?
+    };
+    if arguments.dry_run && exit == Exit::Success {
+        output.note("nothing was changed");
+    }
+    Ok(exit)
+}
+
+/// Carries out lines in order, up to the first that is refused.
+async fn one_by_one(
+    client: &Client,
+    lines: Vec<FileDefinition>,
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    for FileDefinition { line, text, deletes, .. } in lines {
+        if let Err(failure) = one(client, text, deletes, arguments, output).await {
             output
                 .note(&format!("stopped at line {line}: this line and those after it were not carried out"));
             return Err(failure);
         }
     }
-    if arguments.dry_run {
-        output.note("nothing was changed");
+    Ok(Exit::Success)
+}
+
+/// Defines what all lines define, or nothing.
+async fn all_at_once(
+    client: &Client,
+    lines: &[FileDefinition],
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let request = |line: &FileDefinition, validate_only| {
+        let definition = Definition::from(line.text.clone());
+        Ok::<_, Failure>(CreateProbeRequest { validate_only, ..creation(definition, arguments)? })
+    };
+    for validate_only in [true, false] {
+        let (mut exit, mut created) = (Exit::Success, Vec::with_capacity(lines.len()));
+        for lines in lines.chunks(Client::CHANGES_AT_ONCE) {
+            let requests = lines.iter().map(|line| request(line, validate_only));
+            let outcomes = client.create_probes(requests.collect::<Result<_, _>>()?).await?;
+            for (line, outcome) in lines.iter().zip(outcomes) {
+                match outcome {
+                    Ok(probe) => created.push(probe),
+                    Err(error) => {
+                        output.place(line.line);
+                        exit = exit.max(Failure::from(error).report(output));
+                    }
+                }
+            }
+        }
+        if validate_only && exit != Exit::Success {
+            output.note("nothing was changed");
+            return Ok(exit);
+        }
+        if validate_only == arguments.dry_run {
+            for probe in &created {
+                output.probe_created(probe)?;
+            }
+            return Ok(exit);
+        }
     }
     Ok(Exit::Success)
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let mut exit = Exit::Success;
     let mut deleted = Vec::with_capacity(requests.len());
     // Several at once cost those that go on recording no more than one.
-    for requests in requests.chunks(Client::DELETIONS_AT_ONCE) {
+    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
         let outcomes = client.delete_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
         for outcome in outcomes {
             match outcome {

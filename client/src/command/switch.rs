@@ -1,6 +1,7 @@
 //! `kprobectl enable` and `kprobectl disable`.
 
 use clap::Args;
+use kprobed_client::Client;
 use kprobed_client::api::UpdateProbeRequest;
 
 use super::connection::connect;
@@ -76,18 +77,22 @@ async fn switch(
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let chosen = choose(&client, probes.names, None, probes.selector).await?;
+    let requests = chosen.into_iter().map(|one| UpdateProbeRequest {
+        name: one.name,
+        etag: one.etag,
+        enabled: Some(enabled),
+        ..Default::default()
+    });
+    let requests: Vec<_> = requests.collect();
     let mut exit = Exit::Success;
-    let mut probes = Vec::with_capacity(chosen.len());
-    for one in chosen {
-        let request = UpdateProbeRequest {
-            name: one.name,
-            etag: one.etag,
-            enabled: Some(enabled),
-            ..Default::default()
-        };
-        match client.update_probe(request).await {
-            Ok(probe) => probes.push(probe),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+    let mut probes = Vec::with_capacity(requests.len());
+    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
+        let outcomes = client.update_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
+        for outcome in outcomes {
+            match outcome {
+                Ok(probe) => probes.push(probe),
+                Err(error) => exit = exit.max(Failure::from(error).report(output)),
+            }
         }
     }
     output.probes_changed(&probes)?;

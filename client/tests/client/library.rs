@@ -42,7 +42,7 @@ async fn several_deletions_have_an_outcome_each() {
     assert_eq!((waiting.name.as_str(), hits(waiting)), ("kprobes/waiting", None));
     assert_eq!(gone.rpc().unwrap().code, tonic::Code::NotFound);
     assert_eq!(refused.rpc().unwrap().diagnostics.as_ref().unwrap().text, "a +3");
-    assert_eq!(fake.deleted_at_once(), [4]);
+    assert_eq!(fake.changed_at_once(), [4]);
     let alone = client(fake.socket()).await.delete_probe(named("open")).await.unwrap();
     assert_eq!(alone, open.profile);
 }

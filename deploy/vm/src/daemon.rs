@@ -21,6 +21,10 @@ tcp = "127.0.0.1:7000"
 
 [state]
 directory = "/var/lib/kprobed"
+
+# Tests look at what others have done before it is repaired.
+[reconcile]
+interval_ms = 0
 "#;
 
 /// Background process that carries connections from [`OUTSIDE`] to [`INSIDE`].

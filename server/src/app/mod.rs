@@ -196,6 +196,7 @@ impl App {
             on_exit: config.tracing.on_exit,
             sample_interval: config.state.sample_interval(),
             sample_retention: config.state.sample_retention(),
+            repair_interval: config.reconcile.interval(),
         })
         .await?;
         let info = HostInfo { host: host.clone(), cpus, start, tracefs: tracefs.root().to_owned() };

@@ -120,6 +120,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("listen.max_connections_per_peer", listen.max_connections_per_peer, 1..=1_000_000));
     found.extend(within("listen.idle_timeout_s", listen.idle_timeout_s, 1..=YEAR_S));
     found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
+    found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
     found.extend(within("state.sample_retention_days", state.sample_retention_days, 1..=36_500));
     if spool.enabled {
         let off = |problem: Problem| Problem {

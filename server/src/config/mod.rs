@@ -83,6 +83,8 @@ pub struct Config {
     pub state: State,
     /// How the kernel is used.
     pub tracing: Tracing,
+    /// What is done about probes that others have changed.
+    pub reconcile: Reconcile,
     /// Events that are kept on disk.
     pub spool: Spool,
     /// The daemon's own log.
@@ -169,6 +171,27 @@ impl State {
     /// How long samples are kept.
     pub fn sample_retention(&self) -> Duration {
         Duration::from_hours(24 * self.sample_retention_days)
+    }
+}
+
+/// What is done about probes that others have changed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reconcile {
+    /// Milliseconds between two looks; 0 for none.
+    pub interval_ms: u64,
+}
+
+impl Default for Reconcile {
+    fn default() -> Self {
+        Self { interval_ms: 30_000 }
+    }
+}
+
+impl Reconcile {
+    /// Time between two looks. Absent for none.
+    pub fn interval(&self) -> Option<Duration> {
+        (self.interval_ms > 0).then(|| Duration::from_millis(self.interval_ms))
     }
 }
 

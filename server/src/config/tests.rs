@@ -154,6 +154,7 @@ fn numbers_have_bounds() {
         ("tracing.sub_buffer_kib", "48", "it must be a power of two from 4 to 512"),
         ("state.sample_interval_s", "0", "it must be from 1 to"),
         ("state.sample_interval_s", "9223372036854775807", "it must be from 1 to"),
+        ("reconcile.interval_ms", "9223372036854775807", "it must be from 0 to"),
         ("state.sample_retention_days", "9223372036854775807", "it must be from 1 to 36500"),
         ("spool.max_mib", "3", "it must be from 4 to"),
         ("spool.max_age_hours", "0", "it must be from 1 to"),

@@ -52,7 +52,7 @@ impl Controller {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
         let (uid, create_time, before) = (waiting.uid, waiting.create_time, waiting.filter.clone());
-        self.sources.remove(uid);
+        self.sources.remove(&[uid]);
         let recorded = recordable(&self.parts, name)
             .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter))
             .and_then(|source| {
@@ -86,7 +86,7 @@ impl Controller {
             tracing::error!(event = %name, %error, "cannot switch off an event that could not be stored");
         }
         self.readers.drain();
-        self.sources.remove(uid);
+        self.sources.remove(&[uid]);
         switched_off.is_ok()
     }
 
@@ -110,7 +110,7 @@ impl Controller {
         }
         // What was recorded before is still delivered; after that nothing of it is in the buffers.
         self.readers.drain();
-        self.sources.remove(last.uid);
+        self.sources.remove(&[last.uid]);
         self.attached.remove(name);
         // That it goes is stored. The row may stay for a while.
         self.parts.store.undo(Undo::Attachment(last.uid)).await;
@@ -190,9 +190,9 @@ fn record(
         message,
         found: None,
     })?;
-    sources.insert(id, Arc::clone(&source));
+    sources.insert([(id, Arc::clone(&source))]);
     if let Err(error) = parts.instance.set_enabled(name, true) {
-        sources.remove(uid);
+        sources.remove(&[uid]);
         return Err(error.into());
     }
     Ok(source)

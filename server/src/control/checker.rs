@@ -1,5 +1,6 @@
 //! From the text of a definition to a verdict, without a write to the kernel.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::unread::first_problem;
@@ -10,6 +11,7 @@ use crate::definition::{
     ProbeKind, Reading, RefusedBy, file, guard, parse, parse_any_knowing, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
+use crate::model::ProbeName;
 use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
@@ -166,7 +168,7 @@ impl Checker {
         };
         let mut definition = definition.with_explicit_names();
         let mut explanation = explain(&definition, dialect, &self.features);
-        explanation.line = self.new_line(&definition).canonical;
+        explanation.line = self.new_line(&definition, &HashSet::new()).canonical;
         definition.warnings.extend(guard::warnings(&definition, &self.features));
         for note in notes {
             explanation.note_origin(note.index, &note.path, &note.declaration);
@@ -285,12 +287,14 @@ impl Checker {
         KernelLine { text, canonical, group, event }
     }
 
-    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first free one
-    /// that begins with it.
-    pub(super) fn new_line(&self, definition: &ProbeDefinition) -> KernelLine {
+    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first that begins
+    /// with it and is neither taken nor claimed.
+    pub(super) fn new_line(&self, definition: &ProbeDefinition, claimed: &HashSet<ProbeName>) -> KernelLine {
         let event = match (&definition.event, &self.names) {
             (Some(event), _) => event.text.clone(),
-            (None, Some(names)) => names.free_event(group_of(definition), &definition.default_event_name()),
+            (None, Some(names)) => {
+                names.free_event(group_of(definition), &definition.default_event_name(), claimed)
+            }
             (None, None) => definition.default_event_name(),
         };
         self.kernel_line(definition, event)
@@ -298,7 +302,7 @@ impl Checker {
 
     /// What a definition would become now.
     pub fn preview(&self, definition: &ProbeDefinition) -> Preview {
-        let KernelLine { text, canonical, group, event } = self.new_line(definition);
+        let KernelLine { text, canonical, group, event } = self.new_line(definition, &HashSet::new());
         Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
 

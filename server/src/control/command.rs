@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
+use super::step::PlannedStep;
 use super::{AttachedEvent, ControlError, Ledger};
 use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName, ProbeUid};
 use crate::store::RequestKey;
@@ -69,6 +70,68 @@ pub struct Removed {
     pub note: &'static str,
 }
 
+/// One of several changes.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Make a probe.
+    Create(CreateRequest),
+    /// Change one.
+    Update(UpdateRequest),
+    /// Remove one.
+    Remove(RemoveRequest),
+}
+
+/// What became of a change.
+#[derive(Clone, Debug)]
+pub enum Changed {
+    /// The probe as it is now; with `validate_only`, as it would be.
+    Probe(Arc<Probe>),
+    /// It is gone.
+    Removed(Removed),
+}
+
+/// A change that was carried out, or only checked.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// What became of it.
+    pub changed: Changed,
+    /// What would be done, in order, if it was only checked.
+    pub plan: Vec<PlannedStep>,
+}
+
+impl From<Changed> for Applied {
+    fn from(changed: Changed) -> Self {
+        Self { changed, plan: Vec::new() }
+    }
+}
+
+impl Applied {
+    /// The probe, of a change that leaves one.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`] if there is none, which no such change answers.
+    pub fn probe(self) -> Result<Arc<Probe>, ControlError> {
+        match self.changed {
+            Changed::Probe(probe) => Ok(probe),
+            Changed::Removed(_) => Err(ControlError::Stopping),
+        }
+    }
+
+    /// What was removed, of a change that removes.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`] if nothing was, which no such change answers.
+    pub fn removed(self) -> Result<Removed, ControlError> {
+        match self.changed {
+            Changed::Removed(removed) => Ok(removed),
+            Changed::Probe(_) => Err(ControlError::Stopping),
+        }
+    }
+}
+
+/// What becomes of several changes, in their order.
+pub type Outcomes = Vec<Result<Applied, ControlError>>;
+
 /// Record an event of the host.
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
@@ -81,10 +144,7 @@ pub struct AttachRequest {
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
-    Create(CreateRequest, Reply<Arc<Probe>>),
-    Update(UpdateRequest, Reply<Arc<Probe>>),
-    Remove(RemoveRequest, Reply<Removed>),
-    RemoveAll(Vec<RemoveRequest>, Reply<Vec<Result<Removed, ControlError>>>),
+    Apply(Vec<Change>, Reply<Outcomes>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Ledger(Reply<Ledger>),
@@ -100,9 +160,7 @@ impl Command {
     /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
-            Self::Create(_, reply) | Self::Update(_, reply) => reply.is_closed(),
-            Self::Remove(_, reply) => reply.is_closed(),
-            Self::RemoveAll(_, reply) => reply.is_closed(),
+            Self::Apply(_, reply) => reply.is_closed(),
             Self::Aggregation(command) => command.is_abandoned(),
             Self::HitProfiles(reply) => reply.is_closed(),
             Self::Ledger(reply) => reply.is_closed(),
@@ -117,9 +175,12 @@ impl Command {
     /// What it asks for, for the log.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
-            Self::Create(..) => "create",
-            Self::Update(..) => "update",
-            Self::Remove(..) | Self::RemoveAll(..) => "remove",
+            Self::Apply(changes, _) => match changes.as_slice() {
+                [Change::Create(_)] => "create",
+                [Change::Update(_)] => "update",
+                [Change::Remove(_)] => "remove",
+                _ => "apply",
+            },
             Self::Aggregation(_) => "aggregation",
             Self::HitProfiles(_) => "hit profiles",
             Self::Ledger(_) => "ledger",
@@ -148,12 +209,24 @@ impl ControlHandle {
         answer.await.unwrap_or(Err(ControlError::Stopping))
     }
 
+    /// Carries out changes, each for itself, at the cost of one. Answers in their order.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`]; each change has an outcome of its own.
+    pub async fn apply(&self, changes: Vec<Change>) -> Result<Outcomes, ControlError> {
+        self.ask(|reply| Command::Apply(changes, reply)).await
+    }
+
+    async fn apply_one(&self, change: Change) -> Result<Applied, ControlError> {
+        self.apply(vec![change]).await?.pop().unwrap_or(Err(ControlError::Stopping))
+    }
+
     /// Makes a probe.
     ///
     /// # Errors
     /// See [`ControlError`].
     pub async fn create(&self, request: CreateRequest) -> Result<Arc<Probe>, ControlError> {
-        self.ask(|reply| Command::Create(request, reply)).await
+        self.apply_one(Change::Create(request)).await?.probe()
     }
 
     /// Changes a probe.
@@ -161,7 +234,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`ControlError`].
     pub async fn update(&self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
-        self.ask(|reply| Command::Update(request, reply)).await
+        self.apply_one(Change::Update(request)).await?.probe()
     }
 
     /// Removes a probe. Answers its name and last hit counts.
@@ -169,18 +242,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`ControlError`].
     pub async fn remove(&self, request: RemoveRequest) -> Result<Removed, ControlError> {
-        self.ask(|reply| Command::Remove(request, reply)).await
-    }
-
-    /// Removes several probes at once: that costs the others no more than one would. Answers in the order of the requests.
-    ///
-    /// # Errors
-    /// [`ControlError::Stopping`]; each request has an outcome of its own.
-    pub async fn remove_all(
-        &self,
-        requests: Vec<RemoveRequest>,
-    ) -> Result<Vec<Result<Removed, ControlError>>, ControlError> {
-        self.ask(|reply| Command::RemoveAll(requests, reply)).await
+        self.apply_one(Change::Remove(request)).await?.removed()
     }
 
     /// Reads the current hit counts of all probes.

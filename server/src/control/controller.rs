@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
+use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE};
 use super::grow::{Growth, Resized};
+use super::repair::Repairs;
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
@@ -20,7 +21,7 @@ use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::Store;
 use crate::tracefs::{
-    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, Tracefs,
+    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, Tracefs,
 };
 
 /// What becomes of the kernel when the daemon stops.
@@ -67,6 +68,8 @@ pub struct ControllerParts {
     pub sample_interval: Duration,
     /// How long samples are kept.
     pub sample_retention: Duration,
+    /// Time between two looks at what others have done to the probes. Absent: never.
+    pub repair_interval: Option<Duration>,
 }
 
 /// The single writer.
@@ -85,6 +88,7 @@ pub struct Controller {
     /// Whether the last sample could not be stored.
     pub(super) sampling_fails: bool,
     pub(super) aggregations: Aggregations,
+    pub(super) repairs: Repairs,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
     pub(super) resized: Resized,
@@ -109,7 +113,12 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
-        let (live, unfinished) = super::reconcile::reconcile(&parts, &sources).await?;
+        let observer = Observer {
+            tracefs: parts.mounted.tracefs.clone(),
+            instance: Arc::clone(&parts.current_instance),
+            procfs: parts.procfs.clone(),
+        };
+        let (live, unfinished) = super::reconcile::reconcile(&parts, &observer, &sources).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
         let demand = Arc::<BufferDemand>::default();
@@ -123,11 +132,6 @@ impl Controller {
             demand: Arc::clone(&demand),
         };
         let readers = Readers::start(&context)?;
-        let observer = Observer {
-            tracefs: parts.mounted.tracefs.clone(),
-            instance: Arc::clone(&parts.current_instance),
-            procfs: parts.procfs.clone(),
-        };
         let mut controller = Self {
             parts,
             observer,
@@ -138,6 +142,7 @@ impl Controller {
             sampled: HashMap::new(),
             sampling_fails: false,
             aggregations: Aggregations::default(),
+            repairs: Repairs::default(),
             demand,
             growth: Growth::default(),
             resized: Resized::default(),
@@ -156,6 +161,7 @@ impl Controller {
     /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
     pub async fn run(mut self, mut queue: CommandQueue) {
         let mut next_sample = Instant::now() + self.parts.sample_interval;
+        let mut next_repair = self.next_repair();
         let mut waiting = VecDeque::new();
         loop {
             if let Some(command) = waiting.pop_front() {
@@ -169,12 +175,19 @@ impl Controller {
                 continue;
             }
             let expiry = self.aggregations.next_expiry();
+            // Without probes there is nothing to repair.
+            next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
                 () = sleep_until(next_sample), if !self.live.is_empty() => {
                     self.sample().await;
                     next_sample = Instant::now() + self.parts.sample_interval;
+                    continue;
+                }
+                () = sleep_until(next_repair.unwrap_or(next_sample)), if next_repair.is_some() => {
+                    self.repair().await;
+                    next_repair = None;
                     continue;
                 }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
@@ -203,20 +216,20 @@ impl Controller {
             return ControlFlow::Continue(());
         }
         match command {
-            Command::Create(request, reply) => answer(reply, self.create(request).await),
-            Command::Update(request, reply) => answer(reply, self.update(request).await),
-            Command::Remove(request, reply) => {
-                // Those that wait right behind it are removed with it.
-                let (mut requests, mut replies) = (vec![request], vec![reply]);
-                while let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok()) {
+            Command::Apply(mut changes, reply) => {
+                let mut replies = vec![(changes.len(), reply)];
+                // Deletions that wait right behind deletions are carried out with them.
+                while only_removes(&changes)
+                    && let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok())
+                {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
                         // The same request again is to find the outcome of the first.
-                        Command::Remove(request, reply)
-                            if requests.iter().all(|other: &RemoveRequest| other.name != request.name) =>
+                        Command::Apply(more, reply)
+                            if only_removes(&more) && share_no_name(&changes, &more) =>
                         {
-                            requests.push(request);
-                            replies.push(reply);
+                            replies.push((more.len(), reply));
+                            changes.extend(more);
                         }
                         other => {
                             waiting.push_front(other);
@@ -224,12 +237,11 @@ impl Controller {
                         }
                     }
                 }
-                let outcomes = self.remove(requests).await;
-                for (reply, outcome) in replies.into_iter().zip(outcomes) {
-                    answer(reply, outcome);
+                let mut outcomes = self.apply(changes).await.into_iter();
+                for (count, reply) in replies {
+                    answer(reply, Ok(outcomes.by_ref().take(count).collect()));
                 }
             }
-            Command::RemoveAll(requests, reply) => answer(reply, Ok(self.remove(requests).await)),
             Command::Aggregation(command) => self.aggregate(command),
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
             Command::Ledger(reply) => answer(reply, self.ledger()),
@@ -252,8 +264,21 @@ impl Controller {
             OnExit::Restore => {
                 let tracefs = &parts.mounted.tracefs;
                 let probes = parts.registry.all();
-                for event in probes.iter().filter_map(|probe| probe.own.as_ref()) {
-                    if let Err(error) = own::switch(tracefs, &parts.instance, event, false) {
+                let own: Vec<_> = probes.iter().filter_map(|probe| probe.own.as_ref()).collect();
+                // Read once: the ids are looked at right before each write.
+                let list = tracefs.kprobe_list().unwrap_or_else(|error| {
+                    tracing::warn!(%error, "cannot list the probes on the way out");
+                    KprobeList::default()
+                });
+                for event in &own {
+                    let switched = tracefs.presence_in(&list, event).and_then(|presence| {
+                        if presence.is_ours() {
+                            parts.instance.set_enabled(&event.name, false)
+                        } else {
+                            Ok(())
+                        }
+                    });
+                    if let Err(error) = switched {
                         tracing::warn!(event = %event.name, %error, "cannot disable on the way out");
                     }
                 }
@@ -267,8 +292,8 @@ impl Controller {
                     tracing::warn!(%error, "cannot remove the instance");
                 }
                 // With the instance gone no buffer is emptied by these.
-                for event in probes.iter().filter_map(|probe| probe.own.as_ref()) {
-                    match tracefs.delete_own(event) {
+                for event in own {
+                    match tracefs.delete_own(&list, event) {
                         Ok(Deleted::Done | Deleted::NotThere(Presence::Absent)) => {}
                         Ok(Deleted::NotThere(_)) => {
                             tracing::info!(event = %event.name, "left the event of another program in the kernel");
@@ -392,6 +417,20 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
     if reply.send(outcome).is_err() {
         tracing::debug!("the caller has gone before its answer");
     }
+}
+
+fn only_removes(changes: &[Change]) -> bool {
+    changes.iter().all(|change| matches!(change, Change::Remove(_)))
+}
+
+/// Whether no two removals of these are about the same name.
+fn share_no_name(some: &[Change], others: &[Change]) -> bool {
+    let name = |change: &Change| match change {
+        Change::Remove(request) => Some(request.name.clone()),
+        _ => None,
+    };
+    let names: HashSet<_> = some.iter().filter_map(name).collect();
+    !others.iter().filter_map(name).any(|name| names.contains(&name))
 }
 
 /// Whether the kernel has the definition.

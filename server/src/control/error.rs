@@ -1,5 +1,7 @@
 //! Why a request was not carried out.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::Taken;
@@ -198,12 +200,24 @@ pub enum ControlError {
     /// A tracing instance of ours belongs to another daemon.
     #[error(transparent)]
     Claim(ClaimError),
-    /// Database.
+    /// Database. Several changes can fail by the same error.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(Arc<StoreError>),
+    /// A change of a batch is about a probe that another one is about.
+    #[error("another change of this request is about `{name}`")]
+    Twice {
+        /// The probe.
+        name: ProbeName,
+    },
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopping,
+}
+
+impl From<StoreError> for ControlError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
 }
 
 impl From<ClaimError> for ControlError {

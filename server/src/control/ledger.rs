@@ -183,36 +183,14 @@ impl Controller {
         }
     }
 
-    fn hits_of(&self, name: &ProbeName) -> Option<u64> {
+    /// How often the kernel has counted a hit of a probe until now.
+    pub(super) fn hits_of(&self, name: &ProbeName) -> Option<u64> {
         match self.kernel_hits() {
             Ok(hits) => hits.get(name).map(|hits| hits.hits),
             Err(error) => {
                 tracing::warn!(probe = %name, %error, "cannot read the hits of a probe that is switched");
                 None
             }
-        }
-    }
-
-    /// A probe is about to be switched as `enabled` says. What it was hit while it was disabled ends here.
-    pub(super) fn note_enabling(&mut self, probe: &Probe, enabled: bool) {
-        if enabled
-            && !probe.enabled
-            && let Some(hits) = self.hits_of(&probe.name)
-            && let Some(live) = self.live.get_mut(&probe.uid)
-        {
-            live.account.note_enabled(hits);
-        }
-    }
-
-    /// A probe was switched and filtered like that.
-    pub(super) fn note_switched(&mut self, probe: &Probe, enabled: bool, filter: &str) {
-        let hits = if enabled { None } else { self.hits_of(&probe.name) };
-        let Some(live) = self.live.get_mut(&probe.uid) else { return };
-        if !filter.is_empty() {
-            live.account.note_filter();
-        }
-        if let Some(hits) = hits {
-            live.account.note_disabled(hits);
         }
     }
 

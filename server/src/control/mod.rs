@@ -5,6 +5,7 @@
 
 mod account;
 mod aggregation;
+mod apply;
 mod attach;
 mod attached;
 mod checker;
@@ -13,9 +14,11 @@ mod controller;
 mod create;
 mod doctor;
 mod error;
+mod execute;
 mod grow;
 mod handover;
 mod harm;
+mod job;
 mod ledger;
 mod names;
 mod observed;
@@ -26,9 +29,11 @@ mod probe;
 mod reconcile;
 mod registry;
 mod remove;
+mod repair;
 mod sample;
 mod source;
 mod states;
+mod step;
 mod storage;
 pub mod stricter;
 mod unread;
@@ -41,7 +46,10 @@ pub use aggregation::{
 };
 pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{Against, CheckOutcome, Checker, Preview};
-pub use command::{AttachRequest, ControlHandle, CreateRequest, RemoveRequest, Removed, UpdateRequest};
+pub use command::{
+    Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, Outcomes, RemoveRequest, Removed,
+    UpdateRequest,
+};
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
@@ -52,4 +60,5 @@ pub use observer::Observer;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
 pub use states::ProbeStates;
+pub use step::{PlannedStep, Step};
 pub use storage::Storage;

@@ -3,6 +3,7 @@
 //! Owns the comparison of a definition with the event that has its name, as kernel/trace/trace_kprobe.c does it (register_trace_kprobe,
 //! append_trace_kprobe): behind the reading of the definition, and before the questions about its place. Never writes anything.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Probe, Registry};
@@ -42,11 +43,12 @@ impl Names {
         Self { tracefs, registry }
     }
 
-    /// `wanted`, or the first name that is free and begins with it.
-    pub(super) fn free_event(&self, group: &str, wanted: &str) -> String {
+    /// `wanted`, or the first name that begins with it and is neither taken nor claimed.
+    pub(super) fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String {
         let mut event = wanted.to_owned();
         for number in 2.. {
-            if !self.is_taken(group, &event) {
+            let is_claimed = ProbeName::new(group, &event).is_ok_and(|name| claimed.contains(&name));
+            if !is_claimed && !self.is_taken(group, &event) {
                 break;
             }
             let suffix = format!("_{number}");
@@ -272,13 +274,13 @@ mod tests {
     fn a_generated_name_is_the_first_that_is_free() {
         let root = tempfile::tempdir().unwrap();
         let names = Names::new(Tracefs::new(root.path(), root.path()), Arc::<Registry>::default());
-        assert_eq!(names.free_event("kprobes", "p_f_0"), "p_f_0");
+        assert_eq!(names.free_event("kprobes", "p_f_0", &HashSet::new()), "p_f_0");
         let longest = "p".repeat(EVENT_MAX_BYTES);
         for taken in ["p_f_0", "p_f_0_2", longest.as_str()] {
             std::fs::create_dir_all(root.path().join("events/kprobes").join(taken)).unwrap();
         }
-        assert_eq!(names.free_event("kprobes", "p_f_0"), "p_f_0_3");
-        let cut = names.free_event("kprobes", &longest);
+        assert_eq!(names.free_event("kprobes", "p_f_0", &HashSet::new()), "p_f_0_3");
+        let cut = names.free_event("kprobes", &longest, &HashSet::new());
         assert!(cut.len() == EVENT_MAX_BYTES && cut.ends_with("pp_2"), "{cut}");
     }
 

@@ -66,7 +66,15 @@ impl Observed {
     /// The state of a probe.
     pub fn state(&self, probe: &Probe) -> ProbeState {
         let unknown = || ObservedEvent::Unknown("it was not looked at".to_owned());
-        state(probe, &self.events.get(&probe.uid).cloned().unwrap_or_else(unknown), &self.switches)
+        let event = self.events.get(&probe.uid).cloned().unwrap_or_else(unknown);
+        match (state(probe, &event, &self.switches), probe.left_alone) {
+            (ProbeState::Drifted(trouble) | ProbeState::Failed(trouble), Some(times)) => {
+                let reason =
+                    format!("{}; it was repaired {times} times, and is left alone now", trouble.reason);
+                ProbeState::Failed(Trouble { reason, ..trouble })
+            }
+            (state, _) => state,
+        }
     }
 
     /// The probe with its state.
@@ -200,6 +208,7 @@ mod tests {
         let listing = "p:kprobes/fork kernel_clone".to_owned();
         Probe {
             uid: ProbeUid(1),
+            left_alone: None,
             own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id: 1500 }),
             name,
             definition: listing.clone(),

@@ -212,6 +212,7 @@ mod tests {
             let id = u16::try_from(1000 + uid).unwrap();
             Arc::new(Probe {
                 uid: ProbeUid(uid),
+                left_alone: None,
                 own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id }),
                 name,
                 definition: listing.clone(),

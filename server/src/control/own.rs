@@ -10,11 +10,13 @@ use crate::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
 
 /// Refuses when what is there under the name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), ControlError> {
-    if presence.is_ours() {
-        return Ok(());
-    }
+    if presence.is_ours() { Ok(()) } else { Err(missing(presence, name)) }
+}
+
+/// What is said when this is there under the name, and not our event.
+pub(super) fn missing(presence: Presence, name: &ProbeName) -> ControlError {
     let lost = lost(&ObservedEvent::Lost(presence));
-    Err(ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint })
+    ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint }
 }
 
 /// Switches our event on or off in our instance. Returns what is there under its name: if that is not ours, nothing was changed.

@@ -80,6 +80,8 @@ pub struct Probe {
     pub state: ProbeState,
     /// The event that was made of it. Absent when the kernel does not have it.
     pub own: Option<OwnEvent>,
+    /// How often it was repaired, if the daemon has done so for the last time and leaves it alone now.
+    pub left_alone: Option<u32>,
     /// Counts the changes that clients made, from 1.
     pub revision: i64,
     /// When it was created.

@@ -9,14 +9,18 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::controller::{Controller, ControllerParts, Live};
-use super::create::{Defined, define, refuse, settled_state};
+use super::create::{refuse, settled_state};
+use super::execute::Executor;
+use super::job::{Basis, Job};
+use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, plan_options};
-use super::{CheckOutcome, ControlError, own};
-use super::{Probe, ProbeState, Trouble};
+use super::step::{self, Seen, Wanted};
+use super::{CheckOutcome, ControlError, Observer, Probe, ProbeState, Trouble, own};
+use crate::kernel::RecentFacts;
 use crate::model::ProbeUid;
-use crate::pipeline::{EventSource, SourceTable};
-use crate::store::{Phase, StoredProbe, Undo};
-use crate::tracefs::{KprobeList, OwnEvent};
+use crate::pipeline::SourceTable;
+use crate::store::{Phase, Settled, StoredProbe, Undo};
+use crate::tracefs::{KprobeList, OwnEvent, Presence};
 
 /// A probe that was on its way out, or never acknowledged, when the daemon ended.
 pub(super) struct Unfinished {
@@ -28,13 +32,15 @@ pub(super) struct Unfinished {
 /// [`Controller::finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
+    observer: &Observer,
     sources: &SourceTable,
 ) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
-    let list = parts.mounted.tracefs.kprobe_list()?;
+    let tracefs = &parts.mounted.tracefs;
+    let list = tracefs.kprobe_list()?;
+    let mut wanted = Vec::new();
     for row in parts.store.probes().await? {
-        let left =
-            parts.mounted.tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
+        let left = tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
         match row.phase {
             Phase::Pending | Phase::Removing => {
                 if left.is_some()
@@ -46,20 +52,12 @@ pub(super) async fn reconcile(
                 let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
                 unfinished.push(Unfinished { probe: Arc::new(probe), phase });
             }
-            Phase::Settled => {
-                let probe = match bring_back(parts, sources, &row, &list, left).await {
-                    Ok((probe, entry)) => {
-                        live.insert(probe.uid, entry);
-                        probe
-                    }
-                    Err(error) => {
-                        tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
-                        as_probe(parts, row, ProbeState::Failed(Trouble::because(&error)))
-                    }
-                };
-                parts.registry.put(probe);
-            }
+            Phase::Settled => wanted.push((row, left)),
         }
+    }
+    for (probe, entry) in bring_back(parts, observer, sources, &list, wanted).await {
+        live.extend(entry.map(|entry| (probe.uid, entry)));
+        parts.registry.put(probe);
     }
     Ok((live, unfinished))
 }
@@ -69,21 +67,23 @@ impl Controller {
     pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
+        let mut undo = Vec::new();
         for (Unfinished { probe, phase }, outcome) in unfinished.iter().zip(outcomes) {
             match outcome {
                 Ok(found) => {
-                    self.parts.store.undo(Undo::Probe(probe.uid)).await;
+                    undo.push(Undo::Probe(probe.uid));
                     tracing::info!(probe = %probe.name, ?phase, ?found, "finished what a crash interrupted");
                 }
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
-                    self.parts.store.undo(Undo::Deletion(probe.uid)).await;
+                    undo.push(Undo::Deletion(probe.uid));
                     let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
                     let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
                     self.parts.registry.put(Probe { state, schema, ..Probe::clone(probe) });
                 }
             }
         }
+        self.parts.store.undo_all(undo).await;
     }
 }
 
@@ -93,7 +93,7 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredPr
     match event_source(&parts.mounted.tracefs, row.uid, &row.name, &plan_options(&definition)) {
         Ok((id, source)) => {
             source.origin.set_labels(row.labels.clone());
-            sources.insert(id, Arc::clone(&source));
+            sources.insert([(id, Arc::clone(&source))]);
             Some(Live { source, ever_enabled: true, account: Account::default() })
         }
         Err(error) => {
@@ -103,103 +103,151 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredPr
     }
 }
 
-/// Finds a probe in the kernel, or defines it anew, and lets it record as it should.
+/// Lets probes record as their rows say: those that the kernel has still, and those that are defined anew. One that cannot be brought back is
+/// not in the kernel then.
 async fn bring_back(
     parts: &ControllerParts,
+    observer: &Observer,
     sources: &SourceTable,
-    row: &StoredProbe,
     list: &KprobeList,
+    wanted: Vec<(StoredProbe, Option<OwnEvent>)>,
+) -> Vec<(Probe, Option<Live>)> {
+    let tracefs = &parts.mounted.tracefs;
+    let left = wanted.iter().filter(|(_, left)| left.is_some());
+    let left = left.map(|(row, left)| {
+        let state = if row.enabled { ProbeState::Armed } else { ProbeState::Disabled };
+        Arc::new(Probe { own: left.clone(), ..as_probe(parts, row.clone(), state) })
+    });
+    let observed = observer.observe(&left.collect::<Vec<_>>());
+    let mut facts = parts.checker.recent_facts();
+    let (mut brought, mut jobs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    for (row, left) in wanted {
+        match job(parts, &mut facts, &observed, list, &row, left) {
+            Ok(job) => {
+                jobs.push(job);
+                rows.push(row);
+            }
+            Err(error) => brought.push((failed(parts, row, &error), None)),
+        }
+    }
+    let known =
+        jobs.iter().filter_map(|job| Some((job.probe.own.as_ref()?.id, Arc::clone(job.source.as_ref()?))));
+    sources.insert(known.collect::<Vec<_>>());
+    let executor = Executor { tracefs, instance: &parts.instance, sources, facts: &parts.facts };
+    executor.carry_out(&mut jobs);
+    store_redefined(parts, &mut jobs, &rows).await;
+    for (mut job, row) in jobs.into_iter().zip(rows) {
+        match (std::mem::replace(&mut job.outcome, Ok(())), job.source.take()) {
+            (Ok(()), Some(source)) => {
+                let (state, adopted) = (&job.probe.state, job.basis.is_none());
+                tracing::info!(probe = %row.name, ?state, adopted, "brought back");
+                // Whoever was here before may have had it enabled: its removal is to be treated so.
+                let entry = Live { source, ever_enabled: true, account: Account::default() };
+                brought.push((job.probe, Some(entry)));
+            }
+            (outcome, _) => {
+                let missing = || own::missing(Presence::Absent, &row.name);
+                let error = outcome.err().unwrap_or_else(missing);
+                take_out(parts, sources, &job.probe);
+                brought.push((failed(parts, row, &error), None));
+            }
+        }
+    }
+    brought
+}
+
+/// What is to be done for a row.
+fn job(
+    parts: &ControllerParts,
+    facts: &mut RecentFacts<'_>,
+    observed: &Observed,
+    list: &KprobeList,
+    row: &StoredProbe,
     left: Option<OwnEvent>,
-) -> Result<(Probe, Live), ControlError> {
-    let outcome = parts.checker.check(&row.definition)?;
+) -> Result<Job, ControlError> {
+    let outcome = parts.checker.check_with(&row.definition, facts)?;
     // Its name is its own, or is looked at below.
     refuse(&row.definition, &outcome, None)?;
     let CheckOutcome { definition, report, .. } = outcome;
-    let tracefs = &parts.mounted.tracefs;
-    let mut probe = as_probe(parts, row.clone(), ProbeState::Pending);
-    let adopted = left.is_some();
-    let Defined { own: event, source } = match left {
-        Some(own) => {
-            Defined { own, source: event_source(tracefs, row.uid, &row.name, &plan_options(&definition)) }
-        }
-        None if list.lines_of(&row.name).next().is_some() => {
-            return Err(ControlError::ExistsForeign { name: row.name.clone() });
-        }
-        None => {
-            // The definition is rendered anew: another kernel may know other arguments.
-            probe.kernel_definition =
-                parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
-            let mut defined = define(tracefs, &probe, &definition, &report)?;
-            if let Err(error) =
-                store_redefined(parts, row, &probe.kernel_definition, &defined.own.listing).await
-            {
-                // It is taken out again below.
-                defined.source = Err(error);
-            }
-            defined
-        }
-    };
-    let source = match source.and_then(|(id, source)| switch(parts, sources, row, &event, id, source)) {
-        Ok(source) => source,
-        Err(error) => {
-            // What is not brought back whole is taken out again: a failed probe is not in the kernel.
-            own::switch(tracefs, &parts.instance, &event, false)?;
-            tracefs.delete_own(&event)?;
-            return Err(error);
-        }
-    };
-    probe.own = Some(event);
-    probe.state = settled_state(row.enabled, &report);
-    probe.schema = Some(Arc::clone(&source.origin.schema));
-    probe.warnings.clone_from(&definition.warnings);
-    probe.location.clone_from(&report.location);
-    probe.arming = report.arming;
-    tracing::info!(probe = %row.name, state = ?probe.state, adopted, "brought back");
-    // Whoever was here before may have had it enabled: its removal is to be treated so.
-    Ok((probe, Live { source, ever_enabled: true, account: Account::default() }))
-}
-
-/// Writes down how the kernel lists a probe that was defined anew, if that is not what it was before.
-async fn store_redefined(
-    parts: &ControllerParts,
-    row: &StoredProbe,
-    kernel_definition: &str,
-    listing: &str,
-) -> Result<(), ControlError> {
-    if row.kernel_definition != kernel_definition || row.kernel_listing != listing {
-        parts.store.redefined(row.uid, kernel_definition, listing).await?;
+    if left.is_none() && list.lines_of(&row.name).next().is_some() {
+        return Err(ControlError::ExistsForeign { name: row.name.clone() });
     }
-    Ok(())
-}
-
-/// Filters an event and switches it as its row says.
-fn switch(
-    parts: &ControllerParts,
-    sources: &SourceTable,
-    row: &StoredProbe,
-    event: &OwnEvent,
-    id: u16,
-    source: Arc<EventSource>,
-) -> Result<Arc<EventSource>, ControlError> {
-    let (tracefs, instance) = (&parts.mounted.tracefs, &parts.instance);
-    if instance.filter(&row.name)? != row.filter {
-        own::require(own::set_filter(tracefs, instance, event, &row.filter)?, &row.name)?;
-    }
-    source.origin.set_labels(row.labels.clone());
-    sources.insert(id, Arc::clone(&source));
-    if row.enabled && tracefs.kprobes_enabled() == Some(false) {
+    let enabled = if row.enabled && !observed.switches.kprobes {
         // One that is switched on now would stay dead when kprobes are switched on again. It is off instead, and its state says why.
         tracing::warn!(probe = %row.name, "left a probe switched off: kprobes are switched off on this host");
-        return Ok(source);
+        None
+    } else {
+        Some(row.enabled)
+    };
+    let wanted = Wanted { enabled, filter: &row.filter };
+    let probe = Probe {
+        own: left,
+        warnings: definition.warnings.clone(),
+        location: report.location.clone(),
+        arming: report.arming,
+        ..as_probe(parts, row.clone(), settled_state(row.enabled, &report))
+    };
+    let Some(own) = &probe.own else {
+        // The definition is rendered anew: another kernel may know other arguments.
+        let line = parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
+        let steps = step::define(&line, wanted);
+        return Ok(Job::define(
+            Probe { kernel_definition: line, ..probe },
+            Basis { definition, report },
+            steps,
+        ));
+    };
+    let (_id, source) = event_source(&parts.mounted.tracefs, row.uid, &own.name, &plan_options(&definition))?;
+    source.origin.set_labels(row.labels.clone());
+    let schema = Some(Arc::clone(&source.origin.schema));
+    let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&row.uid) else {
+        return Err(own::missing(Presence::Absent, &row.name));
+    };
+    let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
+    let steps = step::change(&seen, wanted);
+    Ok(Job::adopt(Probe { schema, ..probe }, source, steps))
+}
+
+/// Writes down how the kernel lists the probes that were defined anew, where that is not what it was before. When that fails, they end.
+async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[StoredProbe]) {
+    let mut redefined = Vec::new();
+    let mut changed = Vec::new();
+    for (job, row) in jobs.iter_mut().zip(rows) {
+        let (Job { probe, basis: Some(_), outcome: Ok(()), .. }, uid) = (&*job, row.uid) else { continue };
+        let listing = probe.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
+        if row.kernel_definition != probe.kernel_definition || row.kernel_listing != listing {
+            let kernel_definition = probe.kernel_definition.clone();
+            redefined.push((Settled::Redefined { uid, kernel_definition, listing }, None));
+            changed.push(job);
+        }
     }
-    let switched = own::switch(tracefs, instance, event, row.enabled)
-        .map_err(ControlError::from)
-        .and_then(|found| own::require(found, &row.name));
-    if let Err(error) = switched {
-        sources.remove(row.uid);
-        return Err(error);
+    if redefined.is_empty() {
+        return;
     }
-    Ok(source)
+    if let Err(error) = parts.store.settle(&redefined).await {
+        let error = Arc::new(error);
+        for job in changed {
+            job.require(Err(ControlError::Store(Arc::clone(&error))));
+        }
+    }
+}
+
+/// Takes out what was not brought back whole.
+fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
+    sources.remove(&[probe.uid]);
+    let Some(own) = &probe.own else { return };
+    let tracefs = &parts.mounted.tracefs;
+    let deleted = own::switch(tracefs, &parts.instance, own, false)
+        .and_then(|_found| tracefs.delete_own(&tracefs.kprobe_list()?, own));
+    if let Err(error) = deleted {
+        tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that cannot be brought back");
+    }
+}
+
+/// A probe that the kernel does not have.
+fn failed(parts: &ControllerParts, row: StoredProbe, error: &ControlError) -> Probe {
+    tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
+    as_probe(parts, row, ProbeState::Failed(Trouble::because(error)))
 }
 
 /// A row as clients see it.
@@ -223,5 +271,6 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         location: String::new(),
         arming: None,
         own: None,
+        left_alone: None,
     }
 }

@@ -1,126 +1,114 @@
 //! Removing probes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use nix::errno::Errno;
 
 use super::ControlError;
-use super::command::{RemoveRequest, Removed};
+use super::apply::{Grounds, Judged};
+use super::command::{Applied, Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::handover::Settling;
 use super::pause::Pause;
+use super::step;
 use super::update::check_etag;
 use super::{Probe, own};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::PauseReason;
-use crate::store::Undo;
-use crate::tracefs::{Deleted, Presence, TracefsError};
+use crate::store::{RequestKey, Undo};
+use crate::tracefs::{Deleted, KprobeList, Presence, TracefsError};
 
-/// What one request asks for.
-enum Judged {
-    /// Nothing that is still to be done.
-    Done(Removed),
-    /// To remove this.
-    Remove(Arc<Probe>, Option<HitProfile>),
+/// A probe that is to be deleted.
+pub(super) struct Doomed {
+    pub(super) probe: Arc<Probe>,
+    /// Its last hit counts. Absent when the kernel does not have it.
+    profile: Option<HitProfile>,
+    pub(super) request: Option<RequestKey>,
 }
 
 impl Controller {
-    /// Removes several probes at once: that costs the others no more than one would. Answers in the order of the requests.
-    pub(super) async fn remove(
-        &mut self,
-        requests: Vec<RemoveRequest>,
-    ) -> Vec<Result<Removed, ControlError>> {
-        let mut outcomes = Vec::with_capacity(requests.len());
-        let mut doomed = Vec::new();
-        for request in requests {
-            let judged = match self.judge_removal(&request).await {
-                Ok(Judged::Remove(probe, profile)) => {
-                    // Two requests may ask for the same one.
-                    if doomed.iter().any(|(_, other, _): &(usize, Arc<Probe>, _)| other.uid == probe.uid) {
-                        Err(ControlError::NotFound { name: request.name, foreign: false })
-                    } else {
-                        doomed.push((outcomes.len(), Arc::clone(&probe), profile.clone()));
-                        Ok(Removed { name: probe.name.clone(), profile, note: "" })
-                    }
-                }
-                Ok(Judged::Done(removed)) => Ok(removed),
-                Err(error) => Err(error),
-            };
-            outcomes.push(judged);
-        }
-        let probes: Vec<_> = doomed.iter().map(|(_, probe, _)| Arc::clone(probe)).collect();
-        let taken_out = self.take_all_out_of_kernel(&probes);
-        for ((index, probe, profile), taken_out) in doomed.into_iter().zip(taken_out) {
-            let finished = self.finish_removal(&probe, profile.as_ref(), taken_out).await;
-            match (finished, outcomes.get_mut(index)) {
-                (Ok(note), Some(Ok(removed))) => removed.note = note,
-                (Err(error), Some(outcome)) => *outcome = Err(error),
-                _ => {}
-            }
-        }
-        outcomes
-    }
-
-    /// Whether a request can be carried out. When it is to be, the database knows.
-    async fn judge_removal(&self, request: &RemoveRequest) -> Result<Judged, ControlError> {
+    /// Whether a probe can be deleted.
+    pub(super) async fn judge_removal(
+        &self,
+        request: RemoveRequest,
+        grounds: &mut Grounds<'_>,
+        profiles: Result<&HashMap<ProbeUid, HitProfile>, &ControlError>,
+    ) -> Result<Judged, ControlError> {
+        let done = |name, profile, plan| {
+            let changed = Changed::Removed(Removed { name, profile, note: "" });
+            Ok(Judged::Done(Applied { changed, plan }))
+        };
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
-            return Ok(Judged::Done(Removed { name, profile: None, note: "" }));
+            return done(name, None, Vec::new());
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
         self.require_uncounted(&probe.name)?;
-        let profile = self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid);
-        if request.validate_only {
-            return Ok(Judged::Done(Removed { name: probe.name.clone(), profile, note: "" }));
-        }
-        self.parts.store.begin_remove(probe.uid, request.request.as_ref()).await?;
-        Ok(Judged::Remove(probe, profile))
-    }
-
-    async fn finish_removal(
-        &mut self,
-        probe: &Probe,
-        profile: Option<&HitProfile>,
-        taken_out: Result<Presence, ControlError>,
-    ) -> Result<&'static str, ControlError> {
-        let found = match taken_out {
-            Ok(found) => found,
-            Err(error) => {
-                self.parts.store.undo(Undo::Deletion(probe.uid)).await;
-                return Err(error);
-            }
+        let profile = match profiles {
+            Ok(profiles) => profiles.get(&probe.uid).cloned(),
+            // Others add and remove probes all the time: look at this one again.
+            Err(_) => self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid),
         };
-        if let Some(profile) = profile {
-            self.store_samples(std::slice::from_ref(profile)).await;
+        grounds.claim(&probe, true)?;
+        if request.validate_only {
+            let steps = if probe.own.is_some() { step::delete() } else { Vec::new() };
+            return done(probe.name.clone(), profile, step::plan(&probe.name, steps));
         }
-        self.parts.registry.remove(&probe.name);
-        // That it goes is stored. The row may stay for a while.
-        self.parts.store.undo(Undo::Probe(probe.uid)).await;
-        tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
-        Ok(match found {
-            Presence::Shared => "the places that another program had added to its event were left alone",
-            Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
-            Presence::Absent if probe.own.is_some() => {
-                "another program had removed its event from the kernel"
-            }
-            Presence::Ours | Presence::Absent => "",
-        })
+        Ok(Judged::Delete(Doomed { probe, profile, request: request.request }))
     }
 
-    /// Takes a probe out that was never switched on.
-    pub(super) fn take_unused_out_of_kernel(&mut self, probe: &Probe) -> Result<(), ControlError> {
-        if let Some(event) = &probe.own
-            && own::switch(self.tracefs(), &self.parts.instance, event, false)?.is_ours()
-        {
-            self.tracefs().delete_own(event).map_err(|error| removal_error(error, &probe.name))?;
+    /// Deletes probes of which the database knows that they are to go.
+    pub(super) async fn delete(&mut self, doomed: Vec<Doomed>) -> Vec<Result<Changed, ControlError>> {
+        let probes: Vec<_> = doomed.iter().map(|doomed| Arc::clone(&doomed.probe)).collect();
+        let taken_out = self.take_all_out_of_kernel(&probes);
+        let (mut profiles, mut undo) = (Vec::new(), Vec::new());
+        let mut outcomes = Vec::with_capacity(doomed.len());
+        for (Doomed { probe, profile, .. }, taken_out) in doomed.into_iter().zip(taken_out) {
+            outcomes.push(match taken_out {
+                Ok(found) => {
+                    profiles.extend(profile.clone());
+                    self.parts.registry.remove(&probe.name);
+                    // That it goes is stored. The row may stay for a while.
+                    undo.push(Undo::Probe(probe.uid));
+                    tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
+                    let note = note(&probe, found);
+                    Ok(Changed::Removed(Removed { name: probe.name.clone(), profile, note }))
+                }
+                Err(error) => {
+                    undo.push(Undo::Deletion(probe.uid));
+                    Err(error)
+                }
+            });
         }
-        self.forget_live(probe);
-        Ok(())
+        if !profiles.is_empty() {
+            self.store_samples(&profiles).await;
+        }
+        self.parts.store.undo_all(undo).await;
+        outcomes
+    }
+
+    /// Takes a probe out of the kernel that could not be stored. Answers whether it is out; otherwise the database still says that it is to
+    /// go, and the next start removes it.
+    pub(super) fn take_back(&mut self, probe: Probe) -> bool {
+        let probe = Arc::new(probe);
+        let mut is_out = true;
+        for outcome in self.take_all_out_of_kernel(&[Arc::clone(&probe)]) {
+            if let Err(error) = outcome {
+                is_out = false;
+                tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
+                if let Some(own) = &probe.own
+                    && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, own, false)
+                {
+                    tracing::error!(probe = %probe.name, %error, "cannot switch it off either");
+                }
+            }
+        }
+        is_out
     }
 
     /// What the kernel has under the name of a probe.
@@ -137,10 +125,12 @@ impl Controller {
         own::require(self.presence(probe)?, &probe.name)
     }
 
-    pub(super) fn forget_live(&mut self, probe: &Probe) {
-        self.sources.remove(probe.uid);
-        self.live.remove(&probe.uid);
-        self.sampled.remove(&probe.uid);
+    pub(super) fn forget_live(&mut self, gone: &[ProbeUid]) {
+        self.sources.remove(gone);
+        for uid in gone {
+            self.live.remove(uid);
+            self.sampled.remove(uid);
+        }
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
@@ -152,17 +142,22 @@ impl Controller {
     ) -> Vec<Result<Presence, ControlError>> {
         let is_off =
             |outcome: &Result<Presence, ControlError>| outcome.as_ref().is_ok_and(|found| found.is_ours());
-        let mut outcomes: Vec<_> = probes.iter().map(|probe| self.switch_off(probe)).collect();
+        let mut outcomes = self.switch_off(probes);
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| is_off(outcome));
         let wiping = off().find(|(probe, _)| self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled));
         let wiping = wiping.map(|(probe, _)| Arc::clone(probe));
         let doomed: HashSet<_> = off().map(|(probe, _)| probe.uid).collect();
         let pause = wiping.and_then(|probe| self.make_way(&probe, &doomed));
+        let list = self.tracefs().kprobe_list();
         for (probe, outcome) in probes.iter().zip(&mut outcomes) {
             if is_off(outcome)
                 && let Some(event) = &probe.own
             {
-                match self.tracefs().delete_own(event) {
+                let deleted = match &list {
+                    Ok(list) => self.tracefs().delete_own(list, event),
+                    Err(error) => Err(error.again()),
+                };
+                match deleted {
                     Ok(Deleted::Done) => {}
                     Ok(Deleted::NotThere(found)) => *outcome = Ok(found),
                     Err(error) => *outcome = Err(removal_error(error, &probe.name)),
@@ -173,21 +168,32 @@ impl Controller {
             self.tell_reset();
             self.resume_recording(&pause, &self.parts.instance.clone());
         }
-        for (probe, outcome) in probes.iter().zip(&outcomes) {
-            match outcome {
-                Ok(_) => self.forget_live(probe),
-                Err(_) => self.restore(probe),
-            }
+        let gone = probes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        self.forget_live(&gone.map(|(probe, _)| probe.uid).collect::<Vec<_>>());
+        for (probe, _) in probes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_err()) {
+            self.restore(probe);
         }
         outcomes
     }
 
-    /// Switches a probe off. Returns what is there under its name.
-    fn switch_off(&self, probe: &Probe) -> Result<Presence, ControlError> {
-        match &probe.own {
-            Some(event) => Ok(own::switch(self.tracefs(), &self.parts.instance, event, false)?),
+    /// Switches probes off. Returns what is there under the name of each.
+    fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
+        let list = if probes.is_empty() { Ok(KprobeList::default()) } else { self.tracefs().kprobe_list() };
+        let list = match list {
+            Ok(list) => list,
+            Err(error) => return probes.iter().map(|_| Err(error.again().into())).collect(),
+        };
+        let switch_off = |probe: &Arc<Probe>| match &probe.own {
+            Some(event) => {
+                let presence = self.tracefs().presence_in(&list, event)?;
+                if presence.is_ours() {
+                    self.parts.instance.set_enabled(&event.name, false)?;
+                }
+                Ok(presence)
+            }
             None => self.presence(probe),
-        }
+        };
+        probes.iter().map(switch_off).collect()
     }
 
     /// Has the removal of `doomed` empty nothing that matters. When nothing else records that is what is read before; otherwise an instance
@@ -234,6 +240,16 @@ impl Controller {
         if let Some(live) = self.live.get_mut(&probe.uid) {
             live.ever_enabled |= probe.enabled;
         }
+    }
+}
+
+/// What the owner of a probe should know when it has gone.
+fn note(probe: &Probe, found: Presence) -> &'static str {
+    match found {
+        Presence::Shared => "the places that another program had added to its event were left alone",
+        Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
+        Presence::Absent if probe.own.is_some() => "another program had removed its event from the kernel",
+        Presence::Ours | Presence::Absent => "",
     }
 }
 

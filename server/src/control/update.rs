@@ -1,47 +1,30 @@
-//! Changing a probe.
+//! Whether a probe can be changed, and how.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::command::UpdateRequest;
+use super::apply::{Before, Grounds, Judged, Work};
+use super::command::{Applied, Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
-use super::harm::refuse_harm;
-use super::observed::{ObservedEvent, Switch, lost};
-use super::{CheckOutcome, ControlError, own};
-use super::{Probe, ProbeState};
-use crate::decode::Schema;
-use crate::filter::{Filter, FilterError, Functions};
-use crate::store::{Settings, Undo};
-use crate::tracefs::OwnEvent;
-
-/// What a request changes in the kernel.
-enum Change {
-    /// Nothing: labels, or the intent for a probe that the kernel does not have.
-    Nothing,
-    /// Our event, which looked like this.
-    Event(Before, OwnEvent),
-    /// The kernel has lost it: it is defined anew.
-    Define(Box<CheckOutcome>),
-}
-
-/// What an event was like before a change.
-#[derive(Clone)]
-struct Before {
-    switch: Switch,
-    filter: String,
-    unarmed: bool,
-    /// It did not record what was asked, so that what became of its hits is not known.
-    drifted: bool,
-}
+use super::job::{Basis, Job};
+use super::observed::{ObservedEvent, lost};
+use super::step::{self, Seen, Wanted};
+use super::{CheckOutcome, ControlError, Probe, ProbeState};
+use crate::model::LabelChange;
+use crate::store::{Intent, Settings};
 
 impl Controller {
-    pub(super) async fn update(&mut self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
+    pub(super) async fn judge_update(
+        &self,
+        request: UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, ControlError> {
         let probe = self.probe(&request.name)?;
         if let Some(key) = &request.request
             && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
-            return Ok(self.shown(&probe));
+            return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
         }
         check_etag(&probe, request.etag.as_deref())?;
         let labels = probe
@@ -52,89 +35,72 @@ impl Controller {
             enabled: request.enabled.unwrap_or(probe.enabled),
             filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
             labels,
+            // Whoever changes it wants it to be so.
+            left_alone: None,
             ..Probe::clone(&probe)
         };
-        let (wanted, change) = self.judge_change(&probe, wanted, &request)?;
+        grounds.claim(&probe, false)?;
+        let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
+        let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         if request.validate_only {
-            return Ok(Arc::new(wanted));
+            let plan = job.plan();
+            return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(job.probe)), plan }));
         }
-        let wanted = Probe { revision: probe.revision + 1, update_time: SystemTime::now(), ..wanted };
-        let (before, intent) = (settings(&probe), settings(&wanted));
-        self.parts.store.update(probe.uid, &before, &intent, request.request.as_ref()).await?;
-        // Before it records: what it is hit from then on is recorded.
-        self.note_enabling(&probe, wanted.enabled);
-        let updated = match self.carry_out_change(&request, wanted, change).await {
-            Ok(updated) => updated,
-            Err(error) => {
-                // The kernel keeps what it had, and so does the database.
-                let request = request.request.map(|request| request.id);
-                self.parts.store.undo(Undo::Update { uid: probe.uid, before, request }).await;
-                self.note_switched(&probe, probe.enabled, &probe.filter);
-                return Err(error);
-            }
-        };
-        self.note_switched(&probe, updated.enabled, &updated.filter);
-        if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= updated.enabled;
-            live.source.origin.set_labels(updated.labels.clone());
-            self.parts.hub.selections_changed();
-        }
-        let Probe { name, enabled, filter, labels, .. } = &updated;
-        tracing::info!(probe = %name, enabled, filter, %labels, "updated");
-        let updated = self.parts.registry.put(updated);
-        self.note_sharing();
-        Ok(self.shown(&updated))
+        (job.probe.revision, job.probe.update_time) = (probe.revision + 1, SystemTime::now());
+        let (before, wanted) = (settings(&probe), settings(&job.probe));
+        let intent = Some(Intent::Update { uid: probe.uid, before, wanted });
+        // An event that is defined anew has a new account.
+        let drifted = drifted && job.basis.is_none();
+        let before = Some(Before { probe, drifted, is_to_record: request.enabled == Some(true) });
+        Ok(Judged::Work(Box::new(Work { intent, request: request.request, before, job })))
     }
 
     /// Whether a probe can be changed like that, and what is to be done in the kernel. Judged by what the kernel has now, and not by what was
     /// done before: to enable a probe that somebody else has switched off, filtered or removed is to repair it.
-    fn judge_change(
+    pub(super) fn judge_change(
         &self,
         probe: &Arc<Probe>,
         wanted: Probe,
         request: &UpdateRequest,
-    ) -> Result<(Probe, Change), ControlError> {
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Job, ControlError> {
         let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
         if request.enabled.is_none() && request.filter.is_none() && !request.labels.is_empty() {
             // The kernel knows of no labels, and need not even have the probe.
-            return Ok((wanted, Change::Nothing));
+            return Ok(Job::change(wanted, Vec::new()));
         }
-        let observed = self.observer.observe(std::slice::from_ref(probe));
+        let Grounds { observed, facts, .. } = grounds;
         let event = observed.events.get(&probe.uid);
         match (event, &probe.own) {
-            (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(own)) => {
-                let report = self.parts.checker.check(&probe.definition)?.report;
-                if wanted.enabled && (request.enabled.is_some() || !probe.enabled) {
-                    self.require_firing(&report)?;
+            (Some(ObservedEvent::There { switch, filter, unarmed, module_is_absent, .. }), Some(own)) => {
+                if request.enabled == Some(true) {
+                    let arming = match probe.arming {
+                        // Its module was not loaded when it was looked at.
+                        None if !module_is_absent => {
+                            self.parts.checker.check_with(&probe.definition, facts)?.report.arming
+                        }
+                        known => known,
+                    };
+                    observed.switches.require_firing(arming)?;
                 }
                 if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
-                    self.judge_filter(own, filter, probe.schema.as_deref())?;
+                    self.executor().judge_filter(own, filter, probe.schema.as_deref())?;
                 }
-                let drifted = probe.enabled && observed.state(probe) != ProbeState::Armed;
-                let before = Before { switch: *switch, filter: filter.clone(), unarmed: *unarmed, drifted };
-                let state = settled_state(wanted.enabled, &report);
-                Ok((Probe { state, ..wanted }, Change::Event(before, own.clone())))
+                let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
+                let steps = step::change(&seen, Wanted { enabled: request.enabled, filter: &wanted.filter });
+                let state = match (*module_is_absent, wanted.enabled) {
+                    (true, _) => ProbeState::Waiting,
+                    (false, true) => ProbeState::Armed,
+                    (false, false) => ProbeState::Disabled,
+                };
+                Ok(Job::change(Probe { state, ..wanted }, steps))
             }
             // What is not there is off, and can be wanted so.
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(false) && new_filter.is_none() => {
-                Ok((wanted, Change::Nothing))
+                Ok(Job::change(wanted, Vec::new()))
             }
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(true) => {
-                if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
-                    return Err(ControlError::ExistsForeign { name: probe.name.clone() });
-                }
-                let outcome = self.parts.checker.check(&probe.definition)?;
-                refuse(&probe.definition, &outcome, None)?;
-                self.require_firing(&outcome.report)?;
-                let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.event().to_owned());
-                let wanted = Probe {
-                    kernel_definition: line.text,
-                    state: settled_state(true, &outcome.report),
-                    location: outcome.report.location.clone(),
-                    arming: outcome.report.arming,
-                    ..wanted
-                };
-                Ok((wanted, Change::Define(Box::new(outcome))))
+                self.define_anew(wanted, grounds)
             }
             (event, _) => {
                 let trouble = match (&probe.state, event) {
@@ -148,118 +114,43 @@ impl Controller {
         }
     }
 
-    async fn carry_out_change(
-        &mut self,
-        request: &UpdateRequest,
-        mut wanted: Probe,
-        change: Change,
-    ) -> Result<Probe, ControlError> {
-        match change {
-            Change::Nothing => {}
-            Change::Event(before, event) => {
-                if before.drifted
-                    && let Some(live) = self.live.get_mut(&wanted.uid)
-                {
-                    live.account.note_silence();
-                }
-                if let Err(error) = self.change_event(&event, &before, &wanted, request) {
-                    self.undo_change(&event, &before);
-                    return Err(error);
-                }
-            }
-            Change::Define(outcome) => {
-                let CheckOutcome { definition, report, .. } = *outcome;
-                // What the buffers still hold of the event that was lost is read as what it was.
-                self.readers.drain();
-                self.forget_live(&wanted);
-                self.put_into_kernel(&mut wanted, &definition, &report)?;
-                let listing = wanted.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
-                let (uid, line) = (wanted.uid, &wanted.kernel_definition);
-                if let Err(error) = self.parts.store.redefined(uid, line, &listing).await {
-                    self.take_back(wanted);
-                    return Err(error.into());
-                }
-                tracing::info!(probe = %wanted.name, "defined a probe anew that the kernel had lost");
-            }
+    /// How a probe is defined again that the kernel has lost.
+    pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, ControlError> {
+        if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
+            return Err(ControlError::ExistsForeign { name: probe.name });
         }
-        Ok(wanted)
-    }
-
-    /// The filter goes first when switching on, and last when switching off: no event gets out that neither state would have let out.
-    fn change_event(
-        &self,
-        event: &OwnEvent,
-        before: &Before,
-        wanted: &Probe,
-        request: &UpdateRequest,
-    ) -> Result<(), ControlError> {
-        let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
-        let switch = |on| {
-            own::switch(tracefs, instance, event, on)
-                .map_err(ControlError::from)
-                .and_then(|found| own::require(found, &event.name))
+        let outcome = self.parts.checker.check_with(&probe.definition, &mut grounds.facts)?;
+        refuse(&probe.definition, &outcome, None)?;
+        let CheckOutcome { definition, report, .. } = outcome;
+        if probe.enabled {
+            grounds.observed.switches.require_firing(report.arming)?;
+        }
+        let line = self.parts.checker.kernel_line(&definition, probe.name.event().to_owned());
+        let probe = Probe {
+            kernel_definition: line.text,
+            state: settled_state(probe.enabled, &report),
+            location: report.location.clone(),
+            arming: report.arming,
+            ..probe
         };
-        if request.enabled == Some(false) && before.switch != Switch::Off {
-            switch(false)?;
-        }
-        if before.filter.trim() != wanted.filter.trim() {
-            own::require(own::set_filter(tracefs, instance, event, &wanted.filter)?, &event.name)?;
-        }
-        if request.enabled == Some(true) {
-            if before.unarmed {
-                switch(false)?;
-            }
-            if before.unarmed || before.switch != Switch::On {
-                switch(true)?;
-            }
-            if !instance.is_recording()? {
-                instance.set_recording(true)?;
-            }
-        }
-        Ok(())
+        let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
+        let steps = step::define(&probe.kernel_definition, wanted);
+        Ok(Job::define(probe, Basis { definition, report }, steps))
     }
+}
 
-    /// Leaves an event as it was before a change that failed.
-    fn undo_change(&self, event: &OwnEvent, before: &Before) {
-        let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
-        let undone = own::set_filter(tracefs, instance, event, &before.filter)
-            .and_then(|_found| own::switch(tracefs, instance, event, before.switch != Switch::Off));
-        if let Err(error) = undone {
-            tracing::warn!(probe = %event.name, %error, "cannot undo a change that failed");
+impl UpdateRequest {
+    /// To switch a probe, and nothing else.
+    pub(super) fn to_switch(name: String, enabled: bool) -> Self {
+        Self {
+            name,
+            enabled: Some(enabled),
+            filter: None,
+            labels: LabelChange::default(),
+            etag: None,
+            request: None,
+            validate_only: false,
         }
-    }
-
-    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is wrong too, so that there is a place and
-    /// advice where the kernel has none.
-    fn judge_filter(
-        &self,
-        event: &OwnEvent,
-        filter: &str,
-        schema: Option<&Schema>,
-    ) -> Result<(), ControlError> {
-        own::require(self.tracefs().presence(event)?, &event.name)?;
-        refuse_harm(self.tracefs(), &event.name, filter)?;
-        self.tracefs().try_filter(&event.name, filter).map_err(|(error, message)| {
-            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
-            ControlError::Filter { filter: filter.to_owned(), error, message, found }
-        })
-    }
-
-    fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
-        let facts = self.parts.facts.current().ok();
-        let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
-        Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
-    }
-
-    /// Judges a filter and sets it.
-    pub(super) fn filter_in_kernel(
-        &self,
-        event: &OwnEvent,
-        filter: &str,
-        schema: &Schema,
-    ) -> Result<(), ControlError> {
-        self.judge_filter(event, filter, Some(schema))?;
-        own::require(own::set_filter(self.tracefs(), &self.parts.instance, event, filter)?, &event.name)
     }
 }
 

@@ -89,19 +89,24 @@ pub struct SourceTable {
 }
 
 impl SourceTable {
-    /// Makes the events of `id` known. Has to happen before the event is enabled.
-    pub fn insert(&self, id: u16, source: Arc<EventSource>) {
+    /// Makes the events of these ids known. Has to happen before they are enabled.
+    pub fn insert(&self, known: impl IntoIterator<Item = (u16, Arc<EventSource>)>) {
         self.change(|sources| {
-            sources.insert(id, source);
+            for (id, source) in known {
+                sources.insert(id, source);
+            }
         });
     }
 
-    /// Forgets the source with that uid. Has to happen after the buffers were drained, and before the id can be given to another event.
-    pub fn remove(&self, uid: ProbeUid) {
+    /// Forgets the sources with these uids. Has to happen after the buffers were drained, and before their ids can be given to other events.
+    pub fn remove(&self, gone: &[ProbeUid]) {
+        if gone.is_empty() {
+            return;
+        }
         self.change(|sources| {
-            let of_it = |source: &Arc<EventSource>| source.origin.uid == uid;
+            let is_gone = |source: &Arc<EventSource>| gone.contains(&source.origin.uid);
             let ids: Vec<_> =
-                sources.iter_mut().filter(|(_, source)| of_it(source)).map(|(id, _)| id).collect();
+                sources.iter_mut().filter(|(_, source)| is_gone(source)).map(|(id, _)| id).collect();
             for id in ids {
                 sources.remove(id);
             }

@@ -4,10 +4,10 @@
 
 mod aggregation_messages;
 mod aggregations;
+mod changes;
 mod checks;
 mod code;
 mod convert;
-mod deletions;
 mod events;
 mod feed;
 mod filters;

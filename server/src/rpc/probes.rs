@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use kprobed_proto::v1;
+use kprobed_proto::v1::probe_outcome::Outcome;
 use kprobed_proto::v1::probe_service_server::ProbeService;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::checks::{self, CheckStream};
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
-use super::{convert, deletions, labels, status};
+use super::{changes, convert, labels, status};
 use crate::control::{
-    Checker, ControlError, ControlHandle, CreateRequest, Probe, ProbeStates, Registry, RemoveRequest,
-    UpdateRequest,
+    Applied, Change, Changed, Checker, ControlError, ControlHandle, Probe, ProbeStates, Registry,
+    RemoveRequest,
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
@@ -76,22 +77,36 @@ impl ProbeServer {
     }
 
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
-        let given = self.given(request.definition, request.spec.as_ref())?;
-        let labels = labels::of(request.labels)?;
-        let fingerprint =
-            format!("create {} {:?} {:?} {labels}", request.enabled, request.filter, given.text);
-        let create = CreateRequest {
-            definition: given.text.clone(),
-            enabled: request.enabled,
-            filter: request.filter,
-            labels,
-            request: request_key(request.request_id, fingerprint)?,
-            validate_only: request.validate_only,
-        };
+        let given = self.given(request.definition.clone(), request.spec.as_ref())?;
+        let create = changes::creation(request, &given)?;
         let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
         given.locate(&probe.definition, &mut message.warnings);
         Ok(message)
+    }
+
+    /// What became of one of several changes. `given` is what it defines.
+    fn outcome(&self, applied: Result<Applied, ControlError>, given: Option<&Given>) -> v1::ProbeOutcome {
+        let failed = |error: ControlError| match given {
+            Some(given) => status::located(&error, given),
+            None => error.into(),
+        };
+        let Applied { changed, plan } = match applied.map_err(failed) {
+            Ok(applied) => applied,
+            Err(status) => return changes::failed(&status),
+        };
+        let outcome = match changed {
+            Changed::Probe(probe) => {
+                let mut message = self.message(&probe);
+                if let Some(given) = given {
+                    given.locate(&probe.definition, &mut message.warnings);
+                }
+                Outcome::Probe(Box::new(message))
+            }
+            Changed::Removed(removed) => Outcome::Deleted(changes::deleted(removed)),
+        };
+        let plan = plan.iter().map(ToString::to_string).collect();
+        v1::ProbeOutcome { outcome: Some(outcome), plan }
     }
 
     fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
@@ -165,20 +180,7 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
-        let request = request.into_inner();
-        let labels = labels::change(request.set_labels, request.remove_labels)?;
-        let fingerprint =
-            format!("update {:?} {:?} {:?} {labels:?}", request.name, request.enabled, request.filter);
-        let update = UpdateRequest {
-            name: request.name,
-            enabled: request.enabled,
-            filter: request.filter,
-            labels,
-            etag: non_empty(request.etag),
-            request: request_key(request.request_id, fingerprint)?,
-            validate_only: request.validate_only,
-        };
-        let probe = self.control.update(update).await?;
+        let probe = self.control.update(changes::update(request.into_inner())?).await?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -186,21 +188,23 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let removed = self.control.remove(deletions::asked(request.into_inner())?).await?;
-        Ok(Response::new(v1::DeleteProbeResponse {
-            profile: removed.profile.as_ref().map(convert::profile),
-            note: removed.note.to_owned(),
-        }))
+        let removed = self.control.remove(changes::deletion(request.into_inner())?).await?;
+        let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
+        Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
     }
 
-    async fn delete_probes(
+    async fn apply_probes(
         &self,
-        request: Request<v1::DeleteProbesRequest>,
-    ) -> Result<Response<v1::DeleteProbesResponse>, Status> {
-        let asked = deletions::all_asked(request.into_inner().deletions)?;
-        let outcomes = self.control.remove_all(asked).await?;
-        let deletions = outcomes.into_iter().map(deletions::outcome).collect();
-        Ok(Response::new(v1::DeleteProbesResponse { deletions }))
+        request: Request<v1::ApplyProbesRequest>,
+    ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
+        let asked = changes::all(request.into_inner().changes, |create| {
+            self.given(create.definition.clone(), create.spec.as_ref())
+        })?;
+        let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        let changed = self.control.apply(asked).await?;
+        let outcomes =
+            changed.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
+        Ok(Response::new(v1::ApplyProbesResponse { outcomes: outcomes.collect() }))
     }
 
     async fn apply_line(
@@ -223,14 +227,16 @@ impl ProbeService for ProbeServer {
             Definition::Delete(delete) => {
                 // All at once: then the others pay for one deletion only.
                 let named = self.checker.deleted_by(&request.line, &delete)?;
-                let deletions = named.iter().map(|probe| RemoveRequest {
-                    name: probe.name.to_string(),
-                    etag: None,
-                    request: None,
-                    validate_only: request.validate_only,
+                let deletions = named.iter().map(|probe| {
+                    Change::Remove(RemoveRequest {
+                        name: probe.name.to_string(),
+                        etag: None,
+                        request: None,
+                        validate_only: request.validate_only,
+                    })
                 });
-                for deleted in self.control.remove_all(deletions.collect()).await? {
-                    response.deleted.push(deleted?.name.to_string());
+                for deleted in self.control.apply(deletions.collect()).await? {
+                    response.deleted.push(deleted?.removed()?.name.to_string());
                 }
             }
         }

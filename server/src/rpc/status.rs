@@ -378,6 +378,9 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::OwnProbe { name } => {
             Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
         }
+        ControlError::Twice { name } => {
+            Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
+        }
         ControlError::Attached { name } => {
             Parts::new(Code::AlreadyExists, "EVENT_ATTACHED").with("event", name)
         }

@@ -102,7 +102,7 @@ impl Store {
         };
         let write =
             async |transaction: &mut SqliteConnection| settle_attachment(transaction, uid, filter).await;
-        self.database.write_or_undo(Some(undo), write).await
+        self.database.write_or_undo(vec![undo], write).await
     }
 
     /// Writes down that an event with this filter is to be detached. From here on that is finished even after a crash.
@@ -118,6 +118,6 @@ impl Store {
                 .await?;
             Ok(())
         };
-        self.database.write_or_undo(Some(undo), write).await
+        self.database.write_or_undo(vec![undo], write).await
     }
 }

@@ -113,13 +113,13 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.write_or_undo(None, work).await
+        self.write_or_undo(Vec::new(), work).await
     }
 
     /// The same. When the disk does not say whether it has the change, `undo` is owed.
     pub(super) async fn write_or_undo<T>(
         &self,
-        undo: Option<Undo>,
+        undo: Vec<Undo>,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut link = self.link.lock().await;
@@ -171,10 +171,10 @@ impl Database {
     }
 
     /// Puts something right: now, or with the next transaction that works.
-    pub(super) async fn undo(&self, undo: Undo) {
-        self.link.lock().await.owed.push(undo.clone());
+    pub(super) async fn undo(&self, undo: Vec<Undo>) {
+        self.link.lock().await.owed.extend_from_slice(&undo);
         if let Err(error) = self.write(async |_| Ok(())).await {
-            tracing::warn!(?undo, %error, "owes the database a correction");
+            tracing::warn!(?undo, %error, "owes the database corrections");
         }
     }
 

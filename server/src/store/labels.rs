@@ -14,6 +14,15 @@ pub(super) async fn write(
     labels: &Labels,
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM probe_label WHERE probe_uid = ?").bind(uid.0).execute(&mut *transaction).await?;
+    add(transaction, uid, labels).await
+}
+
+/// Writes the labels of a new probe within the transaction that makes its row.
+pub(super) async fn add(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    labels: &Labels,
+) -> Result<(), StoreError> {
     for (key, value) in labels.iter() {
         sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, ?, ?)")
             .bind(uid.0)

@@ -4,6 +4,7 @@
 //! knows what the kernel has.
 
 mod attachments;
+mod changes;
 mod connection;
 mod error;
 mod files;
@@ -14,6 +15,7 @@ mod samples;
 mod undo;
 
 pub use attachments::StoredAttachment;
+pub use changes::{Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};
 pub use probes::{NewProbe, Phase, Settings, StoredProbe};
@@ -69,7 +71,14 @@ impl Store {
 
     /// Puts something right: now, or with the next change that can be stored. Nothing can be done about it when that fails.
     pub async fn undo(&self, undo: Undo) {
-        self.database.undo(undo).await;
+        self.undo_all(vec![undo]).await;
+    }
+
+    /// The same for several things, in one transaction.
+    pub async fn undo_all(&self, undo: Vec<Undo>) {
+        if !undo.is_empty() {
+            self.database.undo(undo).await;
+        }
     }
 
     /// Writes to the database, without changing anything, and reads what the next start will.

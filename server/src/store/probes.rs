@@ -6,8 +6,7 @@ use std::time::SystemTime;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::undo::{Undo, write_settings};
-use super::{RequestKey, Store, StoreError, from_ns, labels, requests, to_ns};
+use super::{Store, StoreError, from_ns, labels};
 use crate::model::{Labels, ProbeName, ProbeUid};
 
 /// How far the row of a probe or an attached event has come.
@@ -133,118 +132,5 @@ impl Store {
             rows.iter().map(|row| StoredProbe::from_row(row, &mut labels)).collect()
         };
         self.database.read(read).await
-    }
-
-    /// Writes down the intent to make a probe, before the kernel is touched. A row of that name that was left unfinished goes: the kernel
-    /// has nothing of it, or the name would not be free.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`], also when there is a probe of that name.
-    pub async fn begin_create(&self, probe: &NewProbe) -> Result<ProbeUid, StoreError> {
-        let time = to_ns(probe.time);
-        let write = async |transaction: &mut SqliteConnection| {
-            sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled'")
-                .bind(probe.name.group())
-                .bind(probe.name.event())
-                .execute(&mut *transaction)
-                .await?;
-            let inserted = sqlx::query(
-                "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
-                 kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
-            )
-            .bind(probe.name.group())
-            .bind(probe.name.event())
-            .bind(&probe.definition)
-            .bind(&probe.kernel_definition)
-            .bind(probe.enabled)
-            .bind(&probe.filter)
-            .bind(time)
-            .bind(time)
-            .execute(&mut *transaction)
-            .await?;
-            let uid = ProbeUid(inserted.last_insert_rowid());
-            labels::write(transaction, uid, &probe.labels).await?;
-            Ok(uid)
-        };
-        self.database.write(write).await
-    }
-
-    /// The kernel has the probe: from here on it survives everything. Its request is remembered in the same transaction.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn settle_create(
-        &self,
-        uid: ProbeUid,
-        kernel_listing: &str,
-        request: Option<&RequestKey>,
-    ) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
-            sqlx::query("UPDATE probe SET phase = 'settled', kernel_listing = ? WHERE uid = ?")
-                .bind(kernel_listing)
-                .bind(uid.0)
-                .execute(&mut *transaction)
-                .await?;
-            requests::remember(transaction, request, uid).await
-        };
-        let undo = Undo::Creation(uid, request.map(|request| request.id.clone()));
-        self.database.write_or_undo(Some(undo), write).await
-    }
-
-    /// The kernel was given the probe anew, after a boot.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn redefined(
-        &self,
-        uid: ProbeUid,
-        kernel_definition: &str,
-        kernel_listing: &str,
-    ) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
-            sqlx::query("UPDATE probe SET kernel_definition = ?, kernel_listing = ? WHERE uid = ?")
-                .bind(kernel_definition)
-                .bind(kernel_listing)
-                .bind(uid.0)
-                .execute(transaction)
-                .await?;
-            Ok(())
-        };
-        self.database.write(write).await
-    }
-
-    /// Writes down what a probe should be from now on.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn update(
-        &self,
-        uid: ProbeUid,
-        before: &Settings,
-        wanted: &Settings,
-        request: Option<&RequestKey>,
-    ) -> Result<(), StoreError> {
-        let undo =
-            Undo::Update { uid, before: before.clone(), request: request.map(|request| request.id.clone()) };
-        let write = async |transaction: &mut SqliteConnection| {
-            write_settings(transaction, uid, wanted).await?;
-            requests::remember(transaction, request, uid).await
-        };
-        self.database.write_or_undo(Some(undo), write).await
-    }
-
-    /// Writes down that a probe is going. From here on its deletion is finished even after a crash.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub async fn begin_remove(&self, uid: ProbeUid, request: Option<&RequestKey>) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
-            sqlx::query("UPDATE probe SET phase = 'removing' WHERE uid = ?")
-                .bind(uid.0)
-                .execute(&mut *transaction)
-                .await?;
-            requests::remember(transaction, request, uid).await
-        };
-        self.database.write_or_undo(Some(Undo::Deletion(uid)), write).await
     }
 }

@@ -49,7 +49,7 @@ impl Undo {
                 requests::forget_about(transaction, *uid).await?;
             }
             Self::Update { uid, before, request } => {
-                write_settings(transaction, *uid, before).await?;
+                write_settings(transaction, *uid, None, before).await?;
                 requests::forget(transaction, request.as_deref()).await?;
             }
             Self::Attachment(uid) => {
@@ -69,10 +69,11 @@ async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Resu
     Ok(())
 }
 
-/// What a probe is to be from now on.
+/// What a probe is to be from now on. Its labels are not written if they are known to be what they were.
 pub(super) async fn write_settings(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
+    before: Option<&Settings>,
     settings: &Settings,
 ) -> Result<(), StoreError> {
     let Settings { enabled, filter, labels, revision, time } = settings;
@@ -84,6 +85,9 @@ pub(super) async fn write_settings(
         .bind(uid.0)
         .execute(&mut *transaction)
         .await?;
+    if before.is_some_and(|before| before.labels == *labels) {
+        return Ok(());
+    }
     labels::write(transaction, uid, labels).await
 }
 

@@ -69,12 +69,44 @@ impl Tracefs {
         Ok(ListedProbe::parse_list(&control_file::read(&self.kprobe_events())?))
     }
 
-    /// Appends one definition. A successful write is no proof that the kernel registered the probe: see
-    /// [`Tracefs::registered`].
+    /// Appends definitions, in one write where the kernel takes them all, and says what became of each. A successful write is no proof that the
+    /// kernel registered the probe: see [`Tracefs::registered`].
     ///
-    /// # Errors
-    /// [`DefineError`] with the kernel's own words where it has any.
-    pub fn define_kprobe(&self, line: &str) -> Result<(), DefineError> {
+    /// The kernel carries out the lines of a write in order, stops at the first that it refuses, keeps those before it, and does not say which
+    /// it was (kernel/trace/trace.c: trace_parse_run_command). So the first line whose event is not there is written again alone: it gets the
+    /// same answer, which then belongs to one line.
+    pub fn define_kprobes(&self, lines: &[&str]) -> Vec<Result<(), DefineError>> {
+        let mut outcomes = Vec::with_capacity(lines.len());
+        let is_there = |line: &&str| self.has_event_of(line);
+        // An event that is there already proves nothing.
+        let together = !lines.iter().any(&is_there);
+        let mut rest = lines;
+        while !rest.is_empty() {
+            if together && rest.len() > 1 {
+                let taken = match control_file::append(&self.kprobe_events(), &rest.join("\n")) {
+                    Ok(()) => rest.len(),
+                    Err(_) => rest.iter().take_while(|line| is_there(line)).count(),
+                };
+                outcomes.extend((0..taken).map(|_| Ok(())));
+                rest = rest.get(taken..).unwrap_or_default();
+            }
+            if let [first, others @ ..] = rest {
+                outcomes.push(self.define_kprobe(first));
+                rest = others;
+            }
+        }
+        outcomes
+    }
+
+    /// Whether there is an event of the name in `LETTERS:GROUP/EVENT …`.
+    fn has_event_of(&self, line: &str) -> bool {
+        parse_line(line)
+            .and_then(|parsed| parsed.name)
+            .is_some_and(|name| self.has_event(name.group(), name.event()))
+    }
+
+    /// Appends one definition.
+    fn define_kprobe(&self, line: &str) -> Result<(), DefineError> {
         let before = self.last_message().unwrap_or_default();
         control_file::append(&self.kprobe_events(), line).map_err(|error| {
             let message = self
@@ -89,6 +121,28 @@ impl Tracefs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file takes every line; only the kernel refuses one: see the guest tests.
+    #[test]
+    fn many_are_defined_in_one_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        let file = directory.path().join("kprobe_events");
+        std::fs::write(&file, "p:other/x vfs_read\n").unwrap();
+        let outcomes = tracefs.define_kprobes(&["p:k/a vfs_read", "r:k/b vfs_write"]);
+        assert!(outcomes.iter().all(Result::is_ok) && outcomes.len() == 2);
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            "p:other/x vfs_read\np:k/a vfs_read\nr:k/b vfs_write"
+        );
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir_all(directory.path().join("events/k/a")).unwrap();
+        let outcomes = tracefs.define_kprobes(&["p:k/b vfs_read", "p:k/a vfs_read", "p:k/c vfs_read"]);
+        let lines: Vec<_> =
+            outcomes.iter().map(|outcome| outcome.as_ref().unwrap_err().line.as_str()).collect();
+        assert_eq!(lines, ["p:k/b vfs_read", "p:k/a vfs_read", "p:k/c vfs_read"], "each has its own answer");
+        assert!(tracefs.define_kprobes(&[]).is_empty());
+    }
 
     #[test]
     fn listings_are_read() {

@@ -57,6 +57,16 @@ impl TracefsError {
     pub fn errno(&self) -> i32 {
         self.source.raw_os_error().unwrap_or(0)
     }
+
+    /// The same for another one that it concerns too.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let source = match self.source.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(self.source.kind(), self.source.to_string()),
+        };
+        Self { action: self.action, path: self.path.clone(), source }
+    }
 }
 
 /// A mounted tracefs, and the debugfs beside it that says what is registered.

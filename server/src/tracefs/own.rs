@@ -199,13 +199,17 @@ impl Tracefs {
         })
     }
 
-    /// Finds the event that was just defined with a line, among all of its name. Absent when it has gone again, or when it cannot be told from
-    /// what somebody else has added to it meanwhile.
+    /// Finds the event that was just defined with a line, among all of its name in a list that was read since. Absent when it has gone again, or
+    /// when it cannot be told from what somebody else has added to it meanwhile.
     ///
     /// # Errors
     /// [`TracefsError`].
-    pub fn find_own(&self, name: &ProbeName, written: &str) -> Result<Option<OwnEvent>, TracefsError> {
-        let list = self.kprobe_list()?;
+    pub fn find_own(
+        &self,
+        list: &KprobeList,
+        name: &ProbeName,
+        written: &str,
+    ) -> Result<Option<OwnEvent>, TracefsError> {
         let listed: Vec<_> = list.lines_of(name).collect();
         let found = match listed.as_slice() {
             [only] => Some(*only),
@@ -234,15 +238,25 @@ impl Tracefs {
         Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
     }
 
-    /// Deletes an event of ours, and nothing that others have under its name. Whether it is ours is looked at right before, and again by the
-    /// kernel while it deletes. When the event was ever enabled in an instance, the kernel empties the buffers of that instance
-    /// (kernel/trace/trace_dynevent.c: dyn_event_release): read them first.
+    /// Whether the event that has the name of `own` now has its id too: a look that costs one short file, for the moment of a write. What else is
+    /// under the name only a list tells.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_still(&self, own: &OwnEvent) -> Result<bool, TracefsError> {
+        Ok(self.event_id(&own.name)? == Some(own.id))
+    }
+
+    /// Deletes an event of ours, and nothing that others have under its name. Whether it is ours is looked at in a list that may be older than
+    /// the write, by its id right before the write, and again by the kernel while it deletes. When the event was ever enabled in an instance, the
+    /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c: dyn_event_release): read them first.
     ///
     /// # Errors
     /// [`TracefsError`]; EBUSY while somebody has it enabled, and when it cannot be told from what somebody else has added to it.
-    pub fn delete_own(&self, own: &OwnEvent) -> Result<Deleted, TracefsError> {
+    pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
         let Deletion { line, has_place } = Deletion::of(own);
-        match self.presence(own)? {
+        let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
+        match presence {
             Presence::Shared if !has_place => {
                 Err(control_file::failed("write", &self.kprobe_events(), Errno::EBUSY.into()))
             }
@@ -339,7 +353,7 @@ mod tests {
         ] {
             std::fs::write(&events, list).unwrap();
             std::fs::write(&id, now).unwrap();
-            let deleted = tracefs.delete_own(&own).unwrap();
+            let deleted = tracefs.delete_own(&tracefs.kprobe_list().unwrap(), &own).unwrap();
             assert_eq!(deleted == Deleted::Done, written.is_some(), "{list}");
             let after = std::fs::read_to_string(&events).unwrap();
             assert_eq!(after.strip_prefix(list), Some(written.unwrap_or_default()), "{list}");
@@ -356,9 +370,10 @@ mod tests {
         let own = own(&format!("p:kprobes/fork {}", "x".repeat(64)));
         let events = directory.path().join("kprobe_events");
         std::fs::write(&events, format!("{}\np:kprobes/fork vfs_statx\n", own.listing)).unwrap();
-        assert_eq!(tracefs.delete_own(&own).unwrap_err().errno(), Errno::EBUSY as i32);
+        let delete = || tracefs.delete_own(&tracefs.kprobe_list().unwrap(), &own);
+        assert_eq!(delete().unwrap_err().errno(), Errno::EBUSY as i32);
         std::fs::write(&events, format!("{}\n", own.listing)).unwrap();
-        assert_eq!(tracefs.delete_own(&own).unwrap(), Deleted::Done);
+        assert_eq!(delete().unwrap(), Deleted::Done);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kprobed_client::api::probe_deletion::Outcome;
+use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::*;
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -144,10 +144,18 @@ pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
             let profile = (name == "kprobes/open").then(|| profile(0, 7));
             Outcome::Deleted(DeletedProbe { name, profile, ..Default::default() })
         }
+        Err(status) => outcome(Err(status)),
+    }
+}
+
+/// The outcome of another change.
+pub(super) fn outcome(outcome: Result<Probe, Status>) -> Outcome {
+    match outcome {
+        Ok(probe) => Outcome::Probe(Box::new(probe)),
         Err(status) => Outcome::Failed(FailedRequest {
             code: status.code().into(),
             message: status.message().to_owned(),
-            details: pb::Status::decode(status.details()).unwrap().details,
+            details: pb::Status::decode(status.details()).unwrap_or_default().details,
         }),
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
-    deleted_at_once: Arc<Mutex<Vec<usize>>>,
+    changed_at_once: Arc<Mutex<Vec<usize>>>,
     aggregations: Aggregations,
 }
 
@@ -64,9 +64,9 @@ impl Fake {
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let deleted_at_once = Arc::new(Mutex::new(Vec::new()));
+        let changed_at_once = Arc::new(Mutex::new(Vec::new()));
         let services =
-            Services { ending, asked: Arc::clone(&asked), deleted_at_once: Arc::clone(&deleted_at_once) };
+            Services { ending, asked: Arc::clone(&asked), changed_at_once: Arc::clone(&changed_at_once) };
         let aggregations = Aggregations::default();
         let counting = AggregationServiceServer::new(aggregations.clone());
         std::thread::spawn(move || {
@@ -84,7 +84,7 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked, deleted_at_once, aggregations }
+        Self { directory, socket, asked, changed_at_once, aggregations }
     }
 
     /// The last stream that was asked for.
@@ -92,9 +92,9 @@ impl Fake {
         self.asked.lock().unwrap().last().cloned().unwrap()
     }
 
-    /// How many probes each request for several deletions named.
-    pub(crate) fn deleted_at_once(&self) -> Vec<usize> {
-        self.deleted_at_once.lock().unwrap().clone()
+    /// How many changes each request for several of them asked for.
+    pub(crate) fn changed_at_once(&self) -> Vec<usize> {
+        self.changed_at_once.lock().unwrap().clone()
     }
 
     /// Aggregations that were made and deleted until now.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_service_server::ProbeService;
 use kprobed_client::api::*;
 use tokio_stream::StreamExt as _;
@@ -90,11 +91,27 @@ impl ProbeService for Services {
         Ok(Response::new(DeleteProbeResponse { profile, ..Default::default() }))
     }
 
-    async fn delete_probes(&self, request: Request<DeleteProbesRequest>) -> Answer<DeleteProbesResponse> {
-        let asked = request.into_inner().deletions;
-        self.deleted_at_once.lock().unwrap().push(asked.len());
-        let deletions = asked.iter().map(|one| ProbeDeletion { outcome: Some(answers::deletion(one)) });
-        Ok(Response::new(DeleteProbesResponse { deletions: deletions.collect() }))
+    async fn apply_probes(&self, request: Request<ApplyProbesRequest>) -> Answer<ApplyProbesResponse> {
+        let asked = request.into_inner().changes;
+        self.changed_at_once.lock().unwrap().push(asked.len());
+        let mut outcomes = Vec::new();
+        for one in asked {
+            let outcome = match one.change.unwrap() {
+                Change::Delete(deletion) => answers::deletion(&deletion),
+                Change::Update(update) => answers::outcome(
+                    self.update_probe(Request::new(update))
+                        .await
+                        .map(|done| done.into_inner().probe.unwrap()),
+                ),
+                Change::Create(creation) => answers::outcome(
+                    self.create_probe(Request::new(creation))
+                        .await
+                        .map(|done| done.into_inner().probe.unwrap()),
+                ),
+            };
+            outcomes.push(ProbeOutcome { outcome: Some(outcome), plan: Vec::new() });
+        }
+        Ok(Response::new(ApplyProbesResponse { outcomes }))
     }
 
     async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {

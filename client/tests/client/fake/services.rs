@@ -25,7 +25,7 @@ pub(super) struct Services {
     /// What streams were asked for.
     pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
     /// How many probes each request for several deletions named.
-    pub(super) deleted_at_once: Arc<Mutex<Vec<usize>>>,
+    pub(super) changed_at_once: Arc<Mutex<Vec<usize>>>,
 }
 
 #[tonic::async_trait]

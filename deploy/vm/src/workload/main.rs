@@ -2,6 +2,7 @@
 //!
 //! Runs in the guest, where it is called `workload`; tests compare what probes record with what it prints.
 
+mod cycle;
 mod define;
 
 use std::fs::{File, OpenOptions};
@@ -72,6 +73,13 @@ enum Call {
         path: PathBuf,
         /// How often.
         count: u64,
+    },
+    /// Defines, enables, disables and deletes a probe for each line of a file, a place with its arguments; prints the seconds of each
+    Cycle {
+        /// Where tracefs is mounted.
+        tracefs: PathBuf,
+        /// Places.
+        places: PathBuf,
     },
     /// Writes each line of a file to `kprobe_events`; prints what the kernel says to it: errno, caret, message. What it takes is deleted at once
     Define {
@@ -161,6 +169,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                 writeln!(stdout, "{number}")?;
             }
         }
+        Call::Cycle { tracefs, places } => cycle::run(tracefs, places, &mut stdout)?,
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
         Call::Seek { path, distance } => {
             OpenOptions::new().write(true).open(path)?.seek(SeekFrom::Current(*distance))?;

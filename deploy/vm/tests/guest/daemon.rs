@@ -151,9 +151,12 @@ impl DaemonGuest {
 
     /// Deletes all probes, detaches all events, and removes what a test before this one left to other tools.
     pub(crate) fn reset(&self) -> Result<()> {
-        for probe in self.probes()? {
-            let request = DeleteProbeRequest { name: probe.name, ..Default::default() };
-            self.wait_for(self.client.delete_probe(request))??;
+        let probes = self.probes()?.into_iter();
+        let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
+        for requests in requests.collect::<Vec<_>>().chunks(Client::CHANGES_AT_ONCE) {
+            self.wait_for(self.client.delete_probes(requests.to_vec()))??
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()?;
         }
         for event in self.wait_for(self.client.attached_events())?? {
             self.wait_for(self.client.detach_event(&event.name))??;

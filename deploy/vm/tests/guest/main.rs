@@ -11,6 +11,7 @@ mod arming;
 mod attached;
 mod boot;
 mod busy_deletion;
+mod changes;
 mod command_line;
 mod daemon;
 mod dangerous;
@@ -32,6 +33,7 @@ mod packaging;
 mod prototype_table;
 mod prototypes;
 mod readers;
+mod reconcile;
 mod refusals;
 mod report;
 mod seeds;
@@ -70,9 +72,11 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("changes", changes::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
     ("neighbours", neighbours::TESTS),
+    ("reconcile", reconcile::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("full_disk", full_disk::TESTS),

@@ -58,7 +58,7 @@ fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cuts>) -> (Vec<u6
     let hub = hub();
     let subscription = subscribe(&hub, &[], QueueLimits::default());
     let table = SourceTable::default();
-    table.insert(7, source("a", 1));
+    table.insert([(7, source("a", 1))]);
     let nowhere = std::path::PathBuf::from("/nonexistent");
     let paths = KernelPaths {
         procfs: nowhere.clone(),

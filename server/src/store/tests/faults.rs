@@ -17,6 +17,7 @@ enum Step {
     Redefine,
     Update,
     BeginRemove,
+    BeginMany,
     BeginAttach,
     SettleAttach,
     Reattach,
@@ -31,12 +32,13 @@ enum Step {
     UndoDetach,
 }
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Redefine,
     Step::Update,
     Step::BeginRemove,
+    Step::BeginMany,
     Step::BeginAttach,
     Step::SettleAttach,
     Step::Reattach,
@@ -95,9 +97,9 @@ async fn open(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
 async fn baseline() -> (Arc<Disk>, Known) {
     let disk = Disk::with_file(DATABASE);
     let Opened { store, .. } = &open_and_migrate(&disk).await.unwrap();
-    let settled = store.begin_create(&NewProbe { time: from_ns(1), ..new_probe("settled") }).await.unwrap();
-    store.settle_create(settled, "p:kprobes/settled vfs_read", Some(&key("made", "create"))).await.unwrap();
-    let pending = store.begin_create(&NewProbe { time: from_ns(2), ..new_probe("pending") }).await.unwrap();
+    let settled = create(store, NewProbe { time: from_ns(1), ..new_probe("settled") }).await.unwrap();
+    settle(store, settled, "p:kprobes/settled vfs_read", Some(key("made", "create"))).await.unwrap();
+    let pending = create(store, NewProbe { time: from_ns(2), ..new_probe("pending") }).await.unwrap();
     let name = |event: &str| ProbeName::new("sched", event).unwrap();
     let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3)).await.unwrap();
     store.settle_attach(attached, "pid == 1", None).await.unwrap();
@@ -121,16 +123,28 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
     let before = settings(true, "", "team=storage", 1);
     let request = key("asked", "delete it");
     match step {
-        Step::BeginCreate => {
-            store.begin_create(&NewProbe { time: from_ns(9), ..new_probe("new") }).await.map(drop)
+        Step::BeginCreate => create(store, NewProbe { time: from_ns(9), ..new_probe("new") }).await.map(drop),
+        Step::SettleCreate => settle(store, known.pending, "p:kprobes/pending x", Some(request)).await,
+        Step::Redefine => {
+            let (kernel_definition, listing) = ("p:kprobes/settled y".to_owned(), "listed".to_owned());
+            let settled = Settled::Redefined { uid: known.settled, kernel_definition, listing };
+            store.settle(&[(settled, None)]).await
         }
-        Step::SettleCreate => store.settle_create(known.pending, "p:kprobes/pending x", Some(&request)).await,
-        Step::Redefine => store.redefined(known.settled, "p:kprobes/settled y", "listed").await,
         Step::Update => {
             let wanted = settings(false, "x == 1", "tier=2,other=", 2);
-            store.update(known.settled, &before, &wanted, Some(&request)).await
+            update(store, known.settled, before, wanted, Some(request)).await
         }
-        Step::BeginRemove => store.begin_remove(known.settled, Some(&request)).await,
+        Step::BeginRemove => store.begin(&[(Intent::Remove(known.settled), Some(request))]).await.map(drop),
+        Step::BeginMany => {
+            let wanted = settings(false, "x == 1", "tier=2,other=", 2);
+            let uid = known.settled;
+            let intents = [
+                (Intent::Create(NewProbe { time: from_ns(9), ..new_probe("new") }), None),
+                (Intent::Update { uid, before, wanted }, Some(request)),
+                (Intent::Create(NewProbe { time: from_ns(9), ..new_probe("newer") }), None),
+            ];
+            store.begin(&intents).await.map(drop)
+        }
         Step::BeginAttach => {
             let name = ProbeName::new("sched", "new").unwrap();
             store.begin_attach(&name, "", from_ns(9)).await.map(drop)
@@ -215,6 +229,12 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         let opened = open(&disk).await.unwrap();
         match step {
             Step::SettleCreate => opened.store.undo(Undo::Probe(known.pending)).await,
+            // Rows of new probes stay, and are removed by the next start.
+            Step::BeginMany => {
+                take(step, &opened.store, known).await.unwrap();
+                let (before, request) = (settings(true, "", "team=storage", 1), Some("asked".to_owned()));
+                opened.store.undo(Undo::Update { uid: known.settled, before, request }).await;
+            }
             Step::SettleAttach => opened.store.undo(Undo::Attachment(known.attaching)).await,
             _ => {}
         }

@@ -35,16 +35,39 @@ fn key(id: &str, fingerprint: &str) -> RequestKey {
     RequestKey { id: id.to_owned(), fingerprint: Fingerprint(fingerprint.to_owned()) }
 }
 
+async fn create(store: &Store, probe: NewProbe) -> Result<ProbeUid, StoreError> {
+    store.begin(&[(Intent::Create(probe), None)]).await.map(|uids| uids[0])
+}
+
+async fn settle(
+    store: &Store,
+    uid: ProbeUid,
+    listing: &str,
+    request: Option<RequestKey>,
+) -> Result<(), StoreError> {
+    store.settle(&[(Settled::Created { uid, listing: listing.to_owned() }, request)]).await
+}
+
+async fn update(
+    store: &Store,
+    uid: ProbeUid,
+    before: Settings,
+    wanted: Settings,
+    request: Option<RequestKey>,
+) -> Result<(), StoreError> {
+    store.begin(&[(Intent::Update { uid, before, wanted }, request)]).await.map(drop)
+}
+
 #[tokio::test]
 async fn a_probe_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    let uid = store.begin_create(&new_probe("a")).await.unwrap();
+    let uid = create(&store, new_probe("a")).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
-    store.settle_create(uid, "p:kprobes/a vfs_read", Some(&key("r1", "create a"))).await.unwrap();
+    settle(&store, uid, "p:kprobes/a vfs_read", Some(key("r1", "create a"))).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=storage"));
     let before = settings(true, "", "team=storage", 1);
-    store.update(uid, &before, &settings(false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
+    update(&store, uid, before, settings(false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
     store.close().await;
 
     let store = Store::open(directory.path()).await.unwrap();
@@ -62,10 +85,10 @@ async fn a_probe_lives_through_reopening() {
 async fn a_change_that_is_taken_back_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    let uid = store.begin_create(&new_probe("a")).await.unwrap();
-    store.settle_create(uid, "p:kprobes/a vfs_read", None).await.unwrap();
+    let uid = create(&store, new_probe("a")).await.unwrap();
+    settle(&store, uid, "p:kprobes/a vfs_read", None).await.unwrap();
     let (before, request) = (settings(true, "", "team=storage", 1), key("r", "update kprobes/a"));
-    store.update(uid, &before, &settings(false, "x", "", 2), Some(&request)).await.unwrap();
+    update(&store, uid, before.clone(), settings(false, "x", "", 2), Some(request.clone())).await.unwrap();
     let found = store.probes().await.unwrap().remove(0);
     assert_eq!((found.enabled, found.revision, found.labels.is_empty()), (false, 2, true));
     store.undo(Undo::Update { uid, before: before.clone(), request: Some(request.id.clone()) }).await;
@@ -88,11 +111,11 @@ async fn a_file_that_was_taken_away_is_not_written_to() {
     store.check().await.unwrap();
     let (wal, aside) = (directory.path().join("kprobed.db-wal"), directory.path().join("aside"));
     std::fs::rename(&wal, &aside).unwrap();
-    let refused = store.begin_create(&new_probe("a")).await.unwrap_err();
+    let refused = create(&store, new_probe("a")).await.unwrap_err();
     assert!(refused.to_string().ends_with("kprobed.db`: the file was moved or removed"), "{refused}");
     assert!(store.health().failing);
     std::fs::rename(&aside, &wal).unwrap();
-    store.begin_create(&new_probe("a")).await.unwrap();
+    create(&store, new_probe("a")).await.unwrap();
     assert!(!store.health().failing && store.health().last_failure.is_some());
 }
 
@@ -100,11 +123,11 @@ async fn a_file_that_was_taken_away_is_not_written_to() {
 async fn uids_are_never_given_out_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    let first = store.begin_create(&new_probe("a")).await.unwrap();
-    store.settle_create(first, "", None).await.unwrap();
-    assert!(store.begin_create(&new_probe("a")).await.is_err(), "the name is taken");
+    let first = create(&store, new_probe("a")).await.unwrap();
+    settle(&store, first, "", None).await.unwrap();
+    assert!(create(&store, new_probe("a")).await.is_err(), "the name is taken");
     store.undo(Undo::Probe(first)).await;
-    let second = store.begin_create(&new_probe("a")).await.unwrap();
+    let second = create(&store, new_probe("a")).await.unwrap();
     assert!(second > first);
 }
 
@@ -112,9 +135,9 @@ async fn uids_are_never_given_out_twice() {
 async fn labels_go_with_their_probe() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    let gone = store.begin_create(&new_probe("a")).await.unwrap();
+    let gone = create(&store, new_probe("a")).await.unwrap();
     let plain = NewProbe { labels: Labels::default(), ..new_probe("b") };
-    let stays = store.begin_create(&plain).await.unwrap();
+    let stays = create(&store, plain).await.unwrap();
     store.undo(Undo::Probe(gone)).await;
     let count = async |connection: &mut SqliteConnection| {
         Ok(sqlx::query_scalar::<_, i64>("SELECT count(*) FROM probe_label").fetch_one(connection).await?)
@@ -158,10 +181,8 @@ async fn a_database_without_labels_gets_them() {
     let store = Store::open(directory.path()).await.unwrap();
     let probes = store.probes().await.unwrap();
     assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, ProbeUid(7), true));
-    store
-        .update(ProbeUid(7), &settings(true, "", "", 1), &settings(true, "", "team=net", 2), None)
-        .await
-        .unwrap();
+    let (before, wanted) = (settings(true, "", "", 1), settings(true, "", "team=net", 2));
+    update(&store, ProbeUid(7), before, wanted, None).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=net"));
 }
 
@@ -169,9 +190,9 @@ async fn a_database_without_labels_gets_them() {
 async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
-    let uid = store.begin_create(&new_probe("a")).await.unwrap();
+    let uid = create(&store, new_probe("a")).await.unwrap();
     let request = key("r", "delete kprobes/a");
-    store.begin_remove(uid, Some(&request)).await.unwrap();
+    store.begin(&[(Intent::Remove(uid), Some(request.clone()))]).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Removing);
     store.undo(Undo::Deletion(uid)).await;
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Settled);

@@ -58,7 +58,7 @@ impl World {
             let plan = Plan::compile(&format, &PlanOptions::default()).unwrap();
             let name = ProbeName::new("kprobes", name).unwrap();
             let source = Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan));
-            sources.insert(format.id, Arc::clone(&source));
+            sources.insert([(format.id, Arc::clone(&source))]);
             probes.insert(format.id, source);
         }
         Self {

@@ -1,0 +1,82 @@
+//! Making, changing and removing several probes at once.
+
+use crate::api::probe_change::Change;
+use crate::api::probe_outcome::Outcome;
+use crate::api::{
+    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile, Probe, ProbeChange,
+    UpdateProbeRequest,
+};
+use crate::client::Client;
+use crate::error::Error;
+
+/// What became of each of several changes, in the order of the requests.
+pub type Outcomes<T> = Vec<Result<T, Error>>;
+
+impl Client {
+    /// How many changes one request can make.
+    pub const CHANGES_AT_ONCE: usize = 1000;
+
+    /// Removes a probe. Returns its last hit counts, if the kernel had it.
+    pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {
+        let response = self.call(request, async |request| self.probes().delete_probe(request).await).await?;
+        Ok(response.profile)
+    }
+
+    /// Makes up to [`Client::CHANGES_AT_ONCE`] changes in one request, each for itself, at the cost of one.
+    ///
+    /// # Errors
+    /// What keeps the whole request from being carried out. Each change has an outcome of its own.
+    pub async fn apply_probes(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
+        let asked = changes.len();
+        let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
+        let request = ApplyProbesRequest { changes };
+        let response = self.call(request, async |request| self.probes().apply_probes(request).await).await?;
+        let outcomes = response.outcomes.into_iter().map(|outcome| match outcome.outcome? {
+            Outcome::Failed(failed) => Some(Err(failed.into())),
+            done => Some(Ok(done)),
+        });
+        let outcomes: Option<Vec<_>> = outcomes.collect();
+        outcomes.filter(|outcomes| outcomes.len() == asked).ok_or(Error::Incomplete("outcomes"))
+    }
+
+    /// Defines probes: see [`Client::apply_probes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_probes(&self, requests: Vec<CreateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
+        let changes = requests.into_iter().map(Change::Create).collect();
+        Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
+    }
+
+    /// Enables, disables, filters or labels probes: see [`Client::apply_probes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn update_probes(&self, requests: Vec<UpdateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
+        let changes = requests.into_iter().map(Change::Update).collect();
+        Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
+    }
+
+    /// Removes probes: those that keep recording pay for it no more than for the removal of one. See [`Client::apply_probes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_probes(
+        &self,
+        requests: Vec<DeleteProbeRequest>,
+    ) -> Result<Outcomes<DeletedProbe>, Error> {
+        let changes = requests.into_iter().map(Change::Delete).collect();
+        let deleted = |outcome: Result<Outcome, Error>| match outcome? {
+            Outcome::Deleted(deleted) => Ok(deleted),
+            _ => Err(Error::Incomplete("outcomes")),
+        };
+        Ok(self.apply_probes(changes).await?.into_iter().map(deleted).collect())
+    }
+}
+
+fn probe(outcome: Result<Outcome, Error>) -> Result<Probe, Error> {
+    match outcome? {
+        Outcome::Probe(probe) => Ok(*probe),
+        _ => Err(Error::Incomplete("outcomes")),
+    }
+}

@@ -1,0 +1,117 @@
+//! What other programs do to our probes is repaired while the daemon runs, and a neighbour who insists is not fought for ever.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use kprobed_client::api::{Probe, ProbeState};
+use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("what_others_do_is_repaired", what_others_do_is_repaired),
+    ("a_neighbour_who_insists_is_left_alone", a_neighbour_who_insists_is_left_alone),
+];
+
+/// Often enough that nobody waits.
+fn config() -> String {
+    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
+}
+
+/// How long a repair may take at most, in an emulated guest that has other work.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until a probe is as it should be.
+fn wait_until(guest: &DaemonGuest, name: &str, is: impl Fn(&Probe) -> bool) -> Result<Probe> {
+    let begun = Instant::now();
+    loop {
+        let probe = guest.wait_for(guest.client.get_probe(name))??;
+        if is(&probe) {
+            return Ok(probe);
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!("{probe:?}\n{}", guest.log());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("reconcile", &config())?;
+    let filtered = guest.add("p:filtered __x64_sys_getppid pad=%di:u64")?;
+    guest.wait_for(guest.client.set_filter(&filtered.name, "common_pid > 1"))??;
+    guest.add("p:off __x64_sys_getppid")?;
+    guest.wait_for(guest.client.set_enabled("off", false))??;
+    let instance = guest.instance()?;
+    let ours = format!("{instance}/events/kprobes");
+    let uid = filtered.uid;
+    let delete =
+        format!("echo 0 > {ours}/filtered/enable; echo '-:kprobes/filtered' >> {TRACEFS}/kprobe_events");
+    for harm in [
+        format!("echo 0 > {ours}/filtered/enable"),
+        format!("echo 0 > {ours}/filtered/filter"),
+        format!("echo 'common_pid == 1' > {ours}/filtered/filter"),
+        format!("echo 1 > {ours}/off/enable"),
+        format!("echo 0 > {instance}/tracing_on"),
+        delete.clone(),
+        format!("echo 0 > {instance}/events/enable; echo > {TRACEFS}/kprobe_events"),
+    ] {
+        // As often as it takes: each kind of harm is forgiven.
+        for name in ["filtered", "off"] {
+            let enabled = name == "filtered";
+            guest.wait_for(guest.client.set_enabled(name, enabled))??;
+        }
+        guest.shell(&harm)?;
+        let probe = wait_until(&guest, "filtered", |probe| {
+            probe.state() == ProbeState::Armed
+                && guest
+                    .in_instance("events/kprobes/filtered/filter")
+                    .is_ok_and(|text| text.trim() == "common_pid > 1")
+        })?;
+        ensure!(probe.uid == uid, "{harm}: {probe:?}");
+        wait_until(&guest, "off", |probe| probe.state() == ProbeState::Disabled)?;
+        let recording = guest.record(|| guest.workload(&["getppid", "7"]).map(drop))?;
+        ensure!(recording.of("kprobes/filtered", "workload").count() == 7, "{harm}: {recording:?}");
+        ensure!(recording.of("kprobes/off", "workload").count() == 0, "{harm}: {recording:?}");
+    }
+
+    // What somebody else defines under our name is theirs.
+    guest.shell(&format!("{delete}; echo 'p:kprobes/filtered vfs_statx' >> {TRACEFS}/kprobe_events"))?;
+    let probe = wait_until(&guest, "filtered", |probe| probe.state() == ProbeState::Failed)?;
+    ensure!(probe.state_reason.contains("another program's"), "{probe:?}");
+    guest.add("p:more __x64_sys_getppid")?;
+    guest.shell(&format!("echo 0 > {ours}/more/enable"))?;
+    // A look has gone by.
+    wait_until(&guest, "more", |probe| probe.state() == ProbeState::Armed)?;
+    ensure!(guest.tracefs("kprobe_events")?.contains("p:kprobes/filtered vfs_statx\n"), "it was touched");
+    guest.shell(&format!("echo '-:kprobes/filtered' >> {TRACEFS}/kprobe_events"))?;
+    wait_until(&guest, "filtered", |probe| probe.state() == ProbeState::Armed)?;
+    Ok(())
+}
+
+fn a_neighbour_who_insists_is_left_alone(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("insists", &config())?;
+    guest.add("p:fought __x64_sys_getppid")?;
+    guest.add("p:other __x64_sys_getpgid")?;
+    let switch = format!("{}/events/kprobes/fought/enable", guest.instance()?);
+    let insist = format!("while :; do echo 0 > {switch}; busybox usleep 20000; done");
+    guest.machine.spawn("neighbour", &Command::shell(&insist))?;
+    let left = wait_until(&guest, "fought", |probe| {
+        probe.state() == ProbeState::Failed && probe.state_reason.contains("repaired 5 times")
+    })?;
+    ensure!(!left.state_hint.is_empty(), "{left:?}");
+    ensure!(wait_until(&guest, "other", |_| true)?.state() == ProbeState::Armed);
+    guest.machine.kill("neighbour", 9)?;
+    // Nobody repairs it until somebody asks for that.
+    ensure!(wait_until(&guest, "fought", |_| true)?.state() == ProbeState::Failed);
+    let enabled = guest.wait_for(guest.client.set_enabled("fought", true))??;
+    ensure!(enabled.state() == ProbeState::Armed && enabled.state_reason.is_empty(), "{enabled:?}");
+    // And then it is repaired again.
+    guest.shell(&format!("echo 0 > {switch}"))?;
+    wait_until(&guest, "fought", |probe| probe.state() == ProbeState::Armed)?;
+    Ok(())
+}

@@ -1,0 +1,334 @@
+//! The one way in which probes are changed: judge, write down what is intended, carry it out, write down what it came to, answer.
+//!
+//! Owns that order, for one change and for many. Whether a change can be made is judged in [`super::create`], [`super::update`] and
+//! [`super::remove`], which write nothing; the kernel is written to by [`super::execute`], and for deletions by [`super::remove`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::account::{Account, Sample};
+use super::command::{Applied, Change, Changed, Outcomes};
+use super::controller::{Controller, Live};
+use super::execute::Executor;
+use super::job::Job;
+use super::observed::Observed;
+use super::remove::Doomed;
+use super::{ControlError, Probe};
+use crate::kernel::RecentFacts;
+use crate::model::{ProbeName, ProbeUid};
+use crate::store::{Intent, RequestKey, Settled, Undo};
+
+/// What is done for one change.
+pub(super) enum Judged {
+    /// Nothing that is still to be done: it was asked for before, or is only to be checked.
+    Done(Applied),
+    /// To make a probe, or to change one.
+    Work(Box<Work>),
+    /// To delete one.
+    Delete(Doomed),
+}
+
+/// A probe that is to be made or changed.
+pub(super) struct Work {
+    /// What is written down first. Absent for a repair: what is wanted does not change.
+    pub(super) intent: Option<Intent>,
+    pub(super) request: Option<RequestKey>,
+    /// The probe as it was. Absent for a new one.
+    pub(super) before: Option<Before>,
+    pub(super) job: Job,
+}
+
+/// A probe before its change.
+pub(super) struct Before {
+    pub(super) probe: Arc<Probe>,
+    /// It did not record what was asked, so that what became of its hits is not known.
+    pub(super) drifted: bool,
+    /// It was asked for that it records.
+    pub(super) is_to_record: bool,
+}
+
+/// What the changes of one batch are judged by: read once for all of them.
+pub(super) struct Grounds<'a> {
+    pub(super) facts: RecentFacts<'a>,
+    /// The probes that are to be changed as the kernel has them, and what keeps probes from firing on the whole host.
+    pub(super) observed: Observed,
+    /// Names that this batch gives to new probes.
+    pub(super) claimed: HashSet<ProbeName>,
+    /// Probes that it changes, and whether it deletes them.
+    changed: HashMap<ProbeUid, bool>,
+}
+
+impl<'a> Grounds<'a> {
+    pub(super) fn new(facts: RecentFacts<'a>, observed: Observed) -> Self {
+        Self { facts, observed, claimed: HashSet::new(), changed: HashMap::new() }
+    }
+
+    /// Refuses a second change of a probe. One that another change deletes is not there for it.
+    pub(super) fn claim(&mut self, probe: &Probe, deletes: bool) -> Result<(), ControlError> {
+        match self.changed.insert(probe.uid, deletes) {
+            None => Ok(()),
+            Some(true) => Err(ControlError::NotFound { name: probe.name.to_string(), foreign: false }),
+            Some(false) => Err(ControlError::Twice { name: probe.name.clone() }),
+        }
+    }
+}
+
+impl Controller {
+    /// Carries out changes, each for itself, at the cost of one: one transaction before and one after, and each list of the kernel read once.
+    /// Answers in their order.
+    pub(super) async fn apply(&mut self, changes: Vec<Change>) -> Outcomes {
+        let mut outcomes: Vec<Option<Result<Applied, ControlError>>> = Vec::new();
+        let (mut work, mut doomed) = (Vec::new(), Vec::new());
+        for (index, judged) in self.judge(changes).await.into_iter().enumerate() {
+            outcomes.push(match judged {
+                Ok(Judged::Done(applied)) => Some(Ok(applied)),
+                Ok(Judged::Work(one)) => {
+                    work.push((index, *one));
+                    None
+                }
+                Ok(Judged::Delete(one)) => {
+                    doomed.push((index, one));
+                    None
+                }
+                Err(error) => Some(Err(error)),
+            });
+        }
+        let (deletions, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().unzip();
+        let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
+        let ended = self.intend_and_do(work, doomed).await;
+        for (index, outcome) in changes.into_iter().chain(deletions).zip(ended) {
+            if let Some(place) = outcomes.get_mut(index) {
+                *place = Some(outcome.map(Applied::from));
+            }
+        }
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(ControlError::Stopping))).collect()
+    }
+
+    /// Writes the intents down, and carries them out. The outcomes of the work come first.
+    async fn intend_and_do(
+        &mut self,
+        mut work: Vec<Work>,
+        doomed: Vec<Doomed>,
+    ) -> Vec<Result<Changed, ControlError>> {
+        if work.is_empty() && doomed.is_empty() {
+            return Vec::new();
+        }
+        let intents = work.iter().filter_map(|one| match one.intent.clone()? {
+            // Remembered when it is settled.
+            intent @ Intent::Create(_) => Some((intent, None)),
+            intent => Some((intent, one.request.clone())),
+        });
+        let intents = intents
+            .chain(doomed.iter().map(|doomed| (Intent::Remove(doomed.probe.uid), doomed.request.clone())));
+        let uids = match self.parts.store.begin(&intents.collect::<Vec<_>>()).await {
+            Ok(uids) => uids,
+            Err(error) => {
+                let error = Arc::new(error);
+                let all = 0..work.len() + doomed.len();
+                return all.map(|_| Err(ControlError::Store(Arc::clone(&error)))).collect();
+            }
+        };
+        for (one, uid) in work.iter_mut().zip(uids) {
+            one.job.probe.uid = uid;
+            self.repairs.forget(uid);
+        }
+        let mut outcomes = self.change(work).await;
+        outcomes.extend(self.delete(doomed).await);
+        outcomes
+    }
+
+    /// Judges each change. Writes nothing.
+    async fn judge(&mut self, changes: Vec<Change>) -> Vec<Result<Judged, ControlError>> {
+        let checker = Arc::clone(&self.parts.checker);
+        let targets = changes.iter().filter_map(|change| match change {
+            Change::Update(request) => self.parts.registry.find(&request.name).ok(),
+            _ => None,
+        });
+        let observed = self.observer.observe(&targets.collect::<Vec<_>>());
+        let mut grounds = Grounds::new(checker.recent_facts(), observed);
+        let deletes = changes.iter().any(|change| matches!(change, Change::Remove(_)));
+        let profiles = if deletes { self.hit_profiles() } else { Ok(Vec::new()) };
+        let profiles = profiles.map(|profiles| profiles.into_iter().map(|one| (one.uid, one)).collect());
+        let mut judged = Vec::with_capacity(changes.len());
+        for change in changes {
+            judged.push(match change {
+                Change::Create(request) => self.judge_creation(request, &mut grounds).await,
+                Change::Update(request) => self.judge_update(request, &mut grounds).await,
+                Change::Remove(request) => self.judge_removal(request, &mut grounds, profiles.as_ref()).await,
+            });
+        }
+        judged
+    }
+
+    /// Carries out what is intended, and settles it.
+    pub(super) async fn change(&mut self, work: Vec<Work>) -> Vec<Result<Changed, ControlError>> {
+        if work.is_empty() {
+            return Vec::new();
+        }
+        self.prepare(&work);
+        let is_to_record = |one: &Work| one.before.as_ref().is_some_and(|before| before.is_to_record);
+        let is_to_record = work.iter().any(is_to_record);
+        let (mut jobs, work): (Vec<_>, Vec<_>) = work
+            .into_iter()
+            .map(|Work { intent, request, before, job }| (job, (intent, request, before)))
+            .unzip();
+        self.executor().carry_out(&mut jobs);
+        if is_to_record && !self.parts.instance.is_recording().unwrap_or(true) {
+            // Another program has switched it off. If that cannot be mended, the states say so.
+            if let Err(error) = self.parts.instance.set_recording(true) {
+                tracing::warn!(%error, "cannot switch recording on again");
+            }
+        }
+        let (mut settled, mut undo) = (Vec::new(), Vec::new());
+        let mut done = Vec::with_capacity(jobs.len());
+        for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
+            self.note(&mut job, before.as_ref());
+            if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
+                // What is left in the kernel is removed by the next start: its row stays as it is.
+                if !job.left_behind {
+                    undo.extend(undone(job.probe.uid, intent, request));
+                }
+                done.push(Err(error));
+                continue;
+            }
+            if let (Some(own), Some(_)) = (&job.probe.own, &job.basis) {
+                let is_new = matches!(intent, Some(Intent::Create(_)));
+                let request = request.clone().filter(|_| is_new);
+                settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
+            }
+            done.push(Ok((job, intent, request, before)));
+        }
+        let stored = if settled.is_empty() { Ok(()) } else { self.parts.store.settle(&settled).await };
+        let stored = stored.map_err(Arc::new);
+        let mut outcomes = Vec::with_capacity(done.len());
+        for one in done {
+            outcomes.push(match (one, &stored) {
+                (Err(error), _) => Err(error),
+                (Ok((job, intent, request, _)), Err(error)) if job.basis.is_some() => {
+                    let (uid, is_new) = (job.probe.uid, matches!(intent, Some(Intent::Create(_))));
+                    // What is left in the kernel is removed by the next start.
+                    if self.take_back(job.probe) || !is_new {
+                        undo.extend(undone(uid, intent, request));
+                    }
+                    Err(ControlError::Store(Arc::clone(error)))
+                }
+                (Ok((job, _, _, before)), _) => Ok(self.changed(job.probe, before.as_ref())),
+            });
+        }
+        self.parts.store.undo_all(undo).await;
+        self.note_sharing();
+        self.as_they_are(outcomes)
+    }
+
+    /// What has to happen before anything is written to the kernel.
+    fn prepare(&mut self, work: &[Work]) {
+        let redefined = work.iter().filter(|one| one.before.is_some() && one.job.basis.is_some());
+        let redefined: Vec<_> = redefined.map(|one| one.job.probe.uid).collect();
+        if !redefined.is_empty() {
+            // What the buffers still hold of events that were lost is read as what it was.
+            self.readers.drain();
+            self.forget_live(&redefined);
+        }
+        for one in work {
+            if one.before.as_ref().is_some_and(|before| before.drifted)
+                && let Some(live) = self.live.get_mut(&one.job.probe.uid)
+            {
+                live.account.note_silence();
+            }
+        }
+    }
+
+    /// Enters into the account of a probe what was done, whether it went well or not.
+    fn note(&mut self, job: &mut Job, before: Option<&Before>) {
+        let Job { probe, outcome, source, hits, .. } = job;
+        if let (Ok(()), Some(source)) = (&outcome, source.take()) {
+            let baseline = Sample { losses: self.losses(), ..Sample::default() };
+            let account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
+            self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, account });
+            return;
+        }
+        let Some(before) = before else { return };
+        // One that was switched on and off again has recorded meanwhile.
+        let hits_now = if outcome.is_ok() { *hits } else { self.hits_of(&probe.name) };
+        let Some(live) = self.live.get_mut(&probe.uid) else { return };
+        if probe.enabled
+            && !before.probe.enabled
+            && let Some(hits) = *hits
+        {
+            // What it was hit while it was disabled ends here.
+            live.account.note_enabled(hits);
+        }
+        let now = if outcome.is_ok() { &*probe } else { &*before.probe };
+        if !now.filter.is_empty() {
+            live.account.note_filter();
+        }
+        if !now.enabled
+            && let Some(hits) = hits_now
+        {
+            live.account.note_disabled(hits);
+        }
+    }
+
+    /// A probe was made or changed, and that is durable.
+    fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
+        if let Some(live) = self.live.get_mut(&probe.uid) {
+            live.ever_enabled |= probe.enabled;
+            if before.is_some() {
+                live.source.origin.set_labels(probe.labels.clone());
+                self.parts.hub.selections_changed();
+            }
+        }
+        let Probe { name, uid, enabled, filter, labels, state, .. } = &probe;
+        if before.is_some() {
+            tracing::info!(probe = %name, enabled, filter, %labels, "updated");
+        } else {
+            tracing::info!(probe = %name, %uid, ?state, "created");
+        }
+        Changed::Probe(self.parts.registry.put(probe))
+    }
+
+    /// The answers, with the states that the probes have in the kernel now.
+    fn as_they_are(
+        &self,
+        outcomes: Vec<Result<Changed, ControlError>>,
+    ) -> Vec<Result<Changed, ControlError>> {
+        let probes = outcomes.iter().filter_map(|outcome| match outcome {
+            Ok(Changed::Probe(probe)) => Some(Arc::clone(probe)),
+            _ => None,
+        });
+        let observed = self.observer.observe(&probes.collect::<Vec<_>>());
+        let show = |changed| match changed {
+            Changed::Probe(probe) => Changed::Probe(Arc::new(observed.shown(&probe))),
+            removed @ Changed::Removed(_) => removed,
+        };
+        outcomes.into_iter().map(|outcome| outcome.map(show)).collect()
+    }
+
+    /// Carries out steps in the daemon's present instance.
+    pub(super) fn executor(&self) -> Executor<'_> {
+        Executor {
+            tracefs: self.tracefs(),
+            instance: &self.parts.instance,
+            sources: &self.sources,
+            facts: &self.parts.facts,
+        }
+    }
+}
+
+/// What puts the database right when a change was not made after all.
+fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
+    let request = request.map(|request| request.id);
+    Some(match intent? {
+        Intent::Create(_) => Undo::Probe(uid),
+        Intent::Update { before, .. } => Undo::Update { uid, before, request },
+        Intent::Remove(_) => Undo::Deletion(uid),
+    })
+}
+
+fn settling(probe: &Probe, listing: String, is_new: bool) -> Settled {
+    if is_new {
+        return Settled::Created { uid: probe.uid, listing };
+    }
+    let kernel_definition = probe.kernel_definition.clone();
+    Settled::Redefined { uid: probe.uid, kernel_definition, listing }
+}

@@ -1,0 +1,345 @@
+//! Carrying steps out, for one probe or a thousand.
+//!
+//! Owns the order of the steps of many probes: all that go off, then all definitions, filters, and all that go on. Each list of the host is
+//! read once for all of them, and right before each write the event's id is. What fails for one probe is taken back for that one. Never decides
+//! what is done, and knows neither the database nor the readers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::harm::refuse_harm;
+use super::job::Job;
+use super::source::{event_source, plan_options};
+use super::step::Step;
+use super::{ControlError, own};
+use crate::decode::Schema;
+use crate::definition::ProbeKind;
+use crate::filter::{Filter, FilterError, Functions};
+use crate::kernel::FactsCache;
+use crate::pipeline::SourceTable;
+use crate::tracefs::{Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
+use crate::validate::Report;
+
+/// Probes that are switched between two readings of the hit counts. What hits a probe between its reading and its switching is taken for
+/// what it is not, if something else keeps the probe armed. A reading costs as much as some switches.
+const SWITCHED_AT_ONCE: usize = 256;
+
+/// What is written to, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Executor<'a> {
+    pub(super) tracefs: &'a Tracefs,
+    /// The daemon's.
+    pub(super) instance: &'a Instance,
+    pub(super) sources: &'a SourceTable,
+    pub(super) facts: &'a FactsCache,
+}
+
+impl Executor<'_> {
+    /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each ended is in its `outcome`.
+    pub(super) fn carry_out(&self, jobs: &mut [Job]) {
+        self.recognise(jobs);
+        self.disable(jobs);
+        self.define(jobs);
+        self.filter(jobs);
+        self.enable(jobs);
+        let mut off: Vec<_> = jobs.iter_mut().filter(|job| job.is_off_and_not_counted()).collect();
+        if !off.is_empty() {
+            self.count(&mut off);
+        }
+        for job in jobs.iter_mut().filter(|job| job.outcome.is_err()) {
+            self.take_back(job);
+        }
+    }
+
+    /// Ends the jobs whose event is there no more.
+    fn recognise(&self, jobs: &mut [Job]) {
+        let mut jobs = jobs.iter_mut().filter(|job| job.changes_an_event()).peekable();
+        if jobs.peek().is_some() {
+            self.require_listed(&mut jobs);
+        }
+    }
+
+    fn disable(&self, jobs: &mut [Job]) {
+        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.is_next(&Step::Disable)).collect();
+        for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
+            for job in &mut *jobs {
+                job.take_step(|probe, _step| Ok(self.instance.set_enabled(&self.now(probe)?.name, false)?));
+            }
+            self.count(jobs);
+        }
+    }
+
+    fn define(&self, jobs: &mut [Job]) {
+        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.defines()).collect();
+        if jobs.is_empty() {
+            return;
+        }
+        let before = self.tracefs.registered().ok();
+        let lines: Vec<_> = jobs.iter().map(|job| job.probe.kernel_definition.clone()).collect();
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        let outcomes = self.tracefs.define_kprobes(&lines);
+        for (job, outcome) in jobs.iter_mut().zip(outcomes) {
+            job.take_step(|_probe, _step| outcome.map_err(|error| ControlError::Kernel(Box::new(error))));
+        }
+        jobs.retain(|job| job.outcome.is_ok());
+        let after = self.tracefs.registered().ok();
+        let list = self.tracefs.kprobe_list();
+        for job in &mut jobs {
+            let found = match &list {
+                Ok(list) => self.find(list, job),
+                Err(error) => Err(error.again().into()),
+            };
+            job.require(found);
+        }
+        jobs.retain(|job| job.outcome.is_ok());
+        if let (Some(before), Some(after)) = (before, after) {
+            prove(&mut jobs, &before, &after);
+        }
+        let known = jobs.iter().filter(|job| job.outcome.is_ok());
+        let known =
+            known.filter_map(|job| Some((job.probe.own.as_ref()?.id, Arc::clone(job.source.as_ref()?))));
+        self.sources.insert(known.collect::<Vec<_>>());
+    }
+
+    /// Finds what the kernel has made of a definition.
+    fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), ControlError> {
+        let probe = &mut job.probe;
+        let Some(own) = self.tracefs.find_own(list, &probe.name, &probe.kernel_definition)? else {
+            // It is gone again, or cannot be told from what somebody else has defined at the same time.
+            let is_taken = self.tracefs.has_event(probe.name.group(), probe.name.event());
+            own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;
+            return Err(ControlError::Unregistered { name: probe.name.clone() });
+        };
+        probe.own = Some(own);
+        let Some(basis) = &job.basis else { return Ok(()) };
+        let (_id, source) =
+            event_source(self.tracefs, probe.uid, &probe.name, &plan_options(&basis.definition))?;
+        source.origin.set_labels(probe.labels.clone());
+        probe.schema = Some(Arc::clone(&source.origin.schema));
+        job.source = Some(source);
+        Ok(())
+    }
+
+    fn filter(&self, jobs: &mut [Job]) {
+        for job in jobs.iter_mut().filter(|job| matches!(job.next(), Some(Step::Filter { .. }))) {
+            let is_new = job.basis.is_some();
+            job.take_step(|probe, step| {
+                let Step::Filter { after, .. } = step else { return Ok(()) };
+                let own = self.now(probe)?;
+                // That of an event that was there before was judged before anything was written down.
+                if is_new && !after.is_empty() {
+                    self.judge_filter(own, after, probe.schema.as_deref())?;
+                }
+                Ok(self.instance.set_filter(&own.name, after)?)
+            });
+        }
+    }
+
+    fn enable(&self, jobs: &mut [Job]) {
+        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.is_next(&Step::Enable)).collect();
+        for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
+            if jobs.iter().any(|job| job.basis.is_none()) {
+                self.count(jobs);
+            }
+            for job in jobs {
+                job.take_step(|probe, _step| Ok(self.instance.set_enabled(&self.now(probe)?.name, true)?));
+            }
+        }
+        jobs.retain(|job| job.outcome.is_ok());
+        if jobs.is_empty() {
+            return;
+        }
+        // Their ids were looked at right before: what has come under a name since is listed in another way, or does the same.
+        let mut jobs = jobs.into_iter();
+        self.require_listed(&mut jobs);
+    }
+
+    /// Ends the jobs whose event is not listed any more.
+    fn require_listed(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
+        let list = self.tracefs.kprobe_list();
+        for job in jobs {
+            let found = match (&list, &job.probe.own) {
+                (Ok(list), Some(own)) => own::require(list.presence(own), &job.probe.name),
+                (Err(error), _) => Err(error.again().into()),
+                (Ok(_), None) => own::require(Presence::Absent, &job.probe.name),
+            };
+            job.require(found);
+        }
+    }
+
+    /// Notes how often the probes were hit until now.
+    fn count(&self, jobs: &mut [&mut Job]) {
+        let rows = self.tracefs.hit_profile().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the hits of probes that are switched");
+            Vec::new()
+        });
+        let hits: HashMap<_, _> = rows.iter().map(|row| (row.listing.as_str(), row.hits.hits)).collect();
+        for job in jobs {
+            let listing = job.probe.own.as_ref().map(|own| own.listing.as_str());
+            job.hits = listing.and_then(|listing| hits.get(listing).copied());
+        }
+    }
+
+    /// The event of a probe, if it is there at this moment.
+    fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, ControlError> {
+        let Some(own) = &probe.own else { return Err(own::missing(Presence::Absent, &probe.name)) };
+        if self.tracefs.is_still(own)? {
+            return Ok(own);
+        }
+        own::require(self.tracefs.presence(own)?, &probe.name)?;
+        Ok(own)
+    }
+
+    /// Takes back the steps of a job that failed, the last one first.
+    fn take_back(&self, job: &mut Job) {
+        let name = job.probe.name.clone();
+        for step in std::mem::take(&mut job.done).into_iter().rev() {
+            let undone = self.undo(job, &step);
+            if let Err(error) = undone {
+                tracing::warn!(probe = %name, ?step, %error, "cannot take back a step of a change that failed");
+                job.left_behind |= matches!(step, Step::Define { .. });
+            }
+        }
+    }
+
+    fn undo(&self, job: &mut Job, step: &Step) -> Result<(), ControlError> {
+        let Some(own) = &job.probe.own else { return Ok(()) };
+        let is_ours = self.tracefs.is_still(own)?;
+        match step {
+            Step::Disable if is_ours => self.instance.set_enabled(&own.name, true)?,
+            // Whoever has the name now did not ask to be recorded by us.
+            Step::Enable if self.instance.has_event(&own.name) => {
+                self.instance.set_enabled(&own.name, false)?;
+            }
+            Step::Filter { before, .. } if is_ours => self.instance.set_filter(&own.name, before)?,
+            Step::Define { .. } => {
+                self.tracefs.delete_own(&self.tracefs.kprobe_list()?, own)?;
+                self.sources.remove(&[job.probe.uid]);
+                (job.probe.own, job.source) = (None, None);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is wrong too, so that there is a place and
+    /// advice where the kernel has none.
+    pub(super) fn judge_filter(
+        &self,
+        event: &OwnEvent,
+        filter: &str,
+        schema: Option<&Schema>,
+    ) -> Result<(), ControlError> {
+        own::require(self.tracefs.presence(event)?, &event.name)?;
+        refuse_harm(self.tracefs, &event.name, filter)?;
+        self.tracefs.try_filter(&event.name, filter).map_err(|(error, message)| {
+            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
+            ControlError::Filter { filter: filter.to_owned(), error, message, found }
+        })
+    }
+
+    fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
+        let facts = self.facts.current().ok();
+        let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
+        Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
+    }
+}
+
+/// Ends the jobs whose probe the kernel has not registered, though it took the definition. Each list is of all probes that are registered.
+fn prove(jobs: &mut [&mut Job], before: &[RegisteredProbe], after: &[RegisteredProbe]) {
+    let (before, after) = (Registered::of(before), Registered::of(after));
+    let mut expected: HashMap<_, usize> = HashMap::new();
+    for place in jobs.iter().filter_map(|job| Place::of(job)) {
+        *expected.entry(place).or_default() += 1;
+    }
+    for job in jobs {
+        let Some(place) = Place::of(job) else { continue };
+        let came = after.count(&place).saturating_sub(before.count(&place));
+        if came < expected.get(&place).copied().unwrap_or_default() {
+            job.require(Err(ControlError::Unregistered { name: job.probe.name.clone() }));
+        }
+    }
+}
+
+/// A function, and how it is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    kind: ProbeKind,
+    start: u64,
+    end: u64,
+}
+
+impl Place {
+    /// Where the probe of a job is to be registered. Absent for one that waits for its module.
+    fn of(job: &Job) -> Option<Self> {
+        let Report { absent_module: None, code_range, .. } = &job.basis.as_ref()?.report else { return None };
+        let (start, end) = code_range.as_ref().map_or((0, 0), |range| (range.start, range.end));
+        Some(Self { kind: job.probe.kind, start, end })
+    }
+}
+
+/// The addresses of everything that is registered, ascending; 0 where the kernel hides them.
+struct Registered {
+    entries: Vec<u64>,
+    returns: Vec<u64>,
+}
+
+impl Registered {
+    fn of(list: &[RegisteredProbe]) -> Self {
+        let of = |kind| {
+            let there = list.iter().filter(|probe| probe.kind == kind && !probe.gone);
+            let mut addresses: Vec<_> = there.map(|probe| probe.address).collect();
+            addresses.sort_unstable();
+            addresses
+        };
+        Self { entries: of(ProbeKind::Entry), returns: of(ProbeKind::Return) }
+    }
+
+    /// How many are in a function, as far as the kernel shows.
+    fn count(&self, place: &Place) -> usize {
+        let addresses = match place.kind {
+            ProbeKind::Entry => &self.entries,
+            ProbeKind::Return => &self.returns,
+        };
+        let below = |limit: u64| addresses.partition_point(|address| *address < limit);
+        // The hidden ones stand first.
+        below(1) + below(place.end).saturating_sub(below(place.start.max(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_registered_is_counted_by_function() {
+        let registered = |address, kind, gone| RegisteredProbe {
+            address,
+            kind,
+            location: String::new(),
+            gone,
+            disabled: false,
+        };
+        let list = [
+            registered(0x1010, ProbeKind::Entry, false),
+            registered(0x1000, ProbeKind::Entry, false),
+            registered(0x1004, ProbeKind::Entry, true),
+            registered(0x1000, ProbeKind::Return, false),
+            registered(0x2000, ProbeKind::Entry, false),
+        ];
+        let count = |list: &[RegisteredProbe], kind, start, end| {
+            Registered::of(list).count(&Place { kind, start, end })
+        };
+        assert_eq!(
+            count(&list, ProbeKind::Entry, 0x1000, 0x1010),
+            1,
+            "the end is not in it, nor what has gone"
+        );
+        assert_eq!(count(&list, ProbeKind::Entry, 0x1000, 0x2001), 3);
+        assert_eq!(count(&list, ProbeKind::Return, 0x1000, 0x1010), 1);
+        assert_eq!(count(&list, ProbeKind::Entry, 0, 0), 0);
+        let hidden = [registered(0, ProbeKind::Entry, false), registered(0, ProbeKind::Return, false)];
+        assert_eq!(count(&hidden, ProbeKind::Entry, 0x1000, 0x1010), 1, "the kernel hides where it is");
+        assert_eq!(count(&[], ProbeKind::Entry, 0x1000, 0x1010), 0);
+    }
+}

@@ -1,0 +1,107 @@
+//! A change of one probe that is under way: what is to be done, what was done, and how it ended.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::step::{self, PlannedStep, Step};
+use super::{ControlError, Probe};
+use crate::definition::ProbeDefinition;
+use crate::pipeline::EventSource;
+use crate::validate::Report;
+
+/// What a definition says, and the verdict on it.
+#[derive(Clone, Debug)]
+pub(super) struct Basis {
+    pub(super) definition: ProbeDefinition,
+    pub(super) report: Report,
+}
+
+/// The change.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// The probe as it is to be. Once it is defined, with its event and schema.
+    pub(super) probe: Probe,
+    /// What its definition is based on, if it is to be defined.
+    pub(super) basis: Option<Box<Basis>>,
+    steps: VecDeque<Step>,
+    /// The steps that were carried out.
+    pub(super) done: Vec<Step>,
+    /// Where its events come from, if it was defined.
+    pub(super) source: Option<Arc<EventSource>>,
+    /// How often it had been hit by the time that it was switched.
+    pub(super) hits: Option<u64>,
+    /// Its event could not be taken back.
+    pub(super) left_behind: bool,
+    /// Why it ended.
+    pub(super) outcome: Result<(), ControlError>,
+}
+
+impl Job {
+    /// Changes the event that `probe` has.
+    pub(super) fn change(probe: Probe, steps: Vec<Step>) -> Self {
+        Self {
+            probe,
+            basis: None,
+            steps: steps.into(),
+            done: Vec::new(),
+            source: None,
+            hits: None,
+            left_behind: false,
+            outcome: Ok(()),
+        }
+    }
+
+    /// Changes the event of an earlier run, whose events come from there.
+    pub(super) fn adopt(probe: Probe, source: Arc<EventSource>, steps: Vec<Step>) -> Self {
+        Self { source: Some(source), ..Self::change(probe, steps) }
+    }
+
+    /// Defines `probe`.
+    pub(super) fn define(probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+        Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) }
+    }
+
+    /// What is still to be done, in order.
+    pub(super) fn plan(&self) -> Vec<PlannedStep> {
+        step::plan(&self.probe.name, self.steps.iter().cloned())
+    }
+
+    /// The next step, unless the job has failed.
+    pub(super) fn next(&self) -> Option<&Step> {
+        self.steps.front().filter(|_| self.outcome.is_ok())
+    }
+
+    pub(super) fn is_next(&self, step: &Step) -> bool {
+        self.next() == Some(step)
+    }
+
+    pub(super) fn defines(&self) -> bool {
+        matches!(self.next(), Some(Step::Define { .. }))
+    }
+
+    /// Whether it leaves an event switched off that was there before and is not known to have been hit so often.
+    pub(super) fn is_off_and_not_counted(&self) -> bool {
+        !self.probe.enabled && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
+    }
+
+    /// Whether it is about an event that is there.
+    pub(super) fn changes_an_event(&self) -> bool {
+        !self.defines() && self.next().is_some()
+    }
+
+    /// Carries out the next step.
+    pub(super) fn take_step(&mut self, act: impl FnOnce(&Probe, &Step) -> Result<(), ControlError>) {
+        let Some(step) = self.steps.pop_front() else { return };
+        match act(&self.probe, &step) {
+            Ok(()) => self.done.push(step),
+            Err(error) => self.outcome = Err(error),
+        }
+    }
+
+    /// Ends it, if that says so.
+    pub(super) fn require(&mut self, found: Result<(), ControlError>) {
+        if let (Ok(()), Err(error)) = (&self.outcome, found) {
+            self.outcome = Err(error);
+        }
+    }
+}

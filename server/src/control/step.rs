@@ -1,0 +1,198 @@
+//! Steps: everything that is done to the kernel for a probe, as values that print.
+//!
+//! Owns which steps bring an event from what the kernel has to what is wanted, and what takes each of them back. Plain functions: carrying
+//! steps out is [`super::execute`].
+
+use std::fmt;
+
+use super::observed::Switch;
+use crate::model::ProbeName;
+
+/// One write to the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Switches the event off in the daemon's instance.
+    Disable,
+    /// Writes the definition.
+    Define {
+        /// The kernel's line.
+        line: String,
+    },
+    /// Sets the filter in the daemon's instance.
+    Filter {
+        /// The one that is in force; empty for none.
+        before: String,
+        /// The one that is to be; empty for none.
+        after: String,
+    },
+    /// Switches the event on in the daemon's instance.
+    Enable,
+    /// Deletes the event.
+    Delete,
+}
+
+/// A step for a probe, as `--dry-run` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedStep {
+    /// The probe.
+    pub name: ProbeName,
+    /// What is done.
+    pub step: Step,
+}
+
+impl fmt::Display for PlannedStep {
+    /// The command for a shell in the tracing directory: in that of the daemon's instance for filters and switches.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, step } = self;
+        match step {
+            Step::Disable => write!(f, "echo 0 > events/{name}/enable"),
+            Step::Enable => write!(f, "echo 1 > events/{name}/enable"),
+            Step::Define { line } => write!(f, "echo '{}' >> kprobe_events", quoted(line)),
+            Step::Filter { after, .. } if after.is_empty() => write!(f, "echo 0 > events/{name}/filter"),
+            Step::Filter { after, .. } => write!(f, "echo '{}' > events/{name}/filter", quoted(after)),
+            Step::Delete => write!(f, "echo '-:{name}' >> kprobe_events"),
+        }
+    }
+}
+
+/// For a shell, between single quotes.
+fn quoted(text: &str) -> String {
+    text.replace('\'', r"'\''")
+}
+
+/// Steps as they are shown.
+pub(super) fn plan(name: &ProbeName, steps: impl IntoIterator<Item = Step>) -> Vec<PlannedStep> {
+    steps.into_iter().map(|step| PlannedStep { name: name.clone(), step }).collect()
+}
+
+/// What an event is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    /// Whether it is to record. Absent to leave its switch as it is.
+    pub(super) enabled: Option<bool>,
+    /// Its filter; empty for none.
+    pub(super) filter: &'a str,
+}
+
+/// What an event of ours is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) switch: Switch,
+    /// The filter in force; empty for none.
+    pub(super) filter: String,
+    /// It is switched on, and its kprobe is marked as disabled all the same: only off and on again arms it.
+    pub(super) unarmed: bool,
+}
+
+impl Seen {
+    /// An event that was just defined.
+    const FRESH: Self = Self { switch: Switch::Off, filter: String::new(), unarmed: false };
+}
+
+/// The steps that define an event.
+pub(super) fn define(line: &str, wanted: Wanted<'_>) -> Vec<Step> {
+    let mut steps = vec![Step::Define { line: line.to_owned() }];
+    steps.extend(change(&Seen::FRESH, wanted));
+    steps
+}
+
+/// The steps that bring an event to what is wanted. The filter goes first when it is switched on, and last when it is switched off: nothing is
+/// recorded that neither state would have let through.
+pub(super) fn change(seen: &Seen, wanted: Wanted<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let rearm = wanted.enabled == Some(true) && seen.unarmed;
+    if rearm || (wanted.enabled == Some(false) && seen.switch != Switch::Off) {
+        steps.push(Step::Disable);
+    }
+    if seen.filter.trim() != wanted.filter.trim() {
+        steps.push(Step::Filter { before: seen.filter.clone(), after: wanted.filter.to_owned() });
+    }
+    if wanted.enabled == Some(true) && (rearm || seen.switch != Switch::On) {
+        steps.push(Step::Enable);
+    }
+    steps
+}
+
+/// The steps that delete an event.
+pub(super) fn delete() -> Vec<Step> {
+    vec![Step::Disable, Step::Delete]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An event as the kernel would have it after a step.
+    fn after(seen: &Seen, step: &Step) -> Seen {
+        match step {
+            Step::Disable => Seen { switch: Switch::Off, unarmed: false, ..seen.clone() },
+            Step::Enable => Seen { switch: Switch::On, ..seen.clone() },
+            Step::Filter { before, after } => {
+                assert_eq!(*before, seen.filter);
+                Seen { filter: after.clone(), ..seen.clone() }
+            }
+            Step::Define { .. } => Seen::FRESH,
+            Step::Delete => panic!("nothing is left to look at"),
+        }
+    }
+
+    fn switch() -> impl Strategy<Value = Switch> {
+        prop_oneof![Just(Switch::On), Just(Switch::Off), Just(Switch::Held)]
+    }
+
+    fn filter() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), Just("a == 1".to_owned()), Just("a == 2".to_owned())]
+    }
+
+    proptest! {
+        /// From everything that can be seen, the steps lead to what is wanted, and from there no step is left.
+        #[test]
+        fn steps_lead_to_what_is_wanted(
+            switch in switch(),
+            was in filter(),
+            unarmed: bool,
+            enabled: Option<bool>,
+            filter in filter(),
+        ) {
+            let seen = Seen { switch, filter: was, unarmed: unarmed && switch == Switch::On };
+            let wanted = Wanted { enabled, filter: &filter };
+            let steps = change(&seen, wanted);
+            let end = steps.iter().fold(seen.clone(), |seen, step| after(&seen, step));
+            prop_assert_eq!(&end.filter, &filter);
+            match enabled {
+                Some(true) => prop_assert!(end.switch == Switch::On && !end.unarmed),
+                Some(false) => prop_assert_eq!(end.switch, Switch::Off),
+                None => prop_assert_eq!((end.switch, end.unarmed), (seen.switch, seen.unarmed)),
+            }
+            prop_assert!(change(&end, wanted).is_empty());
+            // What is recorded meanwhile passes a filter that was, or is to be.
+            let filtered = steps.iter().position(|step| matches!(step, Step::Filter { .. }));
+            let off = steps.iter().position(|step| *step == Step::Disable);
+            let on = steps.iter().position(|step| *step == Step::Enable);
+            prop_assert!(filtered.is_none_or(|at| off.is_none_or(|off| off < at) && on.is_none_or(|on| at < on)));
+        }
+    }
+
+    #[test]
+    fn steps_print_as_commands() {
+        let name: ProbeName = "kprobes/fork".parse().unwrap();
+        let line = r#"p:kprobes/fork f a=\"it's\""#;
+        let wanted = Wanted { enabled: Some(true), filter: "comm == 'a'" };
+        let print = |step: Step| PlannedStep { name: name.clone(), step }.to_string();
+        let printed: Vec<_> = define(line, wanted).into_iter().chain(delete()).map(print).collect();
+        assert_eq!(
+            printed,
+            [
+                r#"echo 'p:kprobes/fork f a=\"it'\''s\"' >> kprobe_events"#,
+                r"echo 'comm == '\''a'\''' > events/kprobes/fork/filter",
+                "echo 1 > events/kprobes/fork/enable",
+                "echo 0 > events/kprobes/fork/enable",
+                "echo '-:kprobes/fork' >> kprobe_events",
+            ]
+        );
+        let cleared = Step::Filter { before: "a".to_owned(), after: String::new() };
+        assert_eq!(print(cleared), "echo 0 > events/kprobes/fork/filter");
+    }
+}

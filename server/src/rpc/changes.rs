@@ -1,0 +1,173 @@
+//! Changes of probes as requests to the control thread: alone, and several at once.
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::probe_change::Change as Asked;
+use kprobed_proto::v1::probe_outcome::Outcome;
+use tonic::Status;
+
+use super::labels;
+use super::probes::{non_empty, request_key};
+use super::spec::Given;
+use super::{convert, status};
+use crate::control::{Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
+
+/// Changes in one request: each holds up those of other requests for some milliseconds, and its answer is up to some kilobytes long.
+pub(super) const MOST: usize = 1000;
+
+/// To make a probe that was given like that.
+pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result<CreateRequest, Status> {
+    let labels = labels::of(request.labels)?;
+    let fingerprint = format!("create {} {:?} {:?} {labels}", request.enabled, request.filter, given.text);
+    Ok(CreateRequest {
+        definition: given.text.clone(),
+        enabled: request.enabled,
+        filter: request.filter,
+        labels,
+        request: request_key(request.request_id, fingerprint)?,
+        validate_only: request.validate_only,
+    })
+}
+
+/// To change one.
+pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
+    let labels = labels::change(request.set_labels, request.remove_labels)?;
+    let fingerprint =
+        format!("update {:?} {:?} {:?} {labels:?}", request.name, request.enabled, request.filter);
+    Ok(UpdateRequest {
+        name: request.name,
+        enabled: request.enabled,
+        filter: request.filter,
+        labels,
+        etag: non_empty(request.etag),
+        request: request_key(request.request_id, fingerprint)?,
+        validate_only: request.validate_only,
+    })
+}
+
+/// To delete one.
+pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Status> {
+    Ok(RemoveRequest {
+        request: request_key(request.request_id, format!("delete {:?}", request.name))?,
+        name: request.name,
+        etag: non_empty(request.etag),
+        validate_only: request.validate_only,
+    })
+}
+
+/// Several, each with what a definition was given as. `given` reads one.
+pub(super) fn all(
+    changes: Vec<v1::ProbeChange>,
+    given: impl Fn(&v1::CreateProbeRequest) -> Result<Given, Status>,
+) -> Result<Vec<(Change, Option<Given>)>, Status> {
+    if changes.len() > MOST {
+        let message = format!("one call makes at most {MOST} changes; {} are asked for", changes.len());
+        return Err(status::invalid("changes", &message));
+    }
+    let one = |change: v1::ProbeChange| match change.change {
+        Some(Asked::Create(request)) => {
+            let given = given(&request)?;
+            Ok((Change::Create(creation(request, &given)?), Some(given)))
+        }
+        Some(Asked::Update(request)) => Ok((Change::Update(update(request)?), None)),
+        Some(Asked::Delete(request)) => Ok((Change::Remove(deletion(request)?), None)),
+        None => Err(status::invalid("changes", "a change must be `create`, `update` or `delete`")),
+    };
+    changes.into_iter().map(one).collect()
+}
+
+/// What became of a deletion.
+pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedProbe {
+    v1::DeletedProbe {
+        name: name.to_string(),
+        profile: profile.as_ref().map(convert::profile),
+        note: note.to_owned(),
+    }
+}
+
+/// The outcome of one that failed.
+pub(super) fn failed(status: &Status) -> v1::ProbeOutcome {
+    v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(status))), plan: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::Error;
+    use tonic::Code;
+
+    use super::*;
+    use crate::control::ControlError;
+
+    fn to_delete(name: &str, request_id: &str) -> v1::ProbeChange {
+        let request = v1::DeleteProbeRequest {
+            name: name.to_owned(),
+            etag: "e1".to_owned(),
+            request_id: request_id.to_owned(),
+            validate_only: true,
+        };
+        v1::ProbeChange { change: Some(Asked::Delete(request)) }
+    }
+
+    fn to_create(definition: &str) -> v1::ProbeChange {
+        let request = v1::CreateProbeRequest { definition: definition.to_owned(), ..Default::default() };
+        v1::ProbeChange { change: Some(Asked::Create(request)) }
+    }
+
+    fn read(changes: Vec<v1::ProbeChange>) -> Result<Vec<(Change, Option<Given>)>, Status> {
+        let features = crate::definition::Features::from_readme("");
+        all(changes, |request| {
+            Given::of(request.definition.clone(), request.spec.as_ref(), &features).map_err(status::not_given)
+        })
+    }
+
+    /// The field that a refusal is about.
+    fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
+        let Error::Rpc(error) = Error::from(read(changes).unwrap_err()) else { panic!("no refusal") };
+        assert_eq!(error.code, Code::InvalidArgument);
+        error.fields[0].field.clone()
+    }
+
+    #[test]
+    fn several_are_asked_like_one() {
+        let update =
+            v1::UpdateProbeRequest { name: "read".to_owned(), enabled: Some(true), ..Default::default() };
+        let update = v1::ProbeChange { change: Some(Asked::Update(update)) };
+        let several = read(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update]).unwrap();
+        let [
+            (Change::Remove(remove), None),
+            (Change::Create(create), Some(given)),
+            (Change::Update(update), None),
+        ] = several.as_slice()
+        else {
+            panic!("{several:?}");
+        };
+        assert_eq!(
+            (remove.name.as_str(), remove.etag.as_deref(), remove.validate_only),
+            ("kprobes/open", Some("e1"), true)
+        );
+        assert!(remove.request.is_some() && create.request.is_none() && update.request.is_none());
+        assert_eq!((create.definition.as_str(), given.text.as_str()), ("p:a f", "p:a f"));
+        assert_eq!((update.name.as_str(), update.enabled), ("read", Some(true)));
+        assert_eq!(read(vec![to_delete("open", ""); MOST]).unwrap().len(), MOST);
+        assert_eq!(refused_field(vec![to_delete("open", ""); MOST + 1]), "changes");
+        assert_eq!(refused_field(vec![v1::ProbeChange { change: None }]), "changes");
+        assert_eq!(refused_field(vec![to_delete("a", ""), to_delete("b", &"x".repeat(129))]), "request_id");
+    }
+
+    #[test]
+    fn a_failure_says_what_a_status_would() {
+        let error = || ControlError::NotFound { name: "gone".to_owned(), foreign: false };
+        let failed = failed(&Status::from(error())).outcome;
+        let Some(Outcome::Failed(failed)) = failed else { panic!("it failed") };
+        let Error::Rpc(told) = Error::from(failed) else { panic!("no refusal") };
+        let Error::Rpc(alone) = Error::from(Status::from(error())) else { panic!("no refusal") };
+        assert_eq!((told.code, &told.message, &told.reason), (alone.code, &alone.message, &alone.reason));
+        assert_eq!((told.code, &told.metadata), (Code::NotFound, &alone.metadata));
+        let removed = Removed { name: "kprobes/open".parse().unwrap(), profile: None, note: "left alone" };
+        let expected = v1::DeletedProbe {
+            name: "kprobes/open".to_owned(),
+            profile: None,
+            note: "left alone".to_owned(),
+        };
+        assert_eq!(deleted(removed), expected);
+    }
+}

@@ -1,0 +1,187 @@
+//! Changes of probes, one or many in a transaction: what is intended, before the kernel is touched, and what it came to.
+//!
+//! A transaction for all costs the disk one sync, however many they are.
+
+use sqlx::{Row as _, SqliteConnection};
+
+use super::undo::{Undo, write_settings};
+use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, requests, to_ns};
+use crate::model::ProbeUid;
+
+/// What is to be done about a probe.
+#[derive(Clone, Debug)]
+pub enum Intent {
+    /// To make it. Its row is `pending` until that is settled; one of that name that was left unfinished goes: the kernel has nothing of it, or
+    /// the name would not be free.
+    Create(NewProbe),
+    /// To have it so from now on.
+    Update {
+        /// The probe.
+        uid: ProbeUid,
+        /// What it was.
+        before: Settings,
+        /// What it is to be.
+        wanted: Settings,
+    },
+    /// To delete it. From here on that is finished even after a crash.
+    Remove(ProbeUid),
+}
+
+/// What the kernel has of a probe.
+#[derive(Clone, Debug)]
+pub enum Settled {
+    /// It was made: from here on it survives everything.
+    Created {
+        /// The probe.
+        uid: ProbeUid,
+        /// How the kernel lists it.
+        listing: String,
+    },
+    /// The kernel was given it anew.
+    Redefined {
+        /// The probe.
+        uid: ProbeUid,
+        /// The kernel's line.
+        kernel_definition: String,
+        /// How the kernel lists it.
+        listing: String,
+    },
+}
+
+impl Store {
+    /// Writes down what is to be done, each with the request that asks for it. What becomes of a creation is remembered for its request when it
+    /// is settled; of all others now. Returns the uid of each probe, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing is written.
+    pub async fn begin(&self, intents: &[(Intent, Option<RequestKey>)]) -> Result<Vec<ProbeUid>, StoreError> {
+        let undo = intents.iter().filter_map(|(intent, request)| match intent {
+            // A row that is not settled is put right by whoever finds it.
+            Intent::Create(_) => None,
+            Intent::Update { uid, before, .. } => {
+                let request = request.as_ref().map(|request| request.id.clone());
+                Some(Undo::Update { uid: *uid, before: before.clone(), request })
+            }
+            Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
+        });
+        let write = async |transaction: &mut SqliteConnection| {
+            let mut uids = Vec::with_capacity(intents.len());
+            let unfinished = unfinished(transaction).await?;
+            for (intent, request) in intents {
+                let request = request.as_ref();
+                uids.push(match intent {
+                    Intent::Create(probe) => create(transaction, probe, unfinished).await?,
+                    Intent::Update { uid, before, wanted } => {
+                        write_settings(transaction, *uid, Some(before), wanted).await?;
+                        requests::remember(transaction, request, *uid).await?;
+                        *uid
+                    }
+                    Intent::Remove(uid) => {
+                        remove(transaction, *uid).await?;
+                        requests::remember(transaction, request, *uid).await?;
+                        *uid
+                    }
+                });
+            }
+            Ok(uids)
+        };
+        self.database.write_or_undo(undo.collect(), write).await
+    }
+
+    /// Writes down what the kernel has now, each with the request that is carried out by that.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. Then nothing is written.
+    pub async fn settle(&self, settled: &[(Settled, Option<RequestKey>)]) -> Result<(), StoreError> {
+        let undo = settled.iter().filter_map(|(settled, request)| match settled {
+            Settled::Created { uid, .. } => {
+                Some(Undo::Creation(*uid, request.as_ref().map(|request| request.id.clone())))
+            }
+            Settled::Redefined { .. } => None,
+        });
+        let write = async |transaction: &mut SqliteConnection| {
+            for (settled, request) in settled {
+                let uid = match settled {
+                    Settled::Created { uid, listing } => {
+                        settle(transaction, *uid, listing).await?;
+                        *uid
+                    }
+                    Settled::Redefined { uid, kernel_definition, listing } => {
+                        redefine(transaction, *uid, kernel_definition, listing).await?;
+                        *uid
+                    }
+                };
+                requests::remember(transaction, request.as_ref(), uid).await?;
+            }
+            Ok(())
+        };
+        self.database.write_or_undo(undo.collect(), write).await
+    }
+}
+
+/// Whether there are rows that are not settled.
+async fn unfinished(transaction: &mut SqliteConnection) -> Result<bool, StoreError> {
+    let query = sqlx::query("SELECT EXISTS (SELECT 1 FROM probe WHERE phase != 'settled')");
+    Ok(query.fetch_one(transaction).await?.try_get::<i64, _>(0)? != 0)
+}
+
+async fn create(
+    transaction: &mut SqliteConnection,
+    probe: &NewProbe,
+    unfinished: bool,
+) -> Result<ProbeUid, StoreError> {
+    let time = to_ns(probe.time);
+    if unfinished {
+        sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled'")
+            .bind(probe.name.group())
+            .bind(probe.name.event())
+            .execute(&mut *transaction)
+            .await?;
+    }
+    let inserted = sqlx::query(
+        "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
+         kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
+    )
+    .bind(probe.name.group())
+    .bind(probe.name.event())
+    .bind(&probe.definition)
+    .bind(&probe.kernel_definition)
+    .bind(probe.enabled)
+    .bind(&probe.filter)
+    .bind(time)
+    .bind(time)
+    .execute(&mut *transaction)
+    .await?;
+    let uid = ProbeUid(inserted.last_insert_rowid());
+    labels::add(transaction, uid, &probe.labels).await?;
+    Ok(uid)
+}
+
+async fn settle(transaction: &mut SqliteConnection, uid: ProbeUid, listing: &str) -> Result<(), StoreError> {
+    sqlx::query("UPDATE probe SET phase = 'settled', kernel_listing = ? WHERE uid = ?")
+        .bind(listing)
+        .bind(uid.0)
+        .execute(transaction)
+        .await?;
+    Ok(())
+}
+
+async fn redefine(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    kernel_definition: &str,
+    listing: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE probe SET kernel_definition = ?, kernel_listing = ? WHERE uid = ?")
+        .bind(kernel_definition)
+        .bind(listing)
+        .bind(uid.0)
+        .execute(transaction)
+        .await?;
+    Ok(())
+}
+
+async fn remove(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
+    sqlx::query("UPDATE probe SET phase = 'removing' WHERE uid = ?").bind(uid.0).execute(transaction).await?;
+    Ok(())
+}
