@@ -19,6 +19,9 @@ use crate::pipeline::PauseReason;
 use crate::store::{RequestKey, Undo};
 use crate::tracefs::{Deleted, KprobeList, Presence, TracefsError};
 
+/// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
+const WORTH_AN_INSTANCE: usize = 8;
+
 /// A probe that is to be deleted.
 pub(super) struct Doomed {
     pub(super) probe: Arc<Probe>,
@@ -196,14 +199,15 @@ impl Controller {
         probes.iter().map(switch_off).collect()
     }
 
-    /// Has the removal of `doomed` empty nothing that matters. When nothing else records that is what is read before; otherwise an instance
-    /// that is not used any more. When there can be no other instance, recording is paused: what is hit then is lost, and counted.
+    /// Has the removal of `doomed` empty nothing that matters. When nothing else records and few are removed, that is what is read before; otherwise
+    /// an instance that is not used any more, with which each removal also takes a fraction of the time. When there can be no other instance,
+    /// recording is paused: what is hit then is lost, and counted.
     fn make_way(&mut self, wiping: &Probe, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
         let recorded = self.recorded_besides(doomed).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot look at what else is recorded");
             Vec::new()
         });
-        if !recorded.is_empty() {
+        if !recorded.is_empty() || doomed.len() >= WORTH_AN_INSTANCE {
             let options = self.parts.instance_options.clone();
             match self.hand_over(&options, &Settling::Unused(&wiping.name), &recorded) {
                 Ok(()) => return None,
