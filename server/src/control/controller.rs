@@ -13,12 +13,13 @@ use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Command, ControlHandle, KernelHits, QUEUE, RemoveRequest};
 use super::grow::{Growth, Resized};
+use super::sample::{Sampler, until_next};
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
-use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
+use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
-use crate::store::Store;
+use crate::store::{HitRetention, Store};
 use crate::tracefs::{
     Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, Tracefs,
 };
@@ -65,8 +66,8 @@ pub struct ControllerParts {
     pub on_exit: OnExit,
     /// Time between two samples of the hit counts.
     pub sample_interval: Duration,
-    /// How long samples are kept.
-    pub sample_retention: Duration,
+    /// How long hits are kept.
+    pub hit_retention: HitRetention,
 }
 
 /// The single writer.
@@ -80,10 +81,7 @@ pub struct Controller {
     pub(super) live: HashMap<ProbeUid, Live>,
     /// Events of the host that clients want recorded.
     pub(super) attached: BTreeMap<ProbeName, Attachment>,
-    /// Last sampled hit counts.
-    pub(super) sampled: HashMap<ProbeUid, Hits>,
-    /// Whether the last sample could not be stored.
-    pub(super) sampling_fails: bool,
+    pub(super) sampler: Sampler,
     pub(super) aggregations: Aggregations,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
@@ -109,6 +107,8 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
+        let sampler =
+            Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
         let (live, unfinished) = super::reconcile::reconcile(&parts, &sources).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
@@ -135,8 +135,7 @@ impl Controller {
             readers,
             live,
             attached,
-            sampled: HashMap::new(),
-            sampling_fails: false,
+            sampler,
             aggregations: Aggregations::default(),
             demand,
             growth: Growth::default(),
@@ -155,7 +154,8 @@ impl Controller {
 
     /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
     pub async fn run(mut self, mut queue: CommandQueue) {
-        let mut next_sample = Instant::now() + self.parts.sample_interval;
+        // The first one is what rates begin with.
+        let mut next_sample = Instant::now();
         let mut waiting = VecDeque::new();
         loop {
             if let Some(command) = waiting.pop_front() {
@@ -173,8 +173,8 @@ impl Controller {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
                 () = sleep_until(next_sample), if !self.live.is_empty() => {
-                    self.sample().await;
-                    next_sample = Instant::now() + self.parts.sample_interval;
+                    self.sample(false).await;
+                    next_sample = Instant::now() + until_next(self.parts.sample_interval, SystemTime::now());
                     continue;
                 }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
@@ -232,6 +232,10 @@ impl Controller {
             Command::RemoveAll(requests, reply) => answer(reply, Ok(self.remove(requests).await)),
             Command::Aggregation(command) => self.aggregate(command),
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
+            Command::Sample(reply) => {
+                self.sample(true).await;
+                answer(reply, Ok(()));
+            }
             Command::Ledger(reply) => answer(reply, self.ledger()),
             Command::Attach(request, reply) => answer(reply, self.attach(request).await),
             Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
@@ -244,7 +248,7 @@ impl Controller {
 
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
-        self.sample().await;
+        self.sample(true).await;
         self.delete_aggregations();
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {

@@ -140,7 +140,6 @@ impl Controller {
     pub(super) fn forget_live(&mut self, probe: &Probe) {
         self.sources.remove(probe.uid);
         self.live.remove(&probe.uid);
-        self.sampled.remove(&probe.uid);
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
