@@ -398,13 +398,16 @@ pub(super) async fn keep_counters(
     transaction: &mut SqliteConnection,
     counters: &HashMap<i64, Hits>,
 ) -> Result<(), StoreError> {
-    for (series, hits) in counters {
-        sqlx::query("UPDATE hit_series SET hits = ?, nmissed = ? WHERE id = ?")
-            .bind(to_i64(hits.hits))
-            .bind(to_i64(hits.nmissed))
-            .bind(series)
-            .execute(&mut *transaction)
-            .await?;
+    let counters: Vec<_> = counters.iter().collect();
+    for counters in counters.chunks(ROWS) {
+        let mut update = QueryBuilder::<Sqlite>::new(
+            "UPDATE hit_series SET hits = new.column2, nmissed = new.column3 FROM (",
+        );
+        update.push_values(counters, |mut row, (series, hits)| {
+            row.push_bind(**series).push_bind(to_i64(hits.hits)).push_bind(to_i64(hits.nmissed));
+        });
+        update.push(") AS new WHERE hit_series.id = new.column1");
+        update.build().execute(&mut *transaction).await?;
     }
     Ok(())
 }
