@@ -53,21 +53,20 @@ impl Sampler {
 
     /// What the database knows of the counters, read when that works for the first time.
     async fn counters(&mut self, parts: &ControllerParts) -> Result<&mut Counters, StoreError> {
-        let counters = match self.counters.take() {
-            Some(counters) => counters,
-            None => {
-                let (host, adopted) = (&parts.host, &self.adopted);
-                let is_counting = |uid| adopted.contains(&uid);
-                let counters = parts.store.counters(&host.boot_id, &host.kernel_release, is_counting).await?;
-                // The kernel has counted on for probes that it kept: they were watched while there was no daemon.
-                let (begun, instant) = self.since;
-                if let Some(until) = counters.watched_until().filter(|_| !adopted.is_empty()) {
-                    let last = until.max(boot_time(begun)).min(begun);
-                    let away = begun.duration_since(last).unwrap_or_default();
-                    self.since = instant.checked_sub(away).map_or(self.since, |instant| (last, instant));
-                }
-                counters
+        let counters = if let Some(counters) = self.counters.take() {
+            counters
+        } else {
+            let (host, adopted) = (&parts.host, &self.adopted);
+            let is_counting = |uid| adopted.contains(&uid);
+            let counters = parts.store.counters(&host.boot_id, &host.kernel_release, is_counting).await?;
+            // The kernel has counted on for probes that it kept: they were watched while there was no daemon.
+            let (begun, instant) = self.since;
+            if let Some(until) = counters.watched_until().filter(|_| !adopted.is_empty()) {
+                let last = until.max(boot_time(begun)).min(begun);
+                let away = begun.duration_since(last).unwrap_or_default();
+                self.since = instant.checked_sub(away).map_or(self.since, |instant| (last, instant));
             }
+            counters
         };
         Ok(self.counters.insert(counters))
     }

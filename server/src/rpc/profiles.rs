@@ -125,14 +125,14 @@ mod tests {
     use super::*;
     use crate::control::Controller;
 
-    fn time(seconds: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp { seconds, nanos: 0 })
+    fn time(seconds: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp { seconds, nanos: 0 }
     }
 
     fn asked(start: i64, end: Option<i64>, step_seconds: u32) -> v1::ListHitRatesRequest {
         v1::ListHitRatesRequest {
-            start_time: time(start),
-            end_time: end.and_then(time),
+            start_time: Some(time(start)),
+            end_time: end.map(time),
             step_seconds,
             ..Default::default()
         }
@@ -144,7 +144,7 @@ mod tests {
         let (control, _queue) = Controller::channel();
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
         let server = ProfileServer { control, registry: Arc::default(), store };
-        let now = convert::time(time(1000).unwrap()).unwrap();
+        let now = convert::time(time(1000)).unwrap();
         let query = |request| server.query(request, now);
         let field = |request| match query(request).map(drop).map_err(Error::from) {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),

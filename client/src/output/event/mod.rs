@@ -93,7 +93,7 @@ impl<'o> EventPrinter<'o> {
     pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self.output.format {
             Format::Table | Format::Wide | Format::Folded | Format::Csv => {
-                self.text.push(&mut self.buffer, row)
+                self.text.push(&mut self.buffer, row);
             }
             Format::Json => self.json.push(&mut self.buffer, row),
             Format::Yaml => self.yaml(&EventView(row))?,

@@ -100,9 +100,9 @@ pub(super) fn encode_counts(counts: &[Count]) -> Vec<u8> {
     let mut before = 0;
     for Count { series, now, happened } in counts {
         push(&mut bytes, series.wrapping_sub(before).unsigned_abs());
-        [now.hits, now.nmissed, happened.hits, happened.nmissed]
-            .into_iter()
-            .for_each(|value| push(&mut bytes, value));
+        for value in [now.hits, now.nmissed, happened.hits, happened.nmissed] {
+            push(&mut bytes, value);
+        }
         before = *series;
     }
     bytes
@@ -132,16 +132,19 @@ pub(super) fn decode_counts(bytes: &[u8]) -> Result<Vec<Count>, StoreError> {
 }
 
 fn corrupt(what: &'static str, bytes: &[u8]) -> StoreError {
-    let shown: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    StoreError::Corrupt { what, value: format!("{} bytes that begin with {shown}", bytes.len()) }
+    let begin = bytes.get(..16).unwrap_or(bytes);
+    StoreError::Corrupt { what, value: format!("{} bytes that begin with {begin:02x?}", bytes.len()) }
 }
 
 fn push(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
+    loop {
+        let [low, ..] = value.to_le_bytes();
         value >>= 7;
+        if value == 0 {
+            return bytes.push(low & 0x7f);
+        }
+        bytes.push(low | 0x80);
     }
-    bytes.push(value as u8);
 }
 
 /// Takes a number from the front. `None` when there is none, when it is longer than a `u64`, or than it has to be.

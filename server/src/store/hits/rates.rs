@@ -263,7 +263,7 @@ async fn add_ticks(
             if let Some(found) = index.get(&count.series).and_then(|index| found.get_mut(*index)) {
                 let since = since.max(found.first_s);
                 spread(count.happened, (since, time), step, &wanted, |interval, hits| {
-                    found.add(interval, hits)
+                    found.add(interval, hits);
                 });
             }
         }

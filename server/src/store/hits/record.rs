@@ -70,7 +70,7 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 struct Boot {
     id: i64,
-    boot_id: String,
+    name: String,
     kernel_release: String,
     is_stored: bool,
 }
@@ -209,7 +209,7 @@ impl Store {
                     Some(id) => id,
                     None => next(connection, "SELECT max(id) FROM hit_boot").await?,
                 },
-                boot_id: boot_id.to_owned(),
+                name: boot_id.to_owned(),
                 kernel_release: kernel_release.to_owned(),
                 is_stored: known.is_some(),
             };
@@ -362,7 +362,7 @@ async fn begin_boot(transaction: &mut SqliteConnection, boot: &Boot) -> Result<(
     .await?;
     sqlx::query("INSERT OR REPLACE INTO hit_boot (id, boot_id, kernel_release) VALUES (?, ?, ?)")
         .bind(boot.id)
-        .bind(&boot.boot_id)
+        .bind(&boot.name)
         .bind(&boot.kernel_release)
         .execute(transaction)
         .await?;

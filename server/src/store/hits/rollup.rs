@@ -73,21 +73,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`]. Then nothing has changed.
     pub async fn roll_up(&self, now: SystemTime, keep: &HitRetention) -> Result<bool, StoreError> {
-        let now_s = second(now);
+        let now = second(now);
         let seconds = |keep: Duration| i64::try_from(keep.as_secs()).unwrap_or(i64::MAX);
-        let due = Due {
-            now_s,
-            until_s: now_s.saturating_sub(seconds(keep.samples)),
-            slack_s: seconds(keep.samples) / 6,
-        };
+        let due =
+            Due { now, until: now.saturating_sub(seconds(keep.samples)), slack: seconds(keep.samples) / 6 };
         if self.leaves("SELECT time_s FROM hit_tick ORDER BY id LIMIT 1", 1, &due).await? {
             self.database
                 .write(async |transaction: &mut SqliteConnection| ticks_to_minutes(transaction, &due).await)
                 .await?;
             return Ok(true);
         }
-        let until_s = now_s.saturating_sub(seconds(keep.minutes));
-        let due = Due { now_s, until_s, slack_s: (seconds(keep.minutes) / 6).min(DAY) };
+        let until = now.saturating_sub(seconds(keep.minutes));
+        let due = Due { now, until, slack: (seconds(keep.minutes) / 6).min(DAY) };
         if self.leaves("SELECT min(hour) FROM hit_minutes", HOUR, &due).await? {
             self.database
                 .write(async |transaction: &mut SqliteConnection| minutes_to_hours(transaction, &due).await)
@@ -95,8 +92,8 @@ impl Store {
             return Ok(true);
         }
         // A day goes when its end is too old.
-        let until_s = now_s.saturating_sub(seconds(keep.hours)).saturating_sub(DAY);
-        let due = Due { now_s, until_s, slack_s: 0 };
+        let until = now.saturating_sub(seconds(keep.hours)).saturating_sub(DAY);
+        let due = Due { now, until, slack: 0 };
         if self.leaves("SELECT min(day) FROM hit_hours", DAY, &due).await? {
             self.database
                 .write(async |transaction: &mut SqliteConnection| drop_hours(transaction).await)
@@ -144,24 +141,25 @@ impl Store {
 
 /// What leaves a table.
 struct Due {
-    now_s: i64,
+    /// The present, in seconds since 1970.
+    now: i64,
     /// What is not younger.
-    until_s: i64,
+    until: i64,
     /// How much longer it may stay, so that more of it goes at once.
-    slack_s: i64,
+    slack: i64,
 }
 
 impl Due {
     fn begins_with(&self, oldest_s: i64) -> bool {
-        oldest_s <= self.until_s.saturating_sub(self.slack_s) || self.is_of_the_future(oldest_s)
+        oldest_s <= self.until.saturating_sub(self.slack) || self.is_of_the_future(oldest_s)
     }
 
     fn includes(&self, time_s: i64) -> bool {
-        time_s <= self.until_s || self.is_of_the_future(time_s)
+        time_s <= self.until || self.is_of_the_future(time_s)
     }
 
     fn is_of_the_future(&self, time_s: i64) -> bool {
-        time_s > self.now_s.saturating_add(FUTURE_S)
+        time_s > self.now.saturating_add(FUTURE_S)
     }
 }
 

@@ -1,7 +1,8 @@
 //! A year of the real store: how large it gets, and how long it takes.
 //!
 //! `cargo test -p kprobed --lib a_year_of_a_thousand_probes -- --ignored --nocapture` prints the figures of [`super`]. With
-//! `KPROBED_SIMULATION=DIRECTORY` it goes on there where it was, for `KPROBED_SIMULATION_DAYS`.
+//! `KPROBED_SIMULATION=DIRECTORY` it goes on there where it was, for `KPROBED_SIMULATION_DAYS`; with `KPROBED_SIMULATION_PROBES=N` there are N probes,
+//! and with `KPROBED_SIMULATION_LOAD=full` all of them are busy.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -185,15 +186,20 @@ async fn some_days_of_some_probes_are_exact_and_small() {
 async fn a_year_of_a_thousand_probes() {
     let set = |name: &str| std::env::var(name).ok();
     let days = set("KPROBED_SIMULATION_DAYS").map_or(365, |days| days.parse().unwrap());
+    let probes = set("KPROBED_SIMULATION_PROBES").map_or(1000, |probes| probes.parse().unwrap());
     let load =
         if set("KPROBED_SIMULATION_LOAD").as_deref() == Some("full") { Load::Full } else { Load::Mixed };
     let own = tempfile::tempdir().unwrap();
     let directory = set("KPROBED_SIMULATION").map_or_else(|| own.path().to_owned(), PathBuf::from);
-    let simulation = Simulation::open(&directory, 1000, load).await;
+    let simulation = Simulation::open(&directory, probes, load).await;
     let mut times = Times::default();
     let begun = Instant::now();
     let (now, _) = simulation.run(days, &mut times).await;
-    println!("{load:?}, {} days so far, {days} days in {:.0?}", (now - BEGIN) / DAY, begun.elapsed());
+    println!(
+        "{probes} probes, {load:?}, {} days so far, {days} days in {:.0?}",
+        (now - BEGIN) / DAY,
+        begun.elapsed()
+    );
     println!("samples: {}", spread_of(&mut times.ticks));
     println!("steps of rolling up: {}", spread_of(&mut times.steps));
     let one = |query| RateQuery { uids: Some([ProbeUid(5)].into()), ..query };

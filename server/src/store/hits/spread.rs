@@ -66,7 +66,7 @@ mod tests {
     fn all(happened: Hits, times: (i64, i64), width: i64, wanted: &Range<i64>) -> Vec<(i64, u64, u64)> {
         let mut shares = Vec::new();
         spread(happened, times, width, wanted, |interval, hits| {
-            shares.push((interval, hits.hits, hits.nmissed))
+            shares.push((interval, hits.hits, hits.nmissed));
         });
         shares
     }

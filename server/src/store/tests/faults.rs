@@ -192,7 +192,7 @@ async fn picture(store: &Store) -> String {
     writeln!(text, "{:?}", samples.samples).unwrap();
     let rates = RateQuery {
         start: SystemTime::UNIX_EPOCH,
-        end: SystemTime::UNIX_EPOCH + Duration::from_secs(3600),
+        end: SystemTime::UNIX_EPOCH + Duration::from_hours(1),
         step_s: 60,
         names: None,
         uids: None,

@@ -44,7 +44,7 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kprobed.db");
     let before = with_a_probe(directory.path()).await;
-    for round in 1..=2_u32 {
+    for round in 1..=2_usize {
         damage(&path);
         let bytes = fs::read(&path).unwrap();
         // What a crash leaves behind belongs to it.
@@ -64,7 +64,7 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
         let uid = opened.store.begin_create(&new_probe("new")).await.unwrap();
         assert!(uid.0 > before.0 + 1_000_000_000, "{uid}");
         opened.store.close().await;
-        assert_eq!(set_aside_in(directory.path()).unwrap().len() as u32, round);
+        assert_eq!(set_aside_in(directory.path()).unwrap().len(), round);
     }
     // The next start finds nothing wrong, and what was set aside is still there.
     let opened = Store::open(directory.path(), at(2)).await.unwrap();
