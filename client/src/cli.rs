@@ -81,6 +81,8 @@ pub(crate) enum Format {
     Yaml,
     /// Call stacks as flame graph tools read them; only for commands that count by stack
     Folded,
+    /// Comma-separated values with a line of headings; only for `profile`
+    Csv,
 }
 
 /// When to use colours.
@@ -152,6 +154,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it can print comma-separated values.
+    pub(crate) fn has_csv(&self) -> bool {
+        matches!(self, Self::Profile(_))
+    }
+
     /// Whether its output can have call stacks.
     pub(crate) fn has_stacks(&self) -> bool {
         match self {

@@ -36,6 +36,7 @@ mod definition;
 mod error;
 pub mod event;
 pub mod format;
+mod rates;
 mod sources;
 mod streams;
 mod target;
@@ -48,6 +49,7 @@ pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use definition::Definition;
 pub use error::{ConnectError, Error, FieldViolation, RpcError};
+pub use rates::HitRates;
 pub use streams::EventRowStream;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
 

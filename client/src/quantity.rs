@@ -78,6 +78,15 @@ fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
     zone.to_ambiguous_timestamp(time).compatible().ok()
 }
 
+/// Reads the length of an interval: a duration of whole seconds, at least one.
+pub(crate) fn step(text: &str) -> Result<u32, String> {
+    let duration = duration(text)?;
+    u32::try_from(duration.as_secs())
+        .ok()
+        .filter(|seconds| *seconds > 0 && duration.subsec_nanos() == 0)
+        .ok_or_else(|| format!("`{text}` is not a number of whole seconds: write `1s`, `5m` or `1d`"))
+}
+
 /// Reads a number of bytes such as `65536`, `64KiB`, `16MiB` or `1GiB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
@@ -111,6 +120,14 @@ mod tests {
         assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
         for text in ["-1s", "1s ago", "1y", "ten", "", "07:00:00", "7:00", "1d 07:00:00"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn steps_are_whole_seconds() {
+        assert_eq!((step("5m"), step("1s"), step("1d")), (Ok(300), Ok(1), Ok(86_400)));
+        for text in ["0s", "500ms", "1500ms", "-5m", "five", "200000d"] {
+            assert!(step(text).is_err(), "{text}");
         }
     }
 

@@ -12,7 +12,7 @@ mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
 use kprobed::definition::Features;
@@ -91,7 +91,7 @@ fn main() {
         let checker =
             Checker::new(Features::from_readme(readme), Arc::new(FactsCache::new(world.paths.clone())));
         let server = runtime("bench-server");
-        let store = server.block_on(Store::open(directory.path())).unwrap();
+        let store = server.block_on(Store::open(directory.path(), SystemTime::now())).unwrap().store;
         server.spawn(serve(socket.clone(), checker, directory.path().to_owned(), store));
         let client = runtime("bench-client");
         let lines = lines(kernel);

@@ -11,7 +11,7 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
 use kprobed::definition::Features;
@@ -50,7 +50,7 @@ impl Daemon {
             control,
             registry: Arc::<Registry>::default(),
             checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),
-            store: Store::open(directory.path()).await.unwrap(),
+            store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
         };
         let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
         let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));

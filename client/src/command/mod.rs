@@ -49,6 +49,11 @@ pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
             let message = "`-o folded` prints call stacks, and this command has none".to_owned();
             Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())))
         }
+        _ if cli.global.output == Format::Csv && !cli.command.has_csv() => {
+            let message =
+                "`-o csv` is a form of `kprobectl profile`, and this command does not have it".to_owned();
+            Err(Failure::usage(message, Some("use `-o json`".to_owned())))
+        }
         // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
         Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
         Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,

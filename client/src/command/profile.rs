@@ -2,24 +2,32 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest};
+use kprobed_client::Client;
+use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest, ListHitRatesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
 use crate::cli::Global;
-use crate::output::{Output, to_proto_time};
-use crate::quantity::point_in_time;
+use crate::output::{Chart, Output, to_proto_time};
+use crate::quantity::{point_in_time, step};
 
 const AFTER_HELP: &str = "\
 HITS is how often the probe's handler ran, NMISSED how often the kernel skipped it: another kprobe was
 handled on the same CPU, or more calls than MAXACTIVE were under way (kprobe_profile).
+
+With --step, hits are added up by intervals, which begin at multiples of the step in UTC, and shown as bars over time:
+HITS/s is their average over the time in which the daemon watched, HIGHEST that of the highest bar. A blank is a time
+in which it did not watch. The daemon keeps samples for 6 hours, counts by the minute for 30 days and by the hour for
+400 days, unless its configuration says otherwise; the step becomes as long as what is kept.
 
 Examples:
   kprobectl profile
   kprobectl profile 'kprobes/*' -o json
   kprobectl profile -l team=storage
   kprobectl profile kprobes/open --history --since 10m
-  kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z";
+  kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
+  kprobectl profile --since 24h --step 5m
+  kprobectl profile 'kprobes/*' -l team=storage --since 365d --step 1d -o csv";
 
 /// Arguments of `profile`.
 #[derive(Debug, Args)]
@@ -27,15 +35,15 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
-    /// Only probes whose labels match, as for `list`; not for the past, which has no labels
-    #[arg(
-        short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true,
-        conflicts_with_all = ["history", "since", "until"]
-    )]
+    /// Only probes whose labels match now, as for `list`; not for samples, which have no labels
+    #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
     /// Show the samples of the past
-    #[arg(long)]
+    #[arg(long, conflicts_with = "step")]
     history: bool,
+    /// Show hits over time by intervals of this length: whole seconds, such as `10s`, `5m` or `1d`
+    #[arg(long, value_name = "DURATION", value_parser = step, requires = "since")]
+    step: Option<u32>,
     /// Only samples since then: how long ago (`10m`), a time of day (`07:00`), or a date with a time; implies --history
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     since: Option<Timestamp>,
@@ -44,13 +52,30 @@ pub(crate) struct Arguments {
     until: Option<Timestamp>,
 }
 
+impl Arguments {
+    fn is_of_the_past(&self) -> bool {
+        self.history || self.since.is_some() || self.until.is_some()
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let client = connect(global).await?;
-    let pattern = glob::of_names(&arguments.glob.unwrap_or_default());
-    if !arguments.history && arguments.since.is_none() && arguments.until.is_none() {
+    let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    if let (Some(since), Some(step)) = (arguments.since, arguments.step) {
+        return rates(&connect(global).await?, arguments, pattern, (since, step), output).await;
+    }
+    if !arguments.is_of_the_past() {
         let request = GetHitProfilesRequest { name_glob: pattern, label_selector: arguments.selector };
-        output.profiles(&client.select_hit_profiles(request).await?)?;
+        output.profiles(&connect(global).await?.select_hit_profiles(request).await?)?;
         return Ok(Exit::Success);
+    }
+    if !arguments.selector.is_empty() {
+        return Err(Failure::usage(
+            "samples have no labels: `--selector` cannot select them".to_owned(),
+            Some(
+                "add `--step`, which adds them up by the labels that probes have now, or name the probes"
+                    .to_owned(),
+            ),
+        ));
     }
     // The API selects samples by one exact name only.
     let is_glob = pattern.contains(['*', '?']);
@@ -60,10 +85,39 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         end_time: arguments.until.map(to_proto_time),
         ..Default::default()
     };
-    let mut samples = client.hit_profile_samples(request).await?;
+    let mut samples = connect(global).await?.hit_profile_samples(request).await?;
     if is_glob {
         samples.retain(|sample| glob::matches(pattern.as_bytes(), sample.probe.as_bytes()));
     }
     output.profile_samples(&samples)?;
+    Ok(Exit::Success)
+}
+
+/// Hits over time.
+async fn rates(
+    client: &Client,
+    arguments: Arguments,
+    pattern: String,
+    (since, step): (Timestamp, u32),
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let request = ListHitRatesRequest {
+        start_time: Some(to_proto_time(since)),
+        end_time: arguments.until.map(to_proto_time),
+        step_seconds: step,
+        name_glob: pattern,
+        label_selector: arguments.selector,
+        page_token: String::new(),
+    };
+    let rates = client.hit_rates(request).await?;
+    if rates.step_seconds > step {
+        let kept = if rates.step_seconds.is_multiple_of(3600) { "hour" } else { "minute" };
+        output.note(&format!(
+            "the step is {} seconds: some of that time is kept by the {kept} only",
+            rates.step_seconds
+        ));
+    }
+    let end = arguments.until.unwrap_or_else(Timestamp::now);
+    output.hit_rates(&rates, &Chart { start: since, end })?;
     Ok(Exit::Success)
 }

@@ -7,6 +7,7 @@ mod aggregation;
 mod attached;
 mod check;
 mod code;
+mod csv;
 mod data;
 mod describe;
 mod diagnostic;
@@ -17,14 +18,17 @@ mod host;
 mod ledger;
 mod probe;
 mod profile;
+mod rates;
 mod style;
 mod table;
 mod time;
+mod width;
 
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
+pub(crate) use rates::Chart;
 pub(crate) use time::to_proto_time;
 
 use std::fmt::Write as _;
@@ -79,7 +83,7 @@ impl Output {
     /// Prints what is asked for in a form for programs, and says whether it did.
     fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide | Format::Folded => return Ok(false),
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => return Ok(false),
             Format::Json => {
                 serde_json::to_writer_pretty(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;
@@ -92,7 +96,7 @@ impl Output {
     /// The same for one of many values: one line or one document each.
     fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide | Format::Folded => return Ok(false),
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => return Ok(false),
             Format::Json => {
                 serde_json::to_writer(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;

@@ -33,10 +33,27 @@ impl<'a> ProfileView<'a> {
     }
 }
 
+const HEADINGS: [&str; 6] = ["probe", "probe_uid", "boot_id", "time", "hits", "nmissed"];
+
+/// A line of comma-separated values.
+fn row(profile: &HitProfile) -> [String; 6] {
+    [
+        profile.probe.clone(),
+        profile.probe_uid.to_string(),
+        profile.boot_id.clone(),
+        rfc3339(profile.time.as_ref()).unwrap_or_default(),
+        profile.hits.to_string(),
+        profile.nmissed.to_string(),
+    ]
+}
+
 impl Output {
     /// Prints the hit counts of now.
     pub(crate) fn profiles(&mut self, profiles: &[HitProfile]) -> io::Result<()> {
         if self.structured(&profiles.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        if self.csv(HEADINGS, profiles.iter().map(row))? {
             return Ok(());
         }
         let mut table = Table::new(&["PROBE", "HITS", "NMISSED"]);
@@ -53,6 +70,9 @@ impl Output {
     /// Prints the hit counts of the past.
     pub(crate) fn profile_samples(&mut self, samples: &[HitProfile]) -> io::Result<()> {
         if self.structured(&samples.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        if self.csv(HEADINGS, samples.iter().map(row))? {
             return Ok(());
         }
         let wide = self.is_wide();

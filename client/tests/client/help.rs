@@ -84,6 +84,7 @@ fn help_says_what_there_is() {
               - yaml:   YAML; one document per object for streams
               - folded: Call stacks as flame graph tools read them; only for commands that count by
                 stack
+              - csv:    Comma-separated values with a line of headings; only for `profile`
               
               [default: table]
 

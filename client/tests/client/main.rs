@@ -18,5 +18,7 @@ mod library;
 #[cfg(test)]
 mod observe;
 mod probes;
+#[cfg(test)]
+mod rates;
 mod reach;
 mod types;

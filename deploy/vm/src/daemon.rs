@@ -19,12 +19,12 @@ pub const DEFAULT_CONFIG: &str = r#"[listen]
 unix = "/run/kprobed/kprobed.sock"
 tcp = "127.0.0.1:7000"
 
-[state]
-directory = "/var/lib/kprobed"
-
 # Tests look at what others have done before it is repaired.
 [reconcile]
 interval_ms = 0
+
+[state]
+directory = "/var/lib/kprobed"
 "#;
 
 /// Background process that carries connections from [`OUTSIDE`] to [`INSIDE`].

@@ -19,6 +19,7 @@ use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
@@ -38,7 +39,7 @@ use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
-    SourceServer, TypeServer,
+    ProfileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, Cursor};
@@ -125,9 +126,10 @@ impl App {
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
         let lock = state_directory::claim(directory, &config.listen.unix)?;
-        let store = Store::open(directory)
+        let store = Store::open(directory, start)
             .await
-            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?;
+            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
+            .store;
         let mounts = Mounts::default();
         let procfs = PathBuf::from("/proc");
         let host = HostIdentity::read(&procfs)?;
@@ -195,7 +197,7 @@ impl App {
             procfs: procfs.clone(),
             on_exit: config.tracing.on_exit,
             sample_interval: config.state.sample_interval(),
-            sample_retention: config.state.sample_retention(),
+            hit_retention: config.state.hit_retention(),
             repair_interval: config.reconcile.interval(),
         })
         .await?;
@@ -244,6 +246,11 @@ impl App {
             checker: Arc::clone(&checker),
             store,
         };
+        let profiles = ProfileServer {
+            control: control.clone(),
+            registry: Arc::clone(&events_registry),
+            store: probes.store.clone(),
+        };
         let filter_features = filter_features(&host);
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let events = EventServer {
@@ -257,6 +264,7 @@ impl App {
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
+            .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))

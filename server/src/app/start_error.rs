@@ -16,7 +16,7 @@ use crate::front::ListenError;
 use crate::kernel::ReadError;
 use crate::pipeline::ReadersError;
 use crate::spool::{BootIdError, SpoolError};
-use crate::store::StoreError;
+use crate::store::{Fault, StoreError};
 use crate::tracefs::{MountError, TracefsError};
 
 /// Why the daemon could not be started.
@@ -106,9 +106,9 @@ pub enum StartError {
 
 /// What is wrong with the database, with its path, and the cause once.
 fn database(path: &std::path::Path, error: &StoreError) -> String {
-    let why = match sqlite(error) {
-        Some(error) => error.message().to_owned(),
-        None => error.to_string(),
+    let why = match (error, sqlite(error)) {
+        (StoreError::Backup { .. }, _) | (_, None) => error.to_string(),
+        (_, Some(error)) => error.message().to_owned(),
     };
     let path = format!("`{}`", path.display());
     if why.contains(&path) { why } else { format!("cannot open the database {path}: {why}") }
@@ -137,6 +137,8 @@ mod sqlite_code {
     pub(super) const CANTOPEN: u32 = 14;
     pub(super) const NOTADB: u32 = 26;
 }
+
+const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 
 const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with what CapabilityBoundingSet= in deploy/systemd/kprobed.service lists";
 
@@ -196,17 +198,22 @@ fn of_database(error: &StoreError) -> Option<String> {
     if let StoreError::Newer { .. } = error {
         return Some("install that version, or set `state.directory` to another directory".to_owned());
     }
+    match error {
+        StoreError::Directory { source, .. } => return Some(of_directory(source, "state.directory")),
+        StoreError::Database(error) if error.fault == Fault::Io => return Some(FAILING_DISK.to_owned()),
+        _ => {}
+    }
     let code: u32 = sqlite(error)?.code()?.parse().ok()?;
     // The upper bits say more precisely what happened.
     Some(match code & 0xff {
         sqlite_code::NOTADB | sqlite_code::CORRUPT => {
-            "put a backup of it back, or move it away: the daemon then starts without any probe".to_owned()
+            "put a copy of it back (`kprobed.db.backup-*`), or move it away: the daemon then starts without any probe".to_owned()
         }
         sqlite_code::BUSY | sqlite_code::LOCKED => {
             "end the program that has it open (`fuser -v` names it)".to_owned()
         }
         sqlite_code::FULL => "make room on the disk".to_owned(),
-        sqlite_code::IOERR => "the disk may be failing: look at the kernel's log".to_owned(),
+        sqlite_code::IOERR => FAILING_DISK.to_owned(),
         sqlite_code::READONLY | sqlite_code::CANTOPEN => {
             "let the user of the daemon write to it and to its directory".to_owned()
         }
@@ -284,13 +291,19 @@ mod tests {
     async fn a_bad_database_is_named_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kprobed.db");
-        std::fs::write(&path, "this is no database, and long enough that somebody would look".repeat(20))
-            .unwrap();
-        let source = crate::store::Store::open(directory.path()).await.unwrap_err();
+        std::fs::create_dir(&path).unwrap();
+        let source =
+            crate::store::Store::open(directory.path(), std::time::SystemTime::now()).await.unwrap_err();
         let error = StartError::Store { path: path.clone(), source };
         let text = error.to_string();
-        assert_eq!(text, format!("cannot open the database `{}`: file is not a database", path.display()));
-        assert!(error.hint().unwrap().contains("move it away"), "{:?}", error.hint());
+        assert_eq!(
+            text,
+            format!("cannot open the database `{}`: unable to open database file", path.display())
+        );
+        assert!(error.hint().unwrap().contains("let the user of the daemon write"), "{:?}", error.hint());
+        let source = StoreError::Backup { path: path.clone(), source: sqlx::Error::PoolTimedOut };
+        let text = StartError::Store { path: path.clone(), source }.to_string();
+        assert_eq!(times(&text, &path.display().to_string()), 1, "{text}");
     }
 
     #[test]

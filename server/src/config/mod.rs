@@ -27,6 +27,7 @@ use thiserror::Error;
 
 use crate::control::OnExit;
 use crate::spool::SpoolOptions;
+use crate::store::HitRetention;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, Error)]
@@ -150,15 +151,25 @@ pub struct Tls {
 pub struct State {
     /// Directory of the database.
     pub directory: PathBuf,
-    /// Seconds between two samples of the hit counts.
+    /// Seconds between two samples of the hit counts, which are taken at multiples of it since 1970.
     pub sample_interval_s: u64,
-    /// Days that samples are kept.
-    pub sample_retention_days: u64,
+    /// Hours that samples are kept.
+    pub sample_retention_hours: u64,
+    /// Days that hits are kept by the minute.
+    pub minute_retention_days: u64,
+    /// Days that hits are kept by the hour.
+    pub hour_retention_days: u64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { directory: "/var/lib/kprobed".into(), sample_interval_s: 60, sample_retention_days: 30 }
+        Self {
+            directory: "/var/lib/kprobed".into(),
+            sample_interval_s: 60,
+            sample_retention_hours: 6,
+            minute_retention_days: 30,
+            hour_retention_days: 400,
+        }
     }
 }
 
@@ -168,9 +179,13 @@ impl State {
         Duration::from_secs(self.sample_interval_s)
     }
 
-    /// How long samples are kept.
-    pub fn sample_retention(&self) -> Duration {
-        Duration::from_hours(24 * self.sample_retention_days)
+    /// How long hits are kept.
+    pub fn hit_retention(&self) -> HitRetention {
+        HitRetention {
+            samples: Duration::from_hours(self.sample_retention_hours),
+            minutes: Duration::from_hours(24 * self.minute_retention_days),
+            hours: Duration::from_hours(24 * self.hour_retention_days),
+        }
     }
 }
 

@@ -147,6 +147,7 @@ pub(super) enum Command {
     Apply(Vec<Change>, Reply<Outcomes>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
+    Sample(Reply<()>),
     Ledger(Reply<Ledger>),
     Attach(AttachRequest, Reply<AttachedEvent>),
     Detach(ProbeName, Reply<AttachedEvent>),
@@ -163,6 +164,7 @@ impl Command {
             Self::Apply(_, reply) => reply.is_closed(),
             Self::Aggregation(command) => command.is_abandoned(),
             Self::HitProfiles(reply) => reply.is_closed(),
+            Self::Sample(reply) => reply.is_closed(),
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
@@ -183,6 +185,7 @@ impl Command {
             },
             Self::Aggregation(_) => "aggregation",
             Self::HitProfiles(_) => "hit profiles",
+            Self::Sample(_) => "sample",
             Self::Ledger(_) => "ledger",
             Self::Attach(..) => "attach",
             Self::Detach(..) => "detach",
@@ -251,6 +254,15 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
         self.ask(Command::HitProfiles).await
+    }
+
+    /// Stores the current hit counts, so that what is read of the past reaches until now. Whether it could is for the log and the checks of
+    /// the host: the past can be read in any case.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn sample(&self) -> Result<(), ControlError> {
+        self.ask(Command::Sample).await
     }
 
     /// Reads the ledger.

@@ -14,12 +14,13 @@ use super::attached::Attachment;
 use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE};
 use super::grow::{Growth, Resized};
 use super::repair::Repairs;
+use super::sample::{Sampler, until_next};
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
-use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
+use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
-use crate::store::Store;
+use crate::store::{HitRetention, Store};
 use crate::tracefs::{
     Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, Tracefs,
 };
@@ -66,8 +67,8 @@ pub struct ControllerParts {
     pub on_exit: OnExit,
     /// Time between two samples of the hit counts.
     pub sample_interval: Duration,
-    /// How long samples are kept.
-    pub sample_retention: Duration,
+    /// How long hits are kept.
+    pub hit_retention: HitRetention,
     /// Time between two looks at what others have done to the probes. Absent: never.
     pub repair_interval: Option<Duration>,
 }
@@ -83,10 +84,7 @@ pub struct Controller {
     pub(super) live: HashMap<ProbeUid, Live>,
     /// Events of the host that clients want recorded.
     pub(super) attached: BTreeMap<ProbeName, Attachment>,
-    /// Last sampled hit counts.
-    pub(super) sampled: HashMap<ProbeUid, Hits>,
-    /// Whether the last sample could not be stored.
-    pub(super) sampling_fails: bool,
+    pub(super) sampler: Sampler,
     pub(super) aggregations: Aggregations,
     pub(super) repairs: Repairs,
     demand: Arc<BufferDemand>,
@@ -113,6 +111,8 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
+        let sampler =
+            Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
         let observer = Observer {
             tracefs: parts.mounted.tracefs.clone(),
             instance: Arc::clone(&parts.current_instance),
@@ -139,8 +139,7 @@ impl Controller {
             readers,
             live,
             attached,
-            sampled: HashMap::new(),
-            sampling_fails: false,
+            sampler,
             aggregations: Aggregations::default(),
             repairs: Repairs::default(),
             demand,
@@ -160,7 +159,8 @@ impl Controller {
 
     /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
     pub async fn run(mut self, mut queue: CommandQueue) {
-        let mut next_sample = Instant::now() + self.parts.sample_interval;
+        // The first one is what rates begin with.
+        let mut next_sample = Instant::now();
         let mut next_repair = self.next_repair();
         let mut waiting = VecDeque::new();
         loop {
@@ -181,8 +181,8 @@ impl Controller {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
                 () = sleep_until(next_sample), if !self.live.is_empty() => {
-                    self.sample().await;
-                    next_sample = Instant::now() + self.parts.sample_interval;
+                    self.sample(false).await;
+                    next_sample = Instant::now() + until_next(self.parts.sample_interval, SystemTime::now());
                     continue;
                 }
                 () = sleep_until(next_repair.unwrap_or(next_sample)), if next_repair.is_some() => {
@@ -244,6 +244,10 @@ impl Controller {
             }
             Command::Aggregation(command) => self.aggregate(command),
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
+            Command::Sample(reply) => {
+                self.sample(true).await;
+                answer(reply, Ok(()));
+            }
             Command::Ledger(reply) => answer(reply, self.ledger()),
             Command::Attach(request, reply) => answer(reply, self.attach(request).await),
             Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
@@ -256,7 +260,7 @@ impl Controller {
 
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
-        self.sample().await;
+        self.sample(true).await;
         self.delete_aggregations();
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {

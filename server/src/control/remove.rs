@@ -132,7 +132,6 @@ impl Controller {
         self.sources.remove(gone);
         for uid in gone {
             self.live.remove(uid);
-            self.sampled.remove(uid);
         }
     }
 

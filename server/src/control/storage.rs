@@ -10,7 +10,7 @@ use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::{CheckStatus, HostCheck};
 use crate::history::History;
-use crate::store::{Health, Store, StoreError};
+use crate::store::{Health, Store, StoreError, set_aside_in};
 
 /// Below this a disk counts as full: a commit, or a piece of the history, may not fit any more.
 const FULL_BYTES: u64 = 1 << 20;
@@ -37,6 +37,7 @@ impl Storage {
         let before = self.store.health();
         let outcome = self.store.check().await;
         let mut checks = vec![database_check(&outcome, &before, SystemTime::now())];
+        checks.push(damage_check(&self.state_directory));
         let spool = self.history.as_ref().map(|(_, directory)| directory.as_path());
         checks.push(space_check(&self.state_directory, spool));
         if let Some((history, directory)) = &self.history {
@@ -63,6 +64,30 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
             let last = last.map_or_else(String::new, |last| format!("; {last}"));
             failed("database", format!("changes are refused: {error}{last}"), fix)
         }
+    }
+}
+
+/// Whether a damaged database waits for an operator.
+fn damage_check(directory: &Path) -> HostCheck {
+    let named = |path: &PathBuf| format!("`{}`", path.display());
+    match set_aside_in(directory) {
+        Ok(aside) if aside.is_empty() => {
+            ok("database_damage", "no damaged database was set aside".to_owned())
+        }
+        Ok(aside) => failed(
+            "database_damage",
+            format!(
+                "a damaged database was set aside as {}: the daemon began with an empty one, and does not know the probes that it had",
+                aside.iter().map(named).collect::<Vec<_>>().join(", ")
+            ),
+            "`sqlite3 FILE .recover` shows what can be read of it, and `kprobed.db.backup-*` are older copies; then move the file elsewhere or remove it, \
+             with its `-wal` and `-shm`",
+        ),
+        Err(error) => failed(
+            "database_damage",
+            format!("cannot list `{}`: {error}", directory.display()),
+            "make the directory, and restart the daemon",
+        ),
     }
 }
 
@@ -168,6 +193,23 @@ mod tests {
         let check = database_check(&Err(corrupt), &health, now);
         assert_eq!(check.status, CheckStatus::Failed);
         assert!(check.finding.contains("page 3 is never used") && !check.fix.is_empty(), "{check:?}");
+    }
+
+    #[test]
+    fn a_database_that_was_set_aside_is_shown_until_it_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(damage_check(directory.path()).status, CheckStatus::Ok);
+        let aside = directory.path().join("kprobed.db.damaged-20260131T120000Z");
+        for name in ["", "-wal", "-shm"] {
+            std::fs::write(format!("{}{name}", aside.display()), "").unwrap();
+        }
+        let check = damage_check(directory.path());
+        assert_eq!((check.id, check.status), ("database_damage", CheckStatus::Failed));
+        assert!(check.finding.contains(&format!("set aside as `{}`: ", aside.display())), "{check:?}");
+        std::fs::remove_file(&aside).unwrap();
+        // Its companions alone hold nothing.
+        assert_eq!(damage_check(directory.path()).status, CheckStatus::Ok);
+        assert_eq!(damage_check(Path::new("/nowhere")).status, CheckStatus::Failed);
     }
 
     #[test]

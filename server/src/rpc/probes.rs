@@ -17,7 +17,7 @@ use crate::control::{
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
-use crate::store::{Fingerprint, RequestKey, SampleQuery, Store};
+use crate::store::{Fingerprint, RequestKey, SamplePosition, SampleQuery, Store};
 
 /// The service.
 #[derive(Debug)]
@@ -57,6 +57,12 @@ pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<Requ
 
 pub(super) fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
+}
+
+/// A position among samples, as a token has it.
+fn position(token: &str) -> Option<SamplePosition> {
+    let (tick, series) = token.split_once('.')?;
+    Some(SamplePosition { tick: tick.parse().ok()?, series: series.parse().ok()? })
 }
 
 impl ProbeServer {
@@ -307,26 +313,29 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::ListHitProfileSamplesResponse>, Status> {
         let request = request.into_inner();
         let name = non_empty(request.probe).map(|name| name.parse::<ProbeName>()).transpose();
-        let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
+        let after = non_empty(request.page_token).map(|token| position(&token).ok_or(token)).transpose();
         let query = SampleQuery {
             name: name.map_err(|error| status::invalid("probe", &error.to_string()))?,
             start: request.start_time.and_then(convert::time),
             end: request.end_time.and_then(convert::time),
             after: after
-                .map_err(|_number| {
+                .map_err(|_token| {
                     status::invalid(
                         "page_token",
                         "`page_token` was not returned by this call: repeat the call without it",
                     )
                 })?
-                .unwrap_or(0),
+                .unwrap_or_default(),
             limit: page_size(request.page_size, SAMPLE_PAGE),
         };
         let page =
             self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
         Ok(Response::new(v1::ListHitProfileSamplesResponse {
             samples: page.samples.iter().map(convert::profile).collect(),
-            next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
+            next_page_token: page
+                .next
+                .map(|next| format!("{}.{}", next.tick, next.series))
+                .unwrap_or_default(),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! Why the database did not do what it should, in words that say what to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sqlx::migrate::MigrateError;
 use thiserror::Error;
@@ -23,6 +23,36 @@ pub enum StoreError {
         path: PathBuf,
         /// Why.
         source: MigrateError,
+    },
+    /// The database was not brought up to date, because no copy of it can be kept.
+    #[error(
+        "cannot copy the database `{path}` before it is brought up to date: {reason}",
+        path = path.display(),
+        reason = Fault::of(source).reason(source)
+    )]
+    Backup {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// The file is not a database, or its pages do not fit together. It is set aside when the daemon starts.
+    #[error("the database `{path}` is damaged: {damage}", path = path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What was found, in SQLite's words.
+        damage: String,
+    },
+    /// Hits were asked for by more intervals than are made.
+    #[error("the range has {points} points for each probe, and may have {most}")]
+    TooManyPoints {
+        /// Intervals of the range.
+        points: u64,
+        /// The most.
+        most: u64,
+        /// The shortest interval that can be asked for, in seconds.
+        step_s: u64,
     },
     /// The directory or the file of the database cannot be made.
     #[error("cannot {action} `{path}`: {source}", path = path.display())]
@@ -72,6 +102,17 @@ pub struct DatabaseError {
     pub in_doubt: bool,
     /// What SQLite says.
     pub source: sqlx::Error,
+}
+
+/// A database that cannot be opened, or cannot be read to be checked.
+pub(super) fn opening(path: &Path, source: sqlx::Error) -> StoreError {
+    let (path, fault) = (path.to_owned(), Fault::of(&source));
+    if fault == Fault::Corrupt {
+        let damage =
+            source.as_database_error().map_or_else(|| source.to_string(), |error| error.message().to_owned());
+        return StoreError::Damaged { path, damage };
+    }
+    StoreError::Database(Box::new(DatabaseError { action: "open", path, fault, in_doubt: false, source }))
 }
 
 /// What can be wrong with the database.
@@ -165,7 +206,8 @@ impl Fault {
                 "make the state directory writable for the daemon: mount its file system read-write"
             }
             Self::Corrupt => {
-                "stop the daemon, and repair `kprobed.db` with `sqlite3 kprobed.db .recover` or move it away"
+                "restart the daemon: it sets `kprobed.db` aside, and begins with an empty database; `sqlite3 FILE .recover` shows what can be \
+                 read of a damaged one"
             }
             Self::Busy => "close the other program that has `kprobed.db` open",
             Self::Moved => {

@@ -6,14 +6,19 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::StoreError;
 
 /// Filters and definitions say what a host is watched for: they are for the daemon alone.
 const DIRECTORY_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub(super) const FILE_MODE: u32 = 0o600;
 
 const DATABASE: &str = "kprobed.db";
+
+/// What the names of copies begin with that are made before a migration, and those of damaged databases.
+pub(super) const BACKUP: &str = "kprobed.db.backup";
+pub(super) const SET_ASIDE: &str = "kprobed.db.damaged";
 
 /// What SQLite puts behind the name of a database.
 const WAL: &str = "-wal";
@@ -72,6 +77,7 @@ fn is_own(directory: &Path) -> io::Result<bool> {
         let ours = |name: &str| {
             NEIGHBOURS.contains(&name)
                 || name.strip_prefix(DATABASE).is_some_and(|rest| SUFFIXES.contains(&rest))
+                || [BACKUP, SET_ASIDE].iter().any(|kind| name.starts_with(kind))
         };
         if !name.to_str().is_some_and(ours) {
             return Ok(false);
@@ -90,7 +96,39 @@ fn close_to_others(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-fn sync(directory: &Path) -> Result<(), StoreError> {
+/// The files of a database of this name, whether they exist or not: first the database itself.
+pub(super) fn of_database(path: &Path) -> [PathBuf; 4] {
+    SUFFIXES.map(|suffix| with_suffix(path, suffix))
+}
+
+/// A name that no file has, made of a kind and a time: `KIND-20260131T120000Z`. Names are in the order of time.
+pub(super) fn unused(directory: &Path, kind: &str, now: SystemTime) -> PathBuf {
+    let time = prost_types::Timestamp::from(now);
+    let time = prost_types::Timestamp { nanos: 0, ..time }.to_string().replace(['-', ':'], "");
+    let name = |number: u32| match number {
+        1 => directory.join(format!("{kind}-{time}")),
+        _ => directory.join(format!("{kind}-{time}.{number}")),
+    };
+    let is_used = |path: &PathBuf| of_database(path).iter().any(|file| file.symlink_metadata().is_ok());
+    (1..u32::MAX).map(name).find(|path| !is_used(path)).unwrap_or_else(|| name(u32::MAX))
+}
+
+/// The databases of a kind in a directory, in the order of their names.
+pub(super) fn named(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let text = name.to_string_lossy();
+        let is_companion = SUFFIXES.iter().any(|suffix| !suffix.is_empty() && text.ends_with(suffix));
+        if text.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-')) && !is_companion {
+            found.push(directory.join(&name));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+pub(super) fn sync(directory: &Path) -> Result<(), StoreError> {
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|source| StoreError::Directory {
         action: "sync",
         path: directory.to_owned(),

@@ -4,23 +4,30 @@
 //! knows what the kernel has.
 
 mod attachments;
+mod backup;
 mod changes;
 mod connection;
 mod error;
 mod files;
+mod hits;
+mod integrity;
 mod labels;
 mod probes;
 mod requests;
-mod samples;
+mod set_aside;
 mod undo;
 
 pub use attachments::StoredAttachment;
 pub use changes::{Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};
+pub use hits::{
+    Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, SamplePage,
+    SamplePosition, SampleQuery, Tick, TickOf,
+};
 pub use probes::{NewProbe, Phase, Settings, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
-pub use samples::{SamplePage, SampleQuery};
+pub use set_aside::{SetAside, set_aside_in};
 pub use undo::Undo;
 
 use std::path::{Path, PathBuf};
@@ -28,9 +35,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use connection::Database;
-use sqlx::ConnectOptions as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
@@ -40,28 +47,56 @@ pub struct Store {
     database: Arc<Database>,
 }
 
+/// A database that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// It.
+    pub store: Store,
+    /// The one that was there before, if it was damaged: `store` is empty then.
+    pub set_aside: Option<SetAside>,
+}
+
 impl Store {
-    /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, and brings it up to date.
+    /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, checks it, and brings it up to date; before that, a copy
+    /// of it is made. A damaged one is set aside, and the daemon begins with an empty one. `now` is in the names of these files.
     ///
     /// # Errors
     /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from being opened.
-    pub async fn open(directory: &Path) -> Result<Self, StoreError> {
+    pub async fn open(directory: &Path, now: SystemTime) -> Result<Opened, StoreError> {
         let path = files::prepare(directory)?;
-        Self::open_file(path.clone(), options(&path)).await
+        let damage = match Self::open_file(path.clone(), options(&path), now).await {
+            Ok(store) => return Ok(Opened { store, set_aside: None }),
+            Err(StoreError::Damaged { damage, .. }) => damage,
+            Err(error) => return Err(error),
+        };
+        let aside = set_aside::set_aside(directory, &path, &damage, now)?;
+        let path = files::prepare(directory)?;
+        let store = Self::open_file(path.clone(), options(&path), now).await?;
+        // What else an operator has written down about probes has its place here: it is put into this database before the kernel is looked
+        // at. Until then, what the lost one knew is in the kernel only, where it stays: see `control::reconcile`.
+        store.never_repeat_uids(now).await?;
+        Ok(Opened { store, set_aside: Some(aside) })
     }
 
     /// Opens a file that exists.
-    async fn open_file(path: PathBuf, options: SqliteConnectOptions) -> Result<Self, StoreError> {
-        let mut connection = options.connect().await.map_err(|source| {
-            let (path, fault) = (path.clone(), Fault::of(&source));
-            StoreError::Database(Box::new(DatabaseError {
-                action: "open",
-                path,
-                fault,
-                in_doubt: false,
-                source,
-            }))
-        })?;
+    async fn open_file(
+        path: PathBuf,
+        plain: SqliteConnectOptions,
+        now: SystemTime,
+    ) -> Result<Self, StoreError> {
+        let opening = |source| error::opening(&path, source);
+        // A connection of its own, which changes nothing and is closed when this goes on: the files may be renamed then, and one that is
+        // closed later would delete the log of another database.
+        let mut connection = plain.connect().await.map_err(opening)?;
+        let prepared = match integrity::check(&mut connection, &path).await {
+            Ok(()) => backup::before_migration(&mut connection, &path, now).await,
+            Err(error) => Err(error),
+        };
+        let closed = connection.close().await;
+        prepared?;
+        closed.map_err(opening)?;
+        let options = durable(plain);
+        let mut connection = options.connect().await.map_err(opening)?;
         MIGRATIONS.run(&mut connection).await.map_err(|source| match source {
             MigrateError::VersionMissing(version) => StoreError::Newer { path: path.clone(), version },
             source => StoreError::Migrate { path: path.clone(), source },
@@ -103,14 +138,14 @@ impl Store {
     }
 }
 
-/// One connection, on which every commit reaches the disk: an acknowledged definition survives a power cut.
+/// How the database is opened to be looked at: connecting reads nothing of it.
 fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .foreign_keys(true)
-        .busy_timeout(Duration::from_secs(5))
+    SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(Duration::from_secs(5))
+}
+
+/// One connection, on which every commit reaches the disk: an acknowledged definition survives a power cut.
+fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full)
 }
 
 /// Nanoseconds since 1970, as stored. Times before and after what fits (1970 to 2262) are cut.

@@ -78,7 +78,7 @@ impl<'o> EventPrinter<'o> {
     /// The daemon has subscribed this command: prints the headings, and on stderr what is observed, each once. Every event that is recorded
     /// after that line is delivered or reported as lost, so that scripts wait for it instead of sleeping.
     pub(crate) fn start(&mut self) -> io::Result<()> {
-        if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded)
+        if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded | Format::Csv)
             && std::mem::take(&mut self.header)
         {
             self.output.line(&self.text.header())?;
@@ -92,7 +92,9 @@ impl<'o> EventPrinter<'o> {
     /// Prints an event.
     pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded => self.text.push(&mut self.buffer, row),
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
+                self.text.push(&mut self.buffer, row);
+            }
             Format::Json => self.json.push(&mut self.buffer, row),
             Format::Yaml => self.yaml(&EventView(row))?,
         }
@@ -104,7 +106,7 @@ impl<'o> EventPrinter<'o> {
     pub(crate) fn loss(&mut self, loss: &Loss) -> io::Result<()> {
         self.summary.lose(loss);
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded => {
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
                 self.write()?;
                 let text =
                     format!("{} {}\n", self.output.error_style.warning("lost:"), self.people.loss(loss));
@@ -133,7 +135,7 @@ impl<'o> EventPrinter<'o> {
     /// What had happened when the stream began is printed.
     pub(crate) fn caught_up(&mut self, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded => Ok(()),
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => Ok(()),
             _ => self.object(&CaughtUpView::new(cursor)),
         }
     }
@@ -144,7 +146,7 @@ impl<'o> EventPrinter<'o> {
             self.summary.reconnects += 1;
         }
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded => {
+            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
                 self.write()?;
                 if interruption.failures == 1 {
                     self.note(&format!("{}; connecting again", people::why(interruption)));

@@ -6,6 +6,7 @@ mod aggregations;
 pub(crate) mod answers;
 mod history;
 mod probes;
+mod profiles;
 mod services;
 mod sources;
 
@@ -23,6 +24,7 @@ use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
+use kprobed_client::api::profile_service_server::ProfileServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
 use kprobed_client::{Client, ConnectOptions, Target};
@@ -76,6 +78,7 @@ impl Fake {
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
+                .add_service(ProfileServiceServer::new(services.clone()))
                 .add_service(SourceServiceServer::new(services.clone()))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -30,6 +30,7 @@ mod machine;
 mod neighbours;
 mod overload;
 mod packaging;
+mod profiles;
 mod prototype_table;
 mod prototypes;
 mod readers;
@@ -80,6 +81,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("full_disk", full_disk::TESTS),
+    ("profiles", profiles::TESTS),
     ("accounting", accounting::TESTS),
     ("readers", readers::TESTS),
     ("deletion", deletion::TESTS),

@@ -99,11 +99,11 @@ const CASES: &[Case] = &[
         hint: "set `tracing.instance` to another name",
     },
     Case {
-        name: "a database that is none",
-        before: "mkdir -p /tmp/garbage && yes nonsense | head -c 9000 > /tmp/garbage/kprobed.db",
+        name: "a database that is not a file",
+        before: "mkdir -p /tmp/garbage/kprobed.db",
         config: "[state]\ndirectory = \"/tmp/garbage\"\n",
-        error: "cannot open the database `/tmp/garbage/kprobed.db`: file is not a database",
-        hint: "move it away",
+        error: "cannot open the database `/tmp/garbage/kprobed.db`: unable to open database file",
+        hint: "let the user of the daemon write to it and to its directory",
     },
     Case {
         name: "the socket of another daemon",

@@ -13,7 +13,13 @@ pub(super) fn parts_of(error: &StoreError) -> Parts {
         }
         StoreError::Database(error) => database(error),
         StoreError::Corrupt { .. } => Parts::new(Code::DataLoss, "DATABASE_CORRUPT"),
+        StoreError::TooManyPoints { step_s, .. } => {
+            let fix = format!("ask for a step of at least {step_s} seconds, or for a shorter range");
+            Parts::new(Code::InvalidArgument, "TOO_MANY_POINTS").field("step_seconds").with("fix", &fix)
+        }
         StoreError::Newer { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::Backup { .. }
         | StoreError::Migrate { .. }
         | StoreError::Directory { .. }
         | StoreError::Sql(_) => Parts::new(Code::Internal, "DATABASE"),

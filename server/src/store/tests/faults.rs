@@ -22,7 +22,9 @@ enum Step {
     SettleAttach,
     Reattach,
     BeginDetach,
-    AddSamples,
+    AddTick,
+    RollUp,
+    ForgetOld,
     Check,
     /// These are not refused: they are owed.
     UndoCreate,
@@ -32,7 +34,7 @@ enum Step {
     UndoDetach,
 }
 
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 19] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Redefine,
@@ -43,7 +45,9 @@ const STEPS: [Step; 17] = [
     Step::SettleAttach,
     Step::Reattach,
     Step::BeginDetach,
-    Step::AddSamples,
+    Step::AddTick,
+    Step::RollUp,
+    Step::ForgetOld,
     Step::Check,
     Step::UndoCreate,
     Step::UndoRemove,
@@ -81,14 +85,15 @@ fn options_on(path: &Path) -> SqliteConnectOptions {
 async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
     let mounted = Mounted::new(disk);
     let path = PathBuf::from(mounted.path());
-    Ok(Opened { store: Store::open_file(path.clone(), options_on(&path)).await?, _mounted: mounted })
+    let store = Store::open_file(path.clone(), options_on(&path), from_ns(1)).await?;
+    Ok(Opened { store, _mounted: mounted })
 }
 
 /// Opens a database that is up to date.
 async fn open(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
     let mounted = Mounted::new(disk);
     let path = PathBuf::from(mounted.path());
-    let options = options_on(&path);
+    let options = durable(options_on(&path));
     let connection = options.connect().await?;
     let store = Store { database: Arc::new(Database::new(path, options, connection)) };
     Ok(Opened { store, _mounted: mounted })
@@ -104,20 +109,35 @@ async fn baseline() -> (Arc<Disk>, Known) {
     let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3)).await.unwrap();
     store.settle_attach(attached, "pid == 1", None).await.unwrap();
     let attaching = store.begin_attach(&name("attaching"), "", from_ns(4)).await.unwrap();
-    store.add_samples(&[sample(5)], None).await.unwrap();
+    add(store, &[5]).await.unwrap();
     store.close().await;
     (disk, Known { settled, pending, attached, attaching })
 }
 
-fn sample(second: u64) -> HitProfile {
-    HitProfile {
-        uid: ProbeUid(1),
-        name: ProbeName::new("kprobes", "settled").unwrap(),
-        boot_id: "boot".to_owned(),
-        time: from_ns(i64::try_from(second).unwrap() * 1_000_000_000),
-        hits: Hits { hits: second, nmissed: 0 },
+/// Looks at a counter in these seconds, in which it shows their number.
+async fn add(store: &Store, seconds: &[u64]) -> Result<(), StoreError> {
+    let mut counters = store.counters("boot", "6.1", |_| true).await?;
+    for second in seconds {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(*second);
+        let counted = Counted {
+            uid: ProbeUid(1),
+            name: ProbeName::new("kprobes", "settled").unwrap(),
+            hits: Hits { hits: *second, nmissed: 0 },
+            created: SystemTime::UNIX_EPOCH,
+        };
+        let since = counters.watched_until().unwrap_or(time);
+        let tick = Tick { since, time, counts: vec![counted], of: TickOf::All };
+        store.add_tick(&mut counters, &tick, true).await?;
     }
+    Ok(())
 }
+
+/// Rolls up all samples.
+const AT_ONCE: HitRetention = HitRetention {
+    samples: Duration::ZERO,
+    minutes: Duration::from_hours(24),
+    hours: Duration::from_hours(48),
+};
 
 async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
     let before = settings(true, "", "team=storage", 1);
@@ -152,7 +172,9 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
         Step::SettleAttach => store.settle_attach(known.attaching, "pid == 2", None).await,
         Step::Reattach => store.settle_attach(known.attached, "pid == 3", Some("pid == 1")).await,
         Step::BeginDetach => store.begin_detach(known.attached, "pid == 1").await,
-        Step::AddSamples => store.add_samples(&[sample(6), sample(7)], Some(from_ns(5_500_000_000))).await,
+        Step::AddTick => add(store, &[6]).await,
+        Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
+        Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
         Step::Check => store.check().await,
         Step::UndoCreate => undo(store, Undo::Probe(known.pending)).await,
         Step::UndoRemove => undo(store, Undo::Deletion(known.pending)).await,
@@ -182,6 +204,16 @@ async fn picture(store: &Store) -> String {
     }
     let samples = store.samples(&SampleQuery { limit: 100, ..SampleQuery::default() }).await.unwrap();
     writeln!(text, "{:?}", samples.samples).unwrap();
+    let rates = RateQuery {
+        start: SystemTime::UNIX_EPOCH,
+        end: SystemTime::UNIX_EPOCH + Duration::from_hours(1),
+        step_s: 60,
+        names: None,
+        uids: None,
+        after: 0,
+    };
+    writeln!(text, "{:?}", store.rates(&rates).await.unwrap()).unwrap();
+    writeln!(text, "{:?}", store.counters("boot", "6.1", |_| true).await.unwrap()).unwrap();
     for (id, what) in [("made", "create"), ("asked", "delete it")] {
         writeln!(text, "{id} {:?}", store.carried_out(&key(id, what)).await.unwrap()).unwrap();
     }
@@ -201,7 +233,7 @@ async fn found(disk: &Disk, cut: Cut) -> String {
 async fn next(store: &Store) -> Result<(), StoreError> {
     let request = key("made", "create");
     assert!(store.carried_out(&request).await.is_ok());
-    store.add_samples(&[sample(90)], None).await
+    add(store, &[90]).await
 }
 
 #[derive(Debug, Default)]
@@ -280,8 +312,15 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             ("killed", found(&disk, Cut::Nothing).await),
         ] {
             // What is in doubt is undone; where nothing in the kernel hangs on it, it may stay.
-            let may_stay =
-                matches!(step, Step::BeginCreate | Step::BeginAttach | Step::Redefine | Step::AddSamples);
+            let may_stay = matches!(
+                step,
+                Step::BeginCreate
+                    | Step::BeginAttach
+                    | Step::Redefine
+                    | Step::AddTick
+                    | Step::RollUp
+                    | Step::ForgetOld
+            );
             let fits = found == *expected || (in_doubt && (found == undone || (may_stay && found == both)));
             assert!(fits, "{what}, {when}: {outcome:?}\n{found}\nexpected:\n{expected}");
         }

@@ -2,12 +2,17 @@
 
 mod disk;
 mod faults;
+mod files;
 mod vfs;
 
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
-use crate::model::{HitProfile, Hits, Labels, ProbeName, ProbeUid};
+use crate::model::{Hits, Labels, ProbeName, ProbeUid};
+
+async fn open(directory: &Path) -> Store {
+    Store::open(directory, SystemTime::now()).await.unwrap().store
+}
 
 fn new_probe(event: &str) -> NewProbe {
     NewProbe {
@@ -61,7 +66,7 @@ async fn update(
 #[tokio::test]
 async fn a_probe_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
     settle(&store, uid, "p:kprobes/a vfs_read", Some(key("r1", "create a"))).await.unwrap();
@@ -70,7 +75,7 @@ async fn a_probe_lives_through_reopening() {
     update(&store, uid, before, settings(false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
     store.close().await;
 
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
     assert_eq!(probes.len(), 1);
     assert_eq!((probes[0].uid, probes[0].phase, probes[0].revision), (uid, Phase::Settled, 2));
@@ -84,7 +89,7 @@ async fn a_probe_lives_through_reopening() {
 #[tokio::test]
 async fn a_change_that_is_taken_back_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
     settle(&store, uid, "p:kprobes/a vfs_read", None).await.unwrap();
     let (before, request) = (settings(true, "", "team=storage", 1), key("r", "update kprobes/a"));
@@ -107,7 +112,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
 #[tokio::test]
 async fn a_file_that_was_taken_away_is_not_written_to() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     store.check().await.unwrap();
     let (wal, aside) = (directory.path().join("kprobed.db-wal"), directory.path().join("aside"));
     std::fs::rename(&wal, &aside).unwrap();
@@ -122,7 +127,7 @@ async fn a_file_that_was_taken_away_is_not_written_to() {
 #[tokio::test]
 async fn uids_are_never_given_out_twice() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let first = create(&store, new_probe("a")).await.unwrap();
     settle(&store, first, "", None).await.unwrap();
     assert!(create(&store, new_probe("a")).await.is_err(), "the name is taken");
@@ -134,7 +139,7 @@ async fn uids_are_never_given_out_twice() {
 #[tokio::test]
 async fn labels_go_with_their_probe() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let gone = create(&store, new_probe("a")).await.unwrap();
     let plain = NewProbe { labels: Labels::default(), ..new_probe("b") };
     let stays = create(&store, plain).await.unwrap();
@@ -178,7 +183,7 @@ async fn a_database_without_labels_gets_them() {
     .unwrap();
     connection.close().await.unwrap();
 
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
     assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, ProbeUid(7), true));
     let (before, wanted) = (settings(true, "", "", 1), settings(true, "", "team=net", 2));
@@ -189,7 +194,7 @@ async fn a_database_without_labels_gets_them() {
 #[tokio::test]
 async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
     let request = key("r", "delete kprobes/a");
     store.begin(&[(Intent::Remove(uid), Some(request.clone()))]).await.unwrap();
@@ -202,7 +207,7 @@ async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
 #[tokio::test]
 async fn a_database_of_a_later_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let insert = async |transaction: &mut SqliteConnection| {
         sqlx::query(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'later', 1, x'00', 0)",
@@ -213,51 +218,14 @@ async fn a_database_of_a_later_version_is_refused() {
     };
     store.database.write(insert).await.unwrap();
     store.close().await;
-    let error = Store::open(directory.path()).await.unwrap_err();
+    let error = Store::open(directory.path(), from_ns(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
-}
-
-#[tokio::test]
-async fn samples_are_paged_and_selected() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
-    let at = |second: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-    let sample = |event: &str, second| HitProfile {
-        uid: ProbeUid(1),
-        name: ProbeName::new("kprobes", event).unwrap(),
-        boot_id: "boot".to_owned(),
-        time: at(second),
-        hits: Hits { hits: second, nmissed: 0 },
-    };
-    let all: Vec<_> =
-        (0..10).map(|second| sample(if second % 2 == 0 { "even" } else { "odd" }, second)).collect();
-    store.add_samples(&all, None).await.unwrap();
-
-    let first = store.samples(&SampleQuery { limit: 4, ..SampleQuery::default() }).await.unwrap();
-    assert_eq!(first.samples, all[..4]);
-    let rest = SampleQuery { limit: 10, after: first.next.unwrap(), ..SampleQuery::default() };
-    assert_eq!(store.samples(&rest).await.unwrap(), SamplePage { samples: all[4..].to_vec(), next: None });
-
-    let odd = SampleQuery {
-        name: Some(ProbeName::new("kprobes", "odd").unwrap()),
-        start: Some(at(3)),
-        end: Some(at(7)),
-        limit: 10,
-        after: 0,
-    };
-    let seconds: Vec<_> =
-        store.samples(&odd).await.unwrap().samples.into_iter().map(|s| s.hits.hits).collect();
-    assert_eq!(seconds, [3, 5]);
-
-    store.add_samples(&[], Some(at(8))).await.unwrap();
-    let left = store.samples(&SampleQuery { limit: 10, ..SampleQuery::default() }).await.unwrap();
-    assert_eq!(left.samples, all[8..]);
 }
 
 #[tokio::test]
 async fn an_attached_event_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let name = ProbeName::new("raw_syscalls", "sys_enter").unwrap();
     let gone =
         store.begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now()).await.unwrap();
@@ -268,7 +236,7 @@ async fn an_attached_event_lives_through_reopening() {
     store.begin_detach(gone, "").await.unwrap();
     store.close().await;
 
-    let store = Store::open(directory.path()).await.unwrap();
+    let store = open(directory.path()).await;
     let stored = store.attachments().await.unwrap();
     let phases: Vec<_> = stored.iter().map(|row| (row.name.to_string(), row.phase)).collect();
     assert_eq!(

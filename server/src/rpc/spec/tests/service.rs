@@ -1,6 +1,7 @@
 //! Both forms through the service, over a connection.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use kprobed_client::{Client, ConnectOptions, Error, FetchArg, ProbeBuilder, Target};
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
@@ -29,7 +30,7 @@ async fn client(directory: &tempfile::TempDir) -> Client {
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(Checker::new(v6_12(), Arc::new(FactsCache::new(paths)))),
-        store: Store::open(directory.path()).await.unwrap(),
+        store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
     };
     let socket = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();

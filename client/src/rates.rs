@@ -1,0 +1,47 @@
+//! Hits over time.
+
+use crate::api::profile_service_client::ProfileServiceClient;
+use crate::api::{HitSeries, ListHitRatesRequest, ListHitRatesResponse};
+use crate::client::{Client, MAX_MESSAGE_BYTES};
+use crate::error::Error;
+
+/// Hits by intervals.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HitRates {
+    /// Length of the intervals in seconds: that of the request, or the next longer one that the daemon has.
+    pub step_seconds: u32,
+    /// One for each probe in each boot.
+    pub series: Vec<HitSeries>,
+}
+
+impl Client {
+    /// Reads all hits of the past that a request selects, page by page. The token of the request is not used.
+    pub async fn hit_rates(&self, mut request: ListHitRatesRequest) -> Result<HitRates, Error> {
+        let mut rates = HitRates::default();
+        request.page_token.clear();
+        loop {
+            let page = self.hit_rates_page(request.clone()).await?;
+            if !rates.series.is_empty() && page.step_seconds != rates.step_seconds {
+                // Meanwhile the daemon has rolled up what was asked for: the pages do not fit together.
+                rates.series.clear();
+                rates.step_seconds = page.step_seconds;
+                request.step_seconds = page.step_seconds;
+                request.page_token.clear();
+                continue;
+            }
+            rates.step_seconds = page.step_seconds;
+            rates.series.extend(page.series);
+            if page.next_page_token.is_empty() {
+                return Ok(rates);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Reads one page of hits of the past.
+    pub async fn hit_rates_page(&self, request: ListHitRatesRequest) -> Result<ListHitRatesResponse, Error> {
+        let service =
+            || ProfileServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        self.call(request, async |request| service().list_hit_rates(request).await).await
+    }
+}

@@ -1,0 +1,176 @@
+//! `ProfileService`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::profile_service_server::ProfileService;
+use tonic::{Request, Response, Status};
+
+use super::probes::non_empty;
+use super::{convert, labels, status};
+use crate::control::{ControlError, ControlHandle, Registry};
+use crate::model::{Glob, LabelSelector, ProbeUid};
+use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store};
+
+/// Longest interval, in seconds: a year.
+const MAX_STEP_S: u32 = 366 * 86_400;
+
+/// The service.
+#[derive(Debug)]
+pub struct ProfileServer {
+    /// Reads the counters of now.
+    pub control: ControlHandle,
+    /// Knows the labels of probes.
+    pub registry: Arc<Registry>,
+    /// Keeps the counters of the past.
+    pub store: Store,
+}
+
+#[tonic::async_trait]
+impl ProfileService for ProfileServer {
+    async fn list_hit_rates(
+        &self,
+        request: Request<v1::ListHitRatesRequest>,
+    ) -> Result<Response<v1::ListHitRatesResponse>, Status> {
+        let query = self.query(request.into_inner(), SystemTime::now())?;
+        // Pages that follow are about the same time.
+        if query.after == 0 {
+            self.control.sample().await?;
+        }
+        let page = self.store.rates(&query).await.map_err(ControlError::from)?;
+        Ok(Response::new(response(page)))
+    }
+}
+
+impl ProfileServer {
+    fn query(&self, request: v1::ListHitRatesRequest, now: SystemTime) -> Result<RateQuery, Status> {
+        let start = request.start_time.and_then(convert::time).ok_or_else(|| {
+            status::invalid("start_time", "`start_time` must be set: it says where the range begins")
+        })?;
+        let end = match request.end_time {
+            None => now,
+            Some(time) => convert::time(time).ok_or_else(|| {
+                status::invalid("end_time", "`end_time` is out of range: leave it out for now")
+            })?,
+        };
+        if start >= end {
+            return Err(status::invalid(
+                "start_time",
+                "`start_time` must be before `end_time`, which is now if it is absent",
+            ));
+        }
+        if !(1..=MAX_STEP_S).contains(&request.step_seconds) {
+            let message = format!("`step_seconds` must be from 1 to {MAX_STEP_S}, which is a year");
+            return Err(status::invalid("step_seconds", &message));
+        }
+        let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
+        let after = after.map_err(|_number| {
+            status::invalid(
+                "page_token",
+                "`page_token` was not returned by this call: repeat the call without it",
+            )
+        })?;
+        let selector = labels::selector("label_selector", &request.label_selector)?;
+        Ok(RateQuery {
+            start,
+            end,
+            step_s: request.step_seconds.into(),
+            names: non_empty(request.name_glob).map(Glob::new),
+            uids: self.labelled(&selector),
+            after: after.unwrap_or(0),
+        })
+    }
+
+    /// The probes with such labels. All if nothing is asked for.
+    fn labelled(&self, selector: &LabelSelector) -> Option<HashSet<ProbeUid>> {
+        let probes = || self.registry.all().into_iter().filter(|probe| selector.matches(&probe.labels));
+        (!selector.is_empty()).then(|| probes().map(|probe| probe.uid).collect())
+    }
+}
+
+fn response(page: RatePage) -> v1::ListHitRatesResponse {
+    v1::ListHitRatesResponse {
+        series: page.series.into_iter().map(series).collect(),
+        step_seconds: u32::try_from(page.step_s).unwrap_or(u32::MAX),
+        next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
+    }
+}
+
+fn series(series: RateSeries) -> v1::HitSeries {
+    v1::HitSeries {
+        probe: series.name.to_string(),
+        probe_uid: series.uid.0,
+        boot_id: series.boot_id,
+        kernel_release: series.kernel_release,
+        points: series.points.iter().map(point).collect(),
+    }
+}
+
+fn point(point: &RatePoint) -> v1::HitRate {
+    v1::HitRate {
+        start_time: Some(convert::timestamp(point.start)),
+        covered_seconds: u32::try_from(point.covered_s).unwrap_or(u32::MAX),
+        hits: point.hits.hits,
+        nmissed: point.hits.nmissed,
+        hits_per_second: point.hits_per_s(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::{Error, RpcError};
+
+    use super::*;
+    use crate::control::Controller;
+
+    fn time(seconds: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp { seconds, nanos: 0 }
+    }
+
+    fn asked(start: i64, end: Option<i64>, step_seconds: u32) -> v1::ListHitRatesRequest {
+        v1::ListHitRatesRequest {
+            start_time: Some(time(start)),
+            end_time: end.map(time),
+            step_seconds,
+            ..Default::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn bad_requests_name_their_field() {
+        let directory = tempfile::tempdir().unwrap();
+        let (control, _queue) = Controller::channel();
+        let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+        let server = ProfileServer { control, registry: Arc::default(), store };
+        let now = convert::time(time(1000)).unwrap();
+        let query = |request| server.query(request, now);
+        let field = |request| match query(request).map(drop).map_err(Error::from) {
+            Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
+            other => panic!("{other:?}"),
+        };
+        let without_start = v1::ListHitRatesRequest { start_time: None, ..asked(1, None, 60) };
+        assert_eq!(field(without_start), "start_time");
+        assert_eq!(field(asked(1000, None, 60)), "start_time");
+        assert_eq!(field(asked(9, Some(9), 60)), "start_time");
+        assert_eq!(field(asked(9, Some(i64::MIN), 60)), "end_time");
+        assert_eq!(field(asked(9, None, 0)), "step_seconds");
+        assert_eq!(field(asked(9, None, MAX_STEP_S + 1)), "step_seconds");
+        let token = v1::ListHitRatesRequest { page_token: "x".to_owned(), ..asked(9, None, 1) };
+        assert_eq!(field(token), "page_token");
+        let selector = v1::ListHitRatesRequest { label_selector: "a in".to_owned(), ..asked(9, None, 1) };
+        assert_eq!(field(selector), "label_selector");
+        let fine = query(asked(9, None, 1)).unwrap();
+        assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
+        // A range that has more points than are made says which step it could have.
+        let too_many = server.store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
+        let Error::Rpc(error) = Error::from(Status::from(ControlError::from(too_many))) else { panic!() };
+        assert_eq!(
+            (error.reason.as_str(), error.fields[0].field.as_str()),
+            ("TOO_MANY_POINTS", "step_seconds")
+        );
+        let fix = error.metadata.iter().find(|(key, _)| key == "fix").unwrap();
+        assert!(fix.1.contains("at least 181 seconds"), "{error:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! A copy of the database before it is brought up to date.
+//!
+//! Owns that there is one, whole and on the disk, before a migration changes anything, and that only the last two are kept. Never reads them:
+//! putting one back is for an operator.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sqlx::SqliteConnection;
+
+use super::{MIGRATIONS, StoreError, files, integrity};
+
+/// Copies that are kept.
+const KEPT: usize = 2;
+
+/// Copies a database that has something in it and lacks a migration.
+///
+/// # Errors
+/// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to be changed.
+pub(super) async fn before_migration(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    now: SystemTime,
+) -> Result<(), StoreError> {
+    let applied = integrity::applied(connection).await.map_err(|error| super::error::opening(path, error))?;
+    let is_missing = MIGRATIONS.iter().any(|migration| !applied.contains(&migration.version));
+    let Some(directory) = path.parent().filter(|_| is_missing && !applied.is_empty()) else {
+        return Ok(());
+    };
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Directory { action, path, source }
+    };
+    let begun = directory.join(format!("{}.new", files::BACKUP));
+    // SQLite copies into an empty file, whose rights are ours to choose.
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(files::FILE_MODE)
+        .open(&begun)
+        .map_err(failed("make", &begun))?;
+    let copied =
+        sqlx::query("VACUUM INTO ?").bind(begun.to_string_lossy().into_owned()).execute(connection).await;
+    if let Err(source) = copied {
+        if let Err(error) = fs::remove_file(&begun) {
+            tracing::debug!(%error, "cannot remove a copy of the database that was only begun");
+        }
+        return Err(StoreError::Backup { path: path.to_owned(), source });
+    }
+    File::open(&begun).and_then(|file| file.sync_all()).map_err(failed("sync", &begun))?;
+    let copy = files::unused(directory, files::BACKUP, now);
+    fs::rename(&begun, &copy).map_err(failed("make", &copy))?;
+    files::sync(directory)?;
+    tracing::info!(copy = %copy.display(), "copied the database before it is brought up to date");
+    for old in older(directory).map_err(failed("list", directory))? {
+        if let Err(error) = fs::remove_file(&old) {
+            tracing::warn!(path = %old.display(), %error, "cannot remove an old copy of the database");
+        }
+    }
+    Ok(())
+}
+
+/// Copies beyond those that are kept. Their names are in the order of time.
+fn older(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut copies = files::named(directory, files::BACKUP)?;
+    copies.truncate(copies.len().saturating_sub(KEPT));
+    Ok(copies)
+}

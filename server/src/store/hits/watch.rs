@@ -1,0 +1,101 @@
+//! When the counters of the kernel were watched.
+//!
+//! Owns the difference between "not hit" and "not known". Times are whole seconds since 1970; a time from `start` to `end` has `end - start`
+//! seconds.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use sqlx::{Row as _, SqliteConnection};
+
+use crate::store::StoreError;
+
+/// Times by boot, in order, none of which overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Watched(HashMap<i64, Vec<Range<i64>>>);
+
+impl Watched {
+    pub(super) async fn read(connection: &mut SqliteConnection) -> Result<Self, StoreError> {
+        let rows = sqlx::query("SELECT boot, start_s, end_s FROM hit_span").fetch_all(connection).await?;
+        let mut spans = HashMap::<i64, Vec<Range<i64>>>::new();
+        for row in rows {
+            let span = row.try_get("start_s")?..row.try_get("end_s")?;
+            spans.entry(row.try_get("boot")?).or_default().push(span);
+        }
+        Ok(Self(spans.into_iter().map(|(boot, spans)| (boot, joined(spans))).collect()))
+    }
+
+    /// The times of a boot that lie in this one.
+    pub(super) fn within(&self, boot: i64, limits: &Range<i64>) -> Vec<Range<i64>> {
+        let spans = self.0.get(&boot).map(Vec::as_slice).unwrap_or_default();
+        let cut = spans.iter().map(|span| span.start.max(limits.start)..span.end.min(limits.end));
+        cut.filter(|span| !span.is_empty()).collect()
+    }
+
+    /// Until when a boot was watched.
+    pub(super) fn end(&self, boot: i64) -> Option<i64> {
+        self.0.get(&boot).and_then(|spans| spans.last()).map(|span| span.end)
+    }
+}
+
+/// Joins what overlaps: a clock that was set back shows the same time twice.
+fn joined(mut spans: Vec<Range<i64>>) -> Vec<Range<i64>> {
+    spans.sort_by_key(|span| (span.start, span.end));
+    let mut joined: Vec<Range<i64>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => joined.push(span),
+        }
+    }
+    joined
+}
+
+/// Adds the seconds of these times to intervals of `width` seconds, the first of which has the number `first` since 1970. Seconds of other
+/// intervals are left out.
+pub(super) fn cover(spans: &[Range<i64>], width: i64, first: i64, covered: &mut [i64]) {
+    for span in spans {
+        let from = span.start.div_euclid(width).max(first);
+        let until = (span.end - 1).div_euclid(width).min(first.saturating_add(covered.len() as i64) - 1);
+        for interval in from..=until {
+            let (start, end) = (interval * width, (interval + 1) * width);
+            let seconds = span.end.min(end) - span.start.max(start);
+            let index = usize::try_from(interval - first).ok();
+            if let Some(sum) = index.and_then(|index| covered.get_mut(index)) {
+                *sum += seconds;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn span() -> impl Strategy<Value = Range<i64>> {
+        (0_i64..500, 0_i64..60).prop_map(|(start, length)| start..start + length)
+    }
+
+    proptest! {
+        #[test]
+        fn seconds_are_counted_once(
+            spans in prop::collection::vec(span(), 0..12), limits in span(), width in 1_i64..70, first in -3_i64..20,
+            intervals in 0_usize..40,
+        ) {
+            let watched = Watched(HashMap::from([(1, joined(spans.clone()))]));
+            let within = watched.within(1, &limits);
+            let mut covered = vec![0; intervals];
+            cover(&within, width, first, &mut covered);
+            let is_watched = |second: &i64| {
+                limits.contains(second) && spans.iter().any(|span| span.contains(second))
+            };
+            for (interval, found) in (first..).zip(&covered) {
+                let seconds = interval * width..(interval + 1) * width;
+                prop_assert_eq!(seconds.filter(is_watched).count() as i64, *found);
+            }
+            prop_assert_eq!(watched.within(2, &limits), Vec::<Range<i64>>::new());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether the database is whole, when the daemon starts.
+//!
+//! Owns telling damage from a disk that fails and from a later version: what cannot be read now is not damaged, and what a later version has
+//! written is not judged at all.
+//!
+//! It asks for `PRAGMA quick_check`, which reads every page and looks whether they fit together. `integrity_check` compares the indices with
+//! their tables too, for twice the time (figures: [`super::hits`]); no index here decides what is in the kernel.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use sqlx::SqliteConnection;
+
+use super::error::opening;
+use super::{DatabaseError, Fault, MIGRATIONS, StoreError, files};
+
+/// Findings that are asked for. One is enough; more help whoever looks at the file.
+const CHECK: &str = "PRAGMA quick_check(5)";
+
+/// What SQLite finds when it cannot read a page (`checkTreePage` and `checkList` in btree.c), with the result code behind it or without.
+const UNREAD_WITH_CODE: &str = "unable to get the page. error code=";
+const UNREAD: &str = "failed to get page ";
+
+/// Result code of a page that SQLite has read and does not understand.
+const CORRUPT: i32 = 11;
+
+/// Checks a database that was opened.
+///
+/// # Errors
+/// [`StoreError::Newer`], [`StoreError::Damaged`], [`StoreError::Database`] for a disk that fails.
+pub(super) async fn check(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
+    let versions = applied(connection).await.map_err(|error| opening(path, error))?;
+    let is_later = |version: &&i64| !MIGRATIONS.version_exists(**version);
+    if let Some(version) = versions.iter().filter(is_later).max() {
+        return Err(StoreError::Newer { path: path.to_owned(), version: *version });
+    }
+    let findings: Vec<String> =
+        sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await.map_err(|error| opening(path, error))?;
+    if findings == ["ok"] {
+        return Ok(());
+    }
+    let unread = findings.iter().any(|finding| is_unread(finding));
+    match readable(path) {
+        Ok(()) if !unread => Err(StoreError::Damaged { path: path.to_owned(), damage: findings.join("; ") }),
+        outcome => {
+            let source = outcome.err().unwrap_or_else(|| io::Error::other(findings.join("; ")));
+            Err(StoreError::Database(Box::new(DatabaseError {
+                action: "read",
+                path: path.to_owned(),
+                fault: Fault::Io,
+                in_doubt: false,
+                source: source.into(),
+            })))
+        }
+    }
+}
+
+/// The migrations that a database has; none of a new one.
+pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<i64>, sqlx::Error> {
+    let tables: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
+            .fetch_one(&mut *connection)
+            .await?;
+    if tables == 0 {
+        return Ok(Vec::new());
+    }
+    sqlx::query_scalar("SELECT version FROM _sqlx_migrations").fetch_all(connection).await
+}
+
+/// Whether SQLite could not read a page, which says nothing about what is on it.
+fn is_unread(finding: &str) -> bool {
+    if let Some((_, code)) = finding.split_once(UNREAD_WITH_CODE) {
+        let digits = code.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        return digits.parse::<i32>().is_ok_and(|code| code & 0xff != CORRUPT);
+    }
+    finding.contains(UNREAD)
+}
+
+/// Reads all of the files. A page that the disk cannot give is not a damaged one.
+fn readable(path: &Path) -> io::Result<()> {
+    for path in files::of_database(path) {
+        let mut file = match std::fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let mut buffer = vec![0; 1 << 16];
+        while file.read(&mut buffer)? > 0 {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_cannot_be_read_is_not_a_damaged_one() {
+        let unread =
+            ["Tree 4 page 4: unable to get the page. error code=266", "Freelist: failed to get page 7"];
+        assert!(unread.iter().all(|finding| is_unread(finding)));
+        let damaged = [
+            "Tree 4 page 4: unable to get the page. error code=11",
+            "Tree 4 page 4: btreeInitPage() returns error code 11",
+            "Page 9: never used",
+            "NULL value in hit_boot.boot_id",
+        ];
+        assert!(!damaged.iter().any(|finding| is_unread(finding)));
+    }
+}

@@ -1,0 +1,75 @@
+//! A database that is damaged.
+//!
+//! Owns moving it out of the way: it is renamed, with what belongs to it, and never overwritten or deleted. That it is there is what an
+//! operator has to be shown, until it is removed or moved elsewhere.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sqlx::SqliteConnection;
+
+use super::{Store, StoreError, files, to_ns};
+
+/// A damaged database that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Where it is now. Its `-wal` and `-shm` have the same name with that at the end.
+    pub path: PathBuf,
+    /// What was wrong with it, in SQLite's words.
+    pub damage: String,
+}
+
+/// Renames a database. The log goes first: a log that is left behind would be read into the next database.
+pub(super) fn set_aside(
+    directory: &Path,
+    path: &Path,
+    damage: &str,
+    now: SystemTime,
+) -> Result<SetAside, StoreError> {
+    let aside = files::unused(directory, files::SET_ASIDE, now);
+    for (from, to) in files::of_database(path).into_iter().zip(files::of_database(&aside)).rev() {
+        match fs::rename(&from, &to) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Directory { action: "set aside", path: from, source });
+            }
+            _ => {}
+        }
+    }
+    files::sync(directory)?;
+    tracing::error!(
+        database = %path.display(),
+        set_aside = %aside.display(),
+        damage,
+        "the database is damaged: it was set aside, and the daemon begins with an empty one, without any probe"
+    );
+    Ok(SetAside { path: aside, damage: damage.to_owned() })
+}
+
+/// The damaged databases that are still in a directory, the oldest first.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    files::named(directory, files::SET_ASIDE)
+}
+
+impl Store {
+    /// Has new probes and attached events get uids that those of a lost database did not have: the history of events knows them by it. A uid
+    /// for each second since 1970 is more than were ever given out.
+    pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
+        let seconds = to_ns(now) / 1_000_000_000;
+        let write = async |transaction: &mut SqliteConnection| {
+            for table in ["probe", "attachment"] {
+                sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)")
+                    .bind(table)
+                    .bind(seconds)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            Ok(())
+        };
+        self.database.write(write).await
+    }
+}

@@ -1,0 +1,190 @@
+//! Files that are damaged, of another version, or to be brought up to date.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::super::integrity::applied;
+use super::*;
+
+/// A time that can be read in names.
+fn at(hour: u64) -> SystemTime {
+    // 2026-01-31.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_817_600 + 3600 * hour)
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+async fn with_a_probe(directory: &Path) -> ProbeUid {
+    let store = open(directory).await;
+    let uid = create(&store, new_probe("kept")).await.unwrap();
+    settle(&store, uid, "p:kprobes/kept vfs_read", None).await.unwrap();
+    store.close().await;
+    uid
+}
+
+/// Writes over one page in the middle of the database, which its first page still counts.
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 4096].fill(0x5a);
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_set_aside_and_never_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    let before = with_a_probe(directory.path()).await;
+    for round in 1..=2_usize {
+        damage(&path);
+        let bytes = fs::read(&path).unwrap();
+        // What a crash leaves behind belongs to it.
+        fs::write(directory.path().join("kprobed.db-wal"), "a log that SQLite does not take").unwrap();
+        let opened = Store::open(directory.path(), at(1)).await.unwrap();
+        let aside = opened.set_aside.unwrap();
+        let name = if round == 1 {
+            "kprobed.db.damaged-20260131T010000Z"
+        } else {
+            "kprobed.db.damaged-20260131T010000Z.2"
+        };
+        assert_eq!(aside.path, directory.path().join(name));
+        assert!(!aside.damage.is_empty() && fs::read(&aside.path).unwrap() == bytes);
+        assert_eq!((mode(&aside.path), mode(&path)), (0o600, 0o600));
+        assert!(opened.store.probes().await.unwrap().is_empty());
+        // No event of the lost database is taken for one of a new probe.
+        let uid = create(&opened.store, new_probe("new")).await.unwrap();
+        assert!(uid.0 > before.0 + 1_000_000_000, "{uid}");
+        opened.store.close().await;
+        assert_eq!(set_aside_in(directory.path()).unwrap().len(), round);
+    }
+    // The next start finds nothing wrong, and what was set aside is still there.
+    let opened = Store::open(directory.path(), at(2)).await.unwrap();
+    assert!(opened.set_aside.is_none());
+    assert_eq!(set_aside_in(directory.path()).unwrap().len(), 2);
+    opened.store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_a_database_is_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    for (hour, content) in [(1, "nonsense\n".repeat(1000)), (2, "x".repeat(600))] {
+        fs::write(&path, &content).unwrap();
+        let opened = Store::open(directory.path(), at(hour)).await.unwrap();
+        let aside = opened.set_aside.unwrap();
+        assert_eq!(fs::read_to_string(&aside.path).unwrap(), content);
+        opened.store.check().await.unwrap();
+        opened.store.close().await;
+    }
+    // An empty file is what a start that was interrupted leaves.
+    fs::write(&path, "").unwrap();
+    assert!(Store::open(directory.path(), at(3)).await.unwrap().set_aside.is_none());
+}
+
+#[tokio::test]
+async fn a_later_version_is_refused_even_if_it_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    let store = open(directory.path()).await;
+    let insert = async |transaction: &mut SqliteConnection| {
+        sqlx::query(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'later', 1, x'00', 0)",
+        )
+        .execute(&mut *transaction)
+        .await?;
+        // A page that nothing refers to.
+        sqlx::query("CREATE TABLE junk (a BLOB) STRICT").execute(&mut *transaction).await?;
+        sqlx::query("INSERT INTO junk VALUES (zeroblob(100000))").execute(transaction).await?;
+        Ok(())
+    };
+    store.database.write(insert).await.unwrap();
+    store.close().await;
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len();
+    bytes[end - 8192..].fill(0x5a);
+    fs::write(&path, &bytes).unwrap();
+    let before = names(directory.path());
+    let error = Store::open(directory.path(), at(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
+    assert_eq!((names(directory.path()), fs::read(&path).unwrap()), (before, bytes));
+}
+
+#[tokio::test]
+async fn a_database_is_copied_before_it_is_brought_up_to_date() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    let mut copies = Vec::new();
+    for hour in 1..=4 {
+        if path.exists() {
+            fs::remove_file(&path).unwrap();
+        }
+        // As the version before left it.
+        let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
+        Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
+            .run(&mut connection)
+            .await
+            .unwrap();
+        sqlx::query("INSERT INTO request VALUES ('kept', 'x', ?, 0)")
+            .bind(hour)
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+        let hour = u64::try_from(hour).unwrap();
+        Store::open(directory.path(), at(hour)).await.unwrap().store.close().await;
+        copies.push(format!("kprobed.db.backup-20260131T0{hour}0000Z"));
+        // The second time there is nothing to do.
+        Store::open(directory.path(), at(9)).await.unwrap().store.close().await;
+    }
+    let kept: Vec<_> = names(directory.path()).into_iter().filter(|name| name.contains("backup")).collect();
+    assert_eq!(kept, copies[2..], "the last two");
+    let copy = directory.path().join(&kept[1]);
+    assert_eq!(mode(&copy), 0o600);
+    let mut connection = options(&copy).connect().await.unwrap();
+    assert_eq!(applied(&mut connection).await.unwrap(), [1]);
+    let hour: i64 =
+        sqlx::query_scalar("SELECT probe_uid FROM request").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(hour, 4);
+    // A directory that holds copies is still the daemon's own.
+    assert_eq!(mode(directory.path()), 0o700);
+}
+
+#[tokio::test]
+async fn without_a_copy_nothing_is_brought_up_to_date() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
+    Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
+        .run(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    // What is in the way of the copy cannot be written to.
+    fs::create_dir(directory.path().join("kprobed.db.backup.new")).unwrap();
+    let error = Store::open(directory.path(), at(1)).await.unwrap_err();
+    assert!(error.to_string().contains("kprobed.db.backup.new"), "{error}");
+    let mut connection = options(&path).connect().await.unwrap();
+    assert_eq!(applied(&mut connection).await.unwrap(), [1]);
+}
+
+#[tokio::test]
+async fn all_files_are_for_the_daemon_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    create(&store, new_probe("a")).await.unwrap();
+    let modes: Vec<_> = names(directory.path())
+        .iter()
+        .map(|name| (name.clone(), mode(&directory.path().join(name))))
+        .collect();
+    let expected = ["kprobed.db", "kprobed.db-shm", "kprobed.db-wal"].map(|name| (name.to_owned(), 0o600));
+    assert_eq!(modes, expected);
+}
