@@ -27,6 +27,7 @@ mod history;
 mod hostile;
 mod machine;
 mod neighbours;
+mod offline;
 mod overload;
 mod packaging;
 mod prototype_table;
@@ -68,6 +69,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("definitions", definitions::TESTS),
     ("filters", filters::TESTS),
     ("verdicts", verdicts::TESTS),
+    ("offline", offline::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("command_line", command_line::TESTS),
