@@ -14,7 +14,13 @@
 //!     -> pipeline (log, selection, queues), wire (messages) -> rpc
 //! ```
 //!
-//! Imports point one way: `app` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! A third one judges definitions for kernels that do not run:
+//!
+//! ```text
+//! package or image -> kernel (image, facts) -> control (checker) -> rpc (verdict) -> offline (text, JSON)
+//! ```
+//!
+//! Imports point one way: `app`, `offline` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
@@ -29,6 +35,7 @@ pub mod history;
 pub mod insn;
 pub mod kernel;
 pub mod model;
+pub mod offline;
 pub mod pipeline;
 pub mod ring;
 pub mod rpc;

@@ -5,18 +5,20 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
 use kprobed::config::{Config, HostSize, Judged};
-use kprobed::{front, shutdown, telemetry};
+use kprobed::{front, offline, shutdown, telemetry};
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
 ///
 /// Ends with 0 after an orderly stop, 1 if it cannot start or leave the kernel as it should be, and 2 if the configuration is wrong.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Read this configuration file (TOML). Every setting has a default.
     #[arg(long, env = "KPROBED_CONFIG")]
     config: Option<PathBuf>,
@@ -24,6 +26,57 @@ struct Arguments {
     #[arg(long)]
     check_config: bool,
 }
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Judge definitions for kernels that do not run, from their packages or images.
+    Check(CheckArguments),
+}
+
+const AFTER_CHECK_HELP: &str = "\
+Needs no daemon, no root and no guest: symbols, types, blacklist, ftrace's call sites and code are all in the image. The verdict is that of \
+the kernel when it was booted, without modules, livepatches and probes.
+
+Exits with 0 if every kernel takes every definition, with 1 if not, and with 2 if there is no verdict. Verdicts are:
+  accepted   the kernel takes the definition
+  refused    it does not, for the reason given
+  uncertain  that depends on what boot makes of the code there, to fit the processor
+  unknown    the definition is about a module, and modules are not looked at
+
+Examples:
+  kprobed check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
+  kprobed check --kernel /boot/vmlinuz-6.1.0-48-amd64 --kernel new/ -f probes.txt
+  kprobed check --kernel vmlinux -f probes.txt --output json | jq -r 'select(.verdict != \"accepted\").definition'";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_CHECK_HELP)]
+struct CheckArguments {
+    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are judged one by one.
+    #[arg(short, long, value_name = "PATH", required = true)]
+    kernel: Vec<PathBuf>,
+    /// The definition, as one argument or several
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    definition: Vec<String>,
+    /// Check every definition in this file; `-` is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// One JSON object for each definition and kernel, one on each line.
+    Json,
+    /// One JUnit document, with a suite for each kernel.
+    Junit,
+}
+
+/// There is no verdict.
+const NO_VERDICT: u8 = 2;
 
 /// The configuration is wrong: starting again does not help.
 const BAD_CONFIGURATION: u8 = 2;
@@ -33,6 +86,9 @@ const CONTROL_THREADS: usize = 4;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Check(check_arguments)) = arguments.command {
+        return check(check_arguments);
+    }
     let host = match HostSize::here().map_err(StartError::Memory) {
         Ok(host) => host,
         Err(error) => return failed(&error, error.hint()),
@@ -59,6 +115,27 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error, error.hint()),
+    }
+}
+
+fn check(arguments: CheckArguments) -> ExitCode {
+    let request = offline::Request {
+        kernels: arguments.kernel,
+        definition: Some(arguments.definition.join(" ")).filter(|text| !text.is_empty()),
+        file: arguments.file,
+        format: match arguments.output {
+            Output::Text => offline::Format::Text,
+            Output::Json => offline::Format::Json,
+            Output::Junit => offline::Format::Junit,
+        },
+    };
+    match offline::run(&request, &mut io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(&format_args!("error: {error}"), error.hint());
+            ExitCode::from(NO_VERDICT)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["control", "history"],
     &["rpc", "config", "shutdown", "telemetry"],
     &["front"],
-    &["app"],
+    &["app", "offline"],
 ];
 
 fn layer(module: &str) -> Option<usize> {

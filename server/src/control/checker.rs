@@ -12,7 +12,7 @@ use crate::definition::{
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
 use crate::model::ProbeName;
-use crate::validate::{self, Arming, Nearest, Refusal, Report, Surroundings, typed};
+use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
 
 /// Judges definitions. Shared by all callers: it changes nothing.
 #[derive(Debug)]
@@ -81,6 +81,11 @@ impl CheckOutcome {
     /// How the probe would be armed in the end, with jumps that the kernel is expected to make of breakpoints. Costs more than the verdict.
     pub fn predicted_arming(&self) -> Option<Arming> {
         validate::predicted_arming(&self.definition, &self.report, &self.facts)
+    }
+
+    /// How the verdict on the place depends on what boot makes of its code: never for a kernel that runs. Costs more than the verdict.
+    pub fn boot_dependence(&self) -> Option<BootDependence> {
+        validate::boot_dependence(&self.definition, &self.report, &self.facts)
     }
 
     /// The code around the place and the nearest places that work. Costs far more than the verdict.

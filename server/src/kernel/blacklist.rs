@@ -1,4 +1,4 @@
-//! The kprobe blacklist, from debugfs `kprobes/blacklist`.
+//! The kprobe blacklist, from debugfs `kprobes/blacklist` or as the kernel makes it at boot.
 //!
 //! Owns the ranges that the kernel itself never lets be probed (`NOKPROBE_SYMBOL`, `.noinstr`, entry code;
 //! kernel/kprobes.c:within_kprobe_blacklist). Never knows why a range is in it.
@@ -31,6 +31,20 @@ impl Blacklist {
             let (start, end) = line.split('\t').next()?.split_once('-')?;
             Some(hex(start)?..hex(end)?)
         });
+        Self::with_areas(listed, symbols)
+    }
+
+    /// What the kernel makes at boot of the addresses of functions that it was built with
+    /// (kernel/kprobes.c:populate_kprobe_blacklist): each stands for the whole symbol.
+    pub fn of_functions(functions: impl Iterator<Item = u64>, symbols: &SymbolTable) -> Self {
+        let whole = functions.filter_map(|start| {
+            let located = symbols.locate(start)?;
+            Some(start..start.saturating_add(located.size))
+        });
+        Self::with_areas(whole, symbols)
+    }
+
+    fn with_areas(listed: impl Iterator<Item = Range<u64>>, symbols: &SymbolTable) -> Self {
         let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
         let areas = AREAS.iter().filter_map(|(start, end)| Some(address(start)?..address(end)?));
         Self::merged(listed.chain(areas).filter(|range| !range.is_empty()).collect())
@@ -68,6 +82,16 @@ mod tests {
             [(0xff, false), (0x100, true), (0x130, true), (0x200, false), (0x30f, true), (0x310, false)]
         {
             assert_eq!(list.contains(address), inside, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_listed_whole() {
+        let symbols =
+            SymbolTable::parse("ffffffff81000000 t f\nffffffff81000040 t g\nffffffff81000080 t h\n");
+        let list = Blacklist::of_functions([0xffff_ffff_8100_0040, 0x10].into_iter(), &symbols);
+        for (offset, inside) in [(0x3f, false), (0x40, true), (0x7f, true), (0x80, false)] {
+            assert_eq!(list.contains(0xffff_ffff_8100_0000 + offset), inside, "{offset:#x}");
         }
     }
 

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::btf::KernelTypes;
 use super::{
-    ArmedProbes, Behaviour, Blacklist, CALL_SITE_NOP, KernelText, Optimisation, PatchSites, ReadError,
-    SymbolTable, TextError, TraceableFunctions, read_text,
+    ArmedProbes, Behaviour, Blacklist, BootSites, CALL_SITE_NOP, ImageError, KernelImage, KernelText,
+    Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
 };
 
 /// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.
@@ -54,6 +54,8 @@ pub struct KernelFacts {
     pub blacklist: Blacklist,
     /// Code that the kernel rewrites by itself.
     pub patch_sites: PatchSites,
+    /// Code that boot may yet rewrite: none for a kernel that runs.
+    pub boot_sites: BootSites,
     /// Probes that exist already, and what they have done to the code.
     pub armed: ArmedProbes,
     /// How this kernel goes about its checks.
@@ -93,15 +95,15 @@ impl KernelFacts {
         let patch_sites = PatchSites::read(&text, &symbols, &paths.sysfs.join("module"));
         let readme = read_text(&paths.tracefs.join("README")).unwrap_or_default();
         let behaviour = Behaviour::detect(&symbols, &readme);
-        let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
-        let core_text = end("_stext", 0)..end("_etext", u64::MAX);
         let armed = ArmedProbes::new(&paths.debugfs);
         let optimisation = Optimisation::new(&paths.procfs, &symbols);
+        let core_text = core_text(&symbols);
         Ok(Self {
             symbols,
             traceable,
             blacklist,
             patch_sites,
+            boot_sites: BootSites::default(),
             armed,
             behaviour,
             optimisation,
@@ -112,10 +114,49 @@ impl KernelFacts {
         })
     }
 
+    /// What would be read in a kernel that was booted from an image, without modules and probes.
+    ///
+    /// # Errors
+    /// [`ImageError::NoTable`] where the image does not say what the kernel would.
+    pub fn of_image(image: KernelImage) -> Result<Self, ImageError> {
+        let traceable = image.traceable()?;
+        let blacklist = image.blacklist()?;
+        let types = KernelTypes::of_image(image.types());
+        let KernelImage { readme, symbols, text, .. } = image;
+        let patch_sites = PatchSites::of_kernel(&text, &symbols);
+        let boot_sites = BootSites::read(&text, &symbols);
+        let behaviour = Behaviour::detect(&symbols, &readme);
+        let optimisation = Optimisation::predicted(&symbols);
+        let core_text = core_text(&symbols);
+        Ok(Self {
+            symbols,
+            traceable,
+            blacklist,
+            patch_sites,
+            boot_sites,
+            armed: ArmedProbes::none(),
+            behaviour,
+            optimisation,
+            core_text,
+            text,
+            types,
+            modules: String::new(),
+        })
+    }
+
     /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks see it: with the NOP at ftrace call
-    /// sites, and without what kprobes have put into it (arch/x86/kernel/kprobes/core.c:__recover_probed_insn).
+    /// sites, and without what kprobes have put into it (arch/x86/kernel/kprobes/core.c:__recover_probed_insn). In the code of an image,
+    /// [`KernelFacts::boot_sites`] hold what is likeliest to be there after boot, and code of the initialisation is gone
+    /// (arch/x86/mm/init.c:free_initmem).
     pub fn code(&self, start: u64, length: usize) -> Vec<u8> {
-        let read = || self.text.read_up_to(start, length).unwrap_or_default();
+        if self.text.is_image() && !self.core_text.contains(&start) {
+            return Vec::new();
+        }
+        let read = || {
+            let mut code = self.text.read_up_to(start, length).unwrap_or_default();
+            self.boot_sites.foresee(start, &mut code, &self.text, &self.symbols);
+            code
+        };
         let mut code = self.armed.without_patches(start, read, (&self.text, &self.core_text), &self.symbols);
         for site in self.traceable.overlapping(start, code.len() as u64) {
             for (address, byte) in (site..).zip(CALL_SITE_NOP) {
@@ -127,6 +168,12 @@ impl KernelFacts {
         }
         code
     }
+}
+
+/// From the first byte of code to behind the last that stays after boot.
+fn core_text(symbols: &SymbolTable) -> Range<u64> {
+    let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
+    end("_stext", 0)..end("_etext", u64::MAX)
 }
 
 fn read_traceable(
@@ -161,36 +208,56 @@ fn read_modules(procfs: &Path) -> String {
 /// Holds the last reading, and makes a new one when modules have come or gone.
 #[derive(Debug)]
 pub struct FactsCache {
-    paths: KernelPaths,
+    source: Source,
     last: Mutex<Option<Arc<KernelFacts>>>,
 }
 
+/// Whose facts they are.
+#[derive(Debug)]
+enum Source {
+    Running(KernelPaths),
+    /// They never change.
+    Image(Arc<KernelFacts>),
+}
+
 impl FactsCache {
-    /// Reads nothing yet.
+    /// Of the running kernel. Reads nothing yet.
     pub fn new(paths: KernelPaths) -> Self {
-        Self { paths, last: Mutex::new(None) }
+        Self { source: Source::Running(paths), last: Mutex::new(None) }
+    }
+
+    /// Of a kernel that was not booted.
+    pub fn of_image(facts: KernelFacts) -> Self {
+        Self { source: Source::Image(Arc::new(facts)), last: Mutex::new(None) }
     }
 
     /// The facts as they are now. Costs a look at `/proc/modules` when nothing has changed.
     ///
     /// # Errors
-    /// As [`KernelFacts::read`].
+    /// As [`KernelFacts::read`]; none for an image.
     pub fn current(&self) -> Result<Arc<KernelFacts>, FactsError> {
+        let paths = match &self.source {
+            Source::Running(paths) => paths,
+            Source::Image(facts) => return Ok(Arc::clone(facts)),
+        };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(&self.paths.procfs)) {
+        if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(&paths.procfs)) {
             return Ok(Arc::clone(facts));
         }
         // The kernel's own types stay what they are.
         let types = last
             .as_ref()
-            .map_or_else(|| KernelTypes::new(&self.paths.sysfs), |facts| facts.types.without_modules());
-        let facts = Arc::new(KernelFacts::read_with(&self.paths, types)?);
+            .map_or_else(|| KernelTypes::new(&paths.sysfs), |facts| facts.types.without_modules());
+        let facts = Arc::new(KernelFacts::read_with(paths, types)?);
         *last = Some(Arc::clone(&facts));
         Ok(facts)
     }
 
     /// The facts of the last reading, if there was one: good enough to name an address.
     pub fn last(&self) -> Option<Arc<KernelFacts>> {
+        if let Source::Image(facts) = &self.source {
+            return Some(Arc::clone(facts));
+        }
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,4 +1,5 @@
-//! Facts of the running kernel that decide about a probe: symbols, code bytes, traceable functions, blacklist, modules.
+//! Facts of a kernel that decide about a probe: symbols, code bytes, traceable functions, blacklist, modules. They come from the running
+//! kernel, or from the image of one that was not booted.
 //!
 //! Owns reading and holding them. Never writes anything, and never decides: that is [`crate::validate`].
 
@@ -10,6 +11,7 @@ mod clock;
 mod facts;
 mod functions;
 mod host;
+mod image;
 mod optimisation;
 mod patch_sites;
 mod recent;
@@ -26,12 +28,15 @@ pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
 use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
+pub use image::{BootSite, BootSites, ImageError, KernelImage, SiteKind};
 pub use optimisation::Optimisation;
 pub use patch_sites::PatchSites;
 pub use recent::RecentFacts;
 pub use similar::nearest_name;
 pub use symbol::{Located, Symbol};
 pub use symbols::SymbolTable;
+#[cfg(test)]
+pub(crate) use text::tests::image as image_text;
 pub use text::{KernelText, TextError};
 
 use std::io;

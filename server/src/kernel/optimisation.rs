@@ -11,8 +11,7 @@ use super::{SymbolTable, read_text};
 /// What decides about all probes (arch/x86/kernel/kprobes/opt.c:can_optimize).
 #[derive(Debug)]
 pub struct Optimisation {
-    /// The switch: 0 or 1; absent where the kernel has no optimisation (CONFIG_OPTPROBES).
-    switch: PathBuf,
+    switch: Switch,
     /// Code that runs on an unfinished stack.
     pub entry_text: Range<u64>,
     /// Whether an indirect jump in a function leaves the whole function out: it may be a jump table, which kernels with retpolines or
@@ -22,9 +21,29 @@ pub struct Optimisation {
     pub thunks: Range<u64>,
 }
 
+#[derive(Debug)]
+enum Switch {
+    /// This file: 0 or 1; absent where the kernel has no optimisation (CONFIG_OPTPROBES).
+    File(PathBuf),
+    /// What it will be after boot: on where the kernel has it.
+    Predicted(bool),
+}
+
 impl Optimisation {
     /// Finds out.
     pub fn new(procfs: &Path, symbols: &SymbolTable) -> Self {
+        Self::with_switch(Switch::File(procfs.join("sys/debug/kprobes-optimization")), symbols)
+    }
+
+    /// Of a kernel that was not booted: it optimises if it can, unless it is told otherwise (kernel/kprobes.c:init_kprobes).
+    pub fn predicted(symbols: &SymbolTable) -> Self {
+        Self::with_switch(
+            Switch::Predicted(symbols.lookup("optprobe_template_entry", None).is_some()),
+            symbols,
+        )
+    }
+
+    fn with_switch(switch: Switch, symbols: &SymbolTable) -> Self {
         let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
         let range = |start, end| address(start).zip(address(end)).map(|(start, end)| start..end);
         let thunks = range("__indirect_thunk_start", "__indirect_thunk_end");
@@ -32,7 +51,7 @@ impl Optimisation {
         let no_jump_tables =
             ["__x86_indirect_thunk_rax", "ibt_save"].into_iter().any(|name| address(name).is_some());
         Self {
-            switch: procfs.join("sys/debug/kprobes-optimization"),
+            switch,
             entry_text: range("__entry_text_start", "__entry_text_end").unwrap_or_default(),
             indirect_jumps_matter: thunks.is_some() || !no_jump_tables,
             thunks: thunks.unwrap_or_default(),
@@ -41,7 +60,10 @@ impl Optimisation {
 
     /// Whether the kernel optimises now (kernel/kprobes.c:kprobes_allow_optimization).
     pub fn enabled(&self) -> bool {
-        read_text(&self.switch).is_ok_and(|text| text.trim() == "1")
+        match &self.switch {
+            Switch::File(file) => read_text(file).is_ok_and(|text| text.trim() == "1"),
+            Switch::Predicted(enabled) => *enabled,
+        }
     }
 }
 
@@ -61,6 +83,12 @@ ffffffff81000400 T __indirect_thunk_end
 ");
         assert!(before.indirect_jumps_matter);
         assert_eq!(before.thunks, 0xffff_ffff_8100_0000..0xffff_ffff_8100_0400);
+    }
+
+    #[test]
+    fn a_kernel_that_can_is_expected_to() {
+        let of = |symbols: &str| Optimisation::predicted(&SymbolTable::parse(symbols)).enabled();
+        assert!(of("ffffffff81000000 D optprobe_template_entry\n") && !of(""));
     }
 
     #[test]

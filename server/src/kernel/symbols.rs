@@ -45,6 +45,20 @@ impl SymbolTable {
         for line in text.lines() {
             table.add_line(line);
         }
+        table.sorted()
+    }
+
+    /// The kernel's own symbols, each as address, letter of `nm` and name.
+    pub fn of_kernel<N: AsRef<str>>(symbols: impl Iterator<Item = (u64, u8, N)>) -> Self {
+        let mut table = Self::default();
+        for (address, kind, name) in symbols {
+            table.add(address, kind, name.as_ref(), 0);
+        }
+        table.sorted()
+    }
+
+    fn sorted(self) -> Self {
+        let mut table = self;
         table.entries.sort_by_key(|entry| entry.address);
         // Most names differ in their first bytes, and numbers are compared in a fraction of the time.
         let mut by_name: Vec<([u64; 2], u32)> =
@@ -71,6 +85,10 @@ impl SymbolTable {
             Some(bracketed) => self.module_index(bracketed.strip_prefix('[')?.strip_suffix(']')?)?,
             None => 0,
         };
+        self.add(address, kind, name, module)
+    }
+
+    fn add(&mut self, address: u64, kind: u8, name: &str, module: u16) -> Option<()> {
         let name_start = u32::try_from(self.names.len()).ok()?;
         let name_len = u16::try_from(name.len()).ok()?;
         self.names.push_str(name);

@@ -24,7 +24,7 @@ mod sources;
 mod spec;
 pub mod status;
 mod types;
-mod verdict;
+pub(crate) mod verdict;
 mod view;
 
 pub use aggregations::AggregationServer;

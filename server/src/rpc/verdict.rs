@@ -13,7 +13,7 @@ use crate::validate::{Nearest, ShownInstruction};
 
 /// How much to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
+pub(crate) enum Detail {
     /// The verdict, and where a probe would work instead if its place is refused.
     Brief,
     /// With the definition as fields, the instructions around the place, and the nearest places that work even for a probe that is accepted.
@@ -24,7 +24,7 @@ pub(super) enum Detail {
 ///
 /// # Errors
 /// When the facts of the kernel cannot be read: a text that is no definition has a verdict too.
-pub(super) fn answer(
+pub(crate) fn answer(
     checker: &Checker,
     text: &str,
     facts: &mut RecentFacts<'_>,

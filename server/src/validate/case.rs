@@ -62,6 +62,12 @@ impl<'a> Case<'a> {
         self
     }
 
+    /// The same with other code, from the start of the function.
+    pub(super) fn with_code(mut self, code: Vec<u8>) -> Self {
+        self.code = OnceCell::from(code);
+        self
+    }
+
     /// The code from the start of the function to behind the place, as the kernel's checks see it. Read when first asked for; empty
     /// when it cannot be read.
     pub(super) fn code(&self) -> &[u8] {

@@ -4,6 +4,7 @@
 //! daemon itself minds about a place that the kernel takes is an objection beside it. Never writes anything, to the kernel or elsewhere.
 
 mod blacklist;
+mod boot;
 mod boundary;
 mod bug;
 mod case;
@@ -30,6 +31,7 @@ mod text;
 mod traceable;
 pub mod typed;
 
+pub use boot::{BootDependence, boot_dependence};
 pub use disassembly::{JudgedInstruction, disassembly};
 pub use places::{Nearest, nearest};
 pub use refusal::{Refusal, Rule};

@@ -28,6 +28,7 @@ mod history;
 mod hostile;
 mod machine;
 mod neighbours;
+mod offline;
 mod overload;
 mod packaging;
 mod profiles;
@@ -71,6 +72,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("definitions", definitions::TESTS),
     ("filters", filters::TESTS),
     ("verdicts", verdicts::TESTS),
+    ("offline", offline::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("changes", changes::TESTS),

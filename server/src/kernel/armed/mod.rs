@@ -38,7 +38,8 @@ struct Probe {
 /// The probes of the running kernel.
 #[derive(Debug)]
 pub struct ArmedProbes {
-    list: PathBuf,
+    /// Absent for a kernel that does not run.
+    list: Option<PathBuf>,
     last: Mutex<Option<(Instant, Arc<Registered>)>>,
 }
 
@@ -51,13 +52,19 @@ const MAX_READINGS: usize = 4;
 impl ArmedProbes {
     /// Reads nothing yet.
     pub fn new(debugfs: &Path) -> Self {
-        Self { list: debugfs.join("kprobes/list"), last: Mutex::default() }
+        Self { list: Some(debugfs.join("kprobes/list")), last: Mutex::default() }
+    }
+
+    /// Of a kernel that was not booted: none.
+    pub fn none() -> Self {
+        Self { list: None, last: Mutex::default() }
     }
 
     /// The list as it is now.
     fn read(&self) -> Arc<Registered> {
         // Without debugfs there is no way to know: code is taken as it is.
-        let probes = parse(&read_text(&self.list).unwrap_or_default());
+        let list = self.list.as_ref().and_then(|list| read_text(list).ok());
+        let probes = parse(&list.unwrap_or_default());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let registered = match last.take() {
             // What was found out about them stays true.

@@ -28,6 +28,15 @@ pub enum TypesError {
         /// Why.
         source: BtfError,
     },
+    /// The kernel was not booted, and its image has no types: of a module, or at all.
+    #[error("the kernel image has no types of `{name}`")]
+    NotInImage {
+        /// `vmlinux`, or the module.
+        name: String,
+    },
+    /// The types of an image are not understood.
+    #[error("cannot parse the types of the kernel image: {0}")]
+    ImageContent(BtfError),
     /// Those of a module need those of the kernel.
     #[error("{0}")]
     Kernel(Arc<TypesError>),
@@ -35,11 +44,11 @@ pub enum TypesError {
 
 type Outcome = Result<Arc<Btf>, Arc<TypesError>>;
 
-/// The types of a kernel and of its modules, from the files that it shows them in.
+/// The types of a kernel and of its modules, from the files that it shows them in, or those of the kernel alone from its image.
 #[derive(Debug)]
 pub struct KernelTypes {
-    /// Usually `/sys/kernel/btf`.
-    directory: PathBuf,
+    /// Usually `/sys/kernel/btf`; absent for an image.
+    directory: Option<PathBuf>,
     vmlinux: Arc<OnceLock<Outcome>>,
     modules: Mutex<HashMap<String, Outcome>>,
 }
@@ -47,7 +56,16 @@ pub struct KernelTypes {
 impl KernelTypes {
     /// Of the kernel that shows itself in this sysfs. Nothing is read yet.
     pub fn new(sysfs: &Path) -> Self {
-        Self { directory: sysfs.join("kernel/btf"), vmlinux: Arc::default(), modules: Mutex::default() }
+        Self { directory: Some(sysfs.join("kernel/btf")), vmlinux: Arc::default(), modules: Mutex::default() }
+    }
+
+    /// Of a kernel image that has these bytes of BTF, or none.
+    pub fn of_image(btf: Option<Vec<u8>>) -> Self {
+        let missing = || TypesError::NotInImage { name: "vmlinux".to_owned() };
+        let parsed =
+            btf.ok_or_else(missing).and_then(|bytes| Btf::parse(bytes).map_err(TypesError::ImageContent));
+        let vmlinux = Arc::new(OnceLock::from(parsed.map(Arc::new).map_err(Arc::new)));
+        Self { directory: None, vmlinux, modules: Mutex::default() }
     }
 
     /// The same kernel with other modules: what was read of the kernel itself is kept.
@@ -62,7 +80,10 @@ impl KernelTypes {
 
     /// Whether the kernel shows its types at all.
     pub fn available(&self) -> bool {
-        self.directory.join("vmlinux").exists()
+        match &self.directory {
+            Some(directory) => directory.join("vmlinux").exists(),
+            None => self.vmlinux().is_ok(),
+        }
     }
 
     /// The types of the kernel itself.
@@ -81,7 +102,7 @@ impl KernelTypes {
         // `vmlinux` is no module, and a name with a path in it is none either.
         if name == "vmlinux" || name.contains('/') || name.starts_with('.') {
             let source = io::Error::from(io::ErrorKind::NotFound);
-            return Err(Arc::new(TypesError::Read { path: self.directory.join("?"), source }));
+            return Err(Arc::new(TypesError::Read { path: Path::new(name).to_owned(), source }));
         }
         let base = self.vmlinux().map_err(|error| Arc::new(TypesError::Kernel(error)))?;
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +115,10 @@ impl KernelTypes {
     }
 
     fn read(&self, name: &str, parse: impl FnOnce(Vec<u8>) -> Result<Btf, BtfError>) -> Outcome {
-        let path = self.directory.join(name);
+        let Some(directory) = &self.directory else {
+            return Err(Arc::new(TypesError::NotInImage { name: name.to_owned() }));
+        };
+        let path = directory.join(name);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(source) => return Err(Arc::new(TypesError::Read { path, source })),

@@ -42,6 +42,11 @@ impl TraceableFunctions {
         Self::sorted(names::call_sites(text, symbols, read))
     }
 
+    /// Call sites at these addresses.
+    pub fn at(sites: Vec<u64>) -> Self {
+        Self::sorted(sites)
+    }
+
     fn sorted(mut sites: Vec<u64>) -> Self {
         sites.sort_unstable();
         sites.dedup();

@@ -9,11 +9,12 @@ const ENTRY_BYTES: usize = 16;
 /// (kernel/jump_label.c:jump_label_text_reserved, since `system_state` is SYSTEM_RUNNING).
 const KEY_INIT: u64 = 2;
 
-/// Addresses of the code of all entries of the table at `start`.
-pub(super) fn parse(start: u64, bytes: &[u8]) -> impl Iterator<Item = u64> {
-    entries(start, bytes, ENTRY_BYTES).filter_map(|(at, entry)| {
+/// Addresses of the code of all entries of the table at `start`. In an image (`built`), the flag means something else until boot sets it
+/// anew: that objtool was to make a NOP of the jump (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
+pub(super) fn parse(start: u64, bytes: &[u8], built: bool) -> impl Iterator<Item = u64> {
+    entries(start, bytes, ENTRY_BYTES).filter_map(move |(at, entry)| {
         let key = u64::from_le_bytes(entry.get(8..16)?.try_into().ok()?);
-        (key & KEY_INIT == 0).then(|| self_relative(at, entry)).flatten()
+        (built || key & KEY_INIT == 0).then(|| self_relative(at, entry)).flatten()
     })
 }
 
@@ -29,13 +30,14 @@ mod tests {
     #[test]
     fn addresses_are_relative_to_their_entry() {
         let bytes = [entry(-0x100, 1), entry(-0x100, 2), entry(0x20, 0), vec![0; 15]].concat();
-        assert_eq!(parse(0x1000, &bytes).collect::<Vec<_>>(), [0xf00, 0x1040]);
+        assert_eq!(parse(0x1000, &bytes, false).collect::<Vec<_>>(), [0xf00, 0x1040]);
+        assert_eq!(parse(0x1000, &bytes, true).collect::<Vec<_>>(), [0xf00, 0xf10, 0x1040]);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_survived(start: u64, bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            prop_assert!(parse(start, &bytes).count() <= bytes.len() / ENTRY_BYTES);
+            prop_assert!(parse(start, &bytes, false).count() <= bytes.len() / ENTRY_BYTES);
         }
     }
 }

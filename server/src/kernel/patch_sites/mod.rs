@@ -2,7 +2,7 @@
 //! those that may fault.
 //!
 //! Owns the tables that say where this is, read once from kernel memory and, for modules, from where sysfs says that they lie. Never
-//! decides; and never reads from files on disk, where the tables of a running kernel are not.
+//! decides; and never takes the tables of a file for those of a running kernel.
 
 mod bugs;
 mod exceptions;
@@ -53,21 +53,36 @@ impl PatchSites {
     /// (such a kernel has no jump labels, or no static calls) or cannot be read has no sites.
     pub fn read(text: &KernelText, symbols: &SymbolTable, modules: &Path) -> Self {
         let mut sites = Self::default();
-        for table in core_tables(symbols) {
-            sites.add(&table, None, text, symbols);
-        }
+        sites.add_core(text, symbols);
         for module in symbols.modules() {
             for table in modules::tables(&modules.join(module).join("sections")) {
                 sites.add(&table, Some(module), text, symbols);
             }
         }
-        let Self { jump_labels, static_calls, bugs, exceptions } = &mut sites;
+        sites.sorted()
+    }
+
+    /// Reads the tables of a kernel without modules.
+    pub fn of_kernel(text: &KernelText, symbols: &SymbolTable) -> Self {
+        let mut sites = Self::default();
+        sites.add_core(text, symbols);
+        sites.sorted()
+    }
+
+    fn add_core(&mut self, text: &KernelText, symbols: &SymbolTable) {
+        for table in core_tables(symbols) {
+            self.add(&table, None, text, symbols);
+        }
+    }
+
+    fn sorted(mut self) -> Self {
+        let Self { jump_labels, static_calls, bugs, exceptions } = &mut self;
         for list in [jump_labels, static_calls, bugs, exceptions] {
             list.sort_unstable();
             list.dedup();
             list.shrink_to_fit();
         }
-        sites
+        self
     }
 
     fn add(&mut self, table: &Table, module: Option<&str>, text: &KernelText, symbols: &SymbolTable) {
@@ -85,7 +100,7 @@ impl PatchSites {
         };
         match table.kind {
             TableKind::JumpLabels => {
-                self.jump_labels.extend(jump_labels::parse(start, &bytes).filter(plausible));
+                self.jump_labels.extend(jump_labels::parse(start, &bytes, text.is_image()).filter(plausible));
             }
             TableKind::StaticCalls => {
                 self.static_calls.extend(static_calls::parse(start, &bytes).filter(plausible));
@@ -151,13 +166,13 @@ fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
 }
 
 /// The address that a signed number at `at` says as a distance from itself.
-fn self_relative(at: u64, bytes: &[u8]) -> Option<u64> {
+pub(super) fn self_relative(at: u64, bytes: &[u8]) -> Option<u64> {
     let distance = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     Some(at.wrapping_add_signed(distance.into()))
 }
 
 /// The entries of a table with the address of each.
-fn entries(start: u64, bytes: &[u8], size: usize) -> impl Iterator<Item = (u64, &[u8])> {
+pub(super) fn entries(start: u64, bytes: &[u8], size: usize) -> impl Iterator<Item = (u64, &[u8])> {
     bytes
         .chunks_exact(size)
         .zip(0u64..)

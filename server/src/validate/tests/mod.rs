@@ -1,3 +1,4 @@
+mod boot;
 mod optimise;
 mod oracle;
 mod rules;

@@ -69,15 +69,21 @@ async fn verdicts(guest: &DaemonGuest, text: String) -> Result<Vec<CheckProbeRes
     Ok(verdicts)
 }
 
-/// Asks both about every line.
-pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
-    // Ours first: what the kernel accepts changes what there is. The words of 2009, which the kernel refuses, are not meant here.
+/// What the daemon answers to each line. The words of 2009, which the kernel refuses, are not meant here.
+pub(crate) fn daemon_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<CheckProbeResponse>> {
     let mut text = String::new();
-    for line in &lines {
+    for line in lines {
         writeln!(text, "{line} # dialect: kernel")?;
     }
-    let ours = guest.wait_for(verdicts(guest, text))??;
-    ensure!(ours.len() == lines.len(), "{} verdicts on {} lines", ours.len(), lines.len());
+    let answers = guest.wait_for(verdicts(guest, text))??;
+    ensure!(answers.len() == lines.len(), "{} verdicts on {} lines", answers.len(), lines.len());
+    Ok(answers)
+}
+
+/// Asks both about every line.
+pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
+    // Ours first: what the kernel accepts changes what there is.
+    let ours = daemon_answers(guest, &lines)?;
     for (line, verdict) in lines.iter().zip(&ours) {
         let accepted = verdict.verdict() == Verdict::Accepted;
         let by = verdict.by() != RefusedBy::Unspecified;

@@ -1,0 +1,211 @@
+//! The verdict from a kernel's package against that of the daemon in the same kernel, booted.
+//!
+//! Functions are drawn anew in each run, but in CI; `KPROBED_VM_SEED=NUMBER` repeats one. What differs must have been announced: the verdict
+//! from the package says itself which places boot may rewrite. The only other thing that it cannot know are names of modules.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed::kernel::KernelImage;
+use kprobed::offline::{Format, OfflineKernel, Outcome, Request, run};
+use kprobed_client::api::Verdict;
+use kprobed_vm::progress;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::differential::{Random, daemon_answers};
+use crate::effort;
+use crate::fixture::Fixture;
+use crate::verdicts::functions;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_image_says_what_the_kernel_does", the_image_says_what_the_kernel_does),
+    ("every_offset_of_random_functions", every_offset_of_random_functions),
+    ("the_command_judges_a_file_for_a_directory", the_command_judges_a_file_for_a_directory),
+];
+
+/// Functions that are drawn for each kernel.
+fn drawn() -> usize {
+    effort::pick(30, 300)
+}
+
+/// Return probes are tried on this many offsets: none can work behind them.
+const RETURN_OFFSETS: u64 = 8;
+
+/// Symbols, README and release of the image are those of the kernel that was booted from it.
+fn the_image_says_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let image = KernelImage::open(&fixture.kernel()?.image)?;
+    ensure!(image.readme == guest.shell(&format!("cat {TRACEFS}/README"))?);
+    ensure!(image.release == guest.shell("uname -r")?.trim());
+    ensure!(image.version == guest.shell("uname -v")?.trim());
+    let listed = guest.shell("cat /proc/kallsyms")?;
+    // KASLR moves all of them by the same distance; what belongs to modules has a fourth word.
+    let own = listed.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words.as_slice() {
+            [address, _, name] => Some((u64::from_str_radix(address, 16).ok()?, *name)),
+            _ => None,
+        }
+    });
+    let mut shifts: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut known = 0;
+    for (address, name) in own.filter(|(address, _)| *address >= 1 << 63) {
+        let in_image: Vec<_> = image.symbols.named(name, None).collect();
+        if let [only] = in_image.as_slice() {
+            *shifts.entry(address.wrapping_sub(only.address)).or_default() += 1;
+            known += 1;
+        }
+        ensure!(!in_image.is_empty(), "`{name}` is not in the image");
+    }
+    ensure!(known > 50_000 && shifts.len() == 1, "{known} symbols, moved by {shifts:x?}");
+    progress::note(format_args!(
+        "{known} symbols of the image are those of the kernel, moved by {shifts:x?}"
+    ));
+    Ok(())
+}
+
+/// What `kprobed check` does, for the kernel as its packages were unpacked.
+fn the_command_judges_a_file_for_a_directory(fixture: &Fixture) -> Result<()> {
+    let kernel = fixture.kernel()?;
+    // `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz`.
+    let root =
+        kernel.image.ancestors().find(|root| root.ends_with(&kernel.release) && root.join("usr").is_dir());
+    let root = root.context("the kernel is not where its packages were unpacked")?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("probes.txt");
+    fs::write(&file, "# three\np:a vfs_read count=$arg3\np:b vfs_read+1\n\np:c virtio_net:virtnet_open\n")?;
+    let mut request =
+        Request { kernels: vec![root.to_owned()], definition: None, file: Some(file), format: Format::Json };
+    let print = |request: &Request| -> Result<(bool, String)> {
+        let mut printed = Vec::new();
+        let all_accepted = run(request, &mut printed)?;
+        Ok((all_accepted, String::from_utf8(printed)?))
+    };
+    let (all_accepted, printed) = print(&request)?;
+    let documents: Vec<serde_json::Value> =
+        printed.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let key =
+        |name: &str| documents.iter().map(|one| one[name].as_str().unwrap_or_default()).collect::<Vec<_>>();
+    ensure!(!all_accepted && key("verdict") == ["accepted", "refused", "unknown"], "{printed}");
+    ensure!(key("rule") == ["", "BAD_INSN_BNDRY", ""], "{printed}");
+    ensure!(key("prototype")[0].starts_with("ssize_t vfs_read(struct file *file, "), "{printed}");
+    ensure!(key("kernel").iter().all(|release| *release == kernel.release), "{printed}");
+    ensure!(documents.iter().map(|one| one["line"].as_u64()).eq([Some(2), Some(3), Some(5)]), "{printed}");
+    request.format = Format::Junit;
+    let (_, printed) = print(&request)?;
+    ensure!(printed.contains("tests=\"3\" failures=\"2\""), "{printed}");
+    (request.definition, request.file) = (request.file.take().map(|_| "p:a vfs_read".to_owned()), None);
+    request.format = Format::Text;
+    let (all_accepted, printed) = print(&request)?;
+    let first = format!("{}  accepted kprobes/a at vfs_read+0x0\n", kernel.release);
+    ensure!(all_accepted && printed.starts_with(&first), "{printed}");
+    Ok(())
+}
+
+/// What was compared, and how it came out.
+#[derive(Debug, Default)]
+struct Tally {
+    compared: usize,
+    accepted: usize,
+    /// Places that boot may rewrite in a way that changes the verdict or its reason, by what makes boot do it.
+    announced: BTreeMap<&'static str, Announced>,
+    /// Names that a module of the guest has as well.
+    of_modules: usize,
+    differences: String,
+}
+
+/// Places that the verdict from the package announces.
+#[derive(Debug, Default)]
+struct Announced {
+    places: usize,
+    /// Those that boot made another verdict of, or another reason for it, than the likeliest.
+    different: usize,
+    /// Those that work in one and not in the other.
+    opposite: usize,
+}
+
+fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let offline = OfflineKernel::open(&fixture.kernel()?.image)?;
+    let mut random = Random::of_theme(fixture, "offline")?;
+    let candidates = functions(&guest)?;
+    ensure!(candidates.len() > 10_000, "only {} functions", candidates.len());
+    let mut tally = Tally::default();
+    compare(&guest, &offline, 0, &("vfs_read".to_owned(), 120), &mut tally)?;
+    for draw in 1..=drawn() {
+        compare(&guest, &offline, draw, random.pick(&candidates), &mut tally)?;
+    }
+    let Tally { compared, accepted, announced, of_modules, differences } = &tally;
+    progress::note(format_args!(
+        "{compared} offsets of {} functions compared, {accepted} of them accepted; {of_modules} have the name of a module's function",
+        drawn() + 1
+    ));
+    for (kind, Announced { places, different, opposite }) in announced {
+        progress::note(format_args!(
+            "{places} of them are announced to be in {kind}: {different} differ from the likeliest, {opposite} of these in the verdict"
+        ));
+    }
+    let announced: usize = announced.values().map(|one| one.places).sum();
+    ensure!(differences.is_empty(), "{differences}");
+    ensure!(*accepted > 0 && accepted < compared);
+    // What is announced must stay the exception.
+    ensure!(announced * 20 < *compared, "{announced} of {compared} are announced to depend on boot");
+    Ok(())
+}
+
+fn compare(
+    guest: &DaemonGuest,
+    offline: &OfflineKernel,
+    draw: usize,
+    (name, size): &(String, u64),
+    tally: &mut Tally,
+) -> Result<()> {
+    let entry = (0..size + 2).map(|offset| format!("p:o{draw}/e{offset} {name}+{offset}"));
+    let returns = (0..RETURN_OFFSETS).map(|offset| format!("r:o{draw}/r{offset} {name}+{offset}"));
+    let lines: Vec<String> = entry.chain(returns).collect();
+    let online = daemon_answers(guest, &lines)?;
+    for (line, booted) in lines.iter().zip(online) {
+        let verdict = offline.judge(line)?;
+        let ours = &verdict.answer;
+        tally.compared += 1;
+        tally.accepted += usize::from(booted.verdict() == Verdict::Accepted);
+        let same =
+            (booted.errno, &booted.rule, booted.by() as i32) == (ours.errno, &ours.rule, ours.by() as i32);
+        let agrees = match verdict.outcome {
+            Outcome::Accepted => booted.verdict() == Verdict::Accepted,
+            Outcome::Refused => booted.verdict() == Verdict::Refused,
+            Outcome::DependsOnBoot => true,
+            Outcome::OfModule => false,
+        };
+        match (same, &verdict.boot) {
+            (_, Some(boot)) if agrees => {
+                let kind = boot.sites.first().map_or("", |site| site.kind.words());
+                let announced = tally.announced.entry(kind).or_default();
+                announced.places += 1;
+                announced.different += usize::from(!same);
+                announced.opposite += usize::from((booted.errno == 0) != (ours.errno == 0));
+            }
+            (true, None) if agrees => {}
+            _ if booted.rule == "NON_UNIQ_SYMBOL" && is_of_module(guest, name)? => tally.of_modules += 1,
+            _ => writeln!(
+                tally.differences,
+                "{line}: booted {} {}, offline {} {} ({})",
+                booted.errno,
+                booted.rule,
+                ours.errno,
+                ours.rule,
+                verdict.outcome.word()
+            )?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a loaded module has a function of that name.
+fn is_of_module(guest: &DaemonGuest, name: &str) -> Result<bool> {
+    let found = guest.shell(&format!("grep -c ' {name}[[:space:]]\\[' /proc/kallsyms || true"))?;
+    Ok(found.trim().parse::<usize>()? > 0)
+}

@@ -1,0 +1,151 @@
+//! NOPs as boot writes them: few long ones instead of many short ones (arch/x86/kernel/alternative.c:optimize_nops, x86_nops).
+
+use super::super::super::SymbolTable;
+use crate::insn;
+
+/// How a kernel joins NOPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum NopStyle {
+    /// Runs of one-byte NOPs, with NOPs of up to 8 bytes (to 6.4).
+    #[default]
+    OneByteRuns,
+    /// Runs of any NOPs, with one of up to 11 bytes or a jump over all of them (since 6.5).
+    AnyRuns,
+}
+
+/// NOPs of 1 to 8 bytes (arch/x86/include/asm/nops.h); longer ones have prefixes before the last.
+const NOPS: [&[u8]; 8] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0x00],
+    &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+];
+
+const LONGEST: usize = 11;
+const PREFIX: u8 = 0x66;
+const ONE_BYTE: u8 = 0x90;
+const SHORT_JUMP: u8 = 0xeb;
+const TRAP: u8 = 0xcc;
+
+impl NopStyle {
+    /// That of a kernel: the one that arrived with longer NOPs has longer tables of them.
+    pub(super) fn of(symbols: &SymbolTable) -> Self {
+        const OLD_TABLE_BYTES: u64 = 9 * 8;
+        let table = symbols.lookup("x86_nops", None).and_then(|symbol| symbols.locate(symbol.address));
+        if table.is_some_and(|located| located.size > OLD_TABLE_BYTES) {
+            Self::AnyRuns
+        } else {
+            Self::OneByteRuns
+        }
+    }
+
+    /// Joins the NOPs of a site.
+    pub(super) fn optimise(self, code: &mut [u8]) {
+        let extents: Vec<_> = insn::boundaries(code).map(|extent| extent.start..extent.end).collect();
+        let mut extents = extents.into_iter().peekable();
+        let length = code.len();
+        while let Some(first) = extents.next() {
+            if !self.joins(code, first.clone()) || self == Self::AnyRuns && first.end == length {
+                continue;
+            }
+            let mut run = first;
+            while let Some(next) = extents.next_if(|next| self.joins(code, next.clone())) {
+                run.end = next.end;
+            }
+            if let Some(place) = code.get_mut(run) {
+                self.fill(place);
+            }
+        }
+    }
+
+    fn joins(self, code: &[u8], extent: std::ops::Range<usize>) -> bool {
+        match (self, code.get(extent).unwrap_or_default()) {
+            (_, [ONE_BYTE]) => true,
+            (Self::OneByteRuns, _) => false,
+            (Self::AnyRuns, instruction) => {
+                // PAUSE is not one.
+                let opcode = instruction.iter().position(|byte| *byte != PREFIX).unwrap_or_default();
+                matches!(instruction.get(opcode..), Some([ONE_BYTE] | [0x0f, 0x1f, ..]))
+            }
+        }
+    }
+
+    fn fill(self, place: &mut [u8]) {
+        match self {
+            Self::OneByteRuns => place.chunks_mut(NOPS.len()).for_each(one),
+            Self::AnyRuns if place.len() <= LONGEST => one(place),
+            // Sites are shorter than a short jump reaches.
+            Self::AnyRuns => {
+                let distance = u8::try_from(place.len().saturating_sub(2)).unwrap_or_default();
+                place.fill(TRAP);
+                for (byte, jump) in place.iter_mut().zip([SHORT_JUMP, distance]) {
+                    *byte = jump;
+                }
+            }
+        }
+    }
+}
+
+/// One NOP in all of the place.
+fn one(place: &mut [u8]) {
+    let prefixes = place.len().saturating_sub(NOPS.len());
+    let (before, nop) = place.split_at_mut(prefixes);
+    before.fill(PREFIX);
+    if let Some(bytes) = nop.len().checked_sub(1).and_then(|index| NOPS.get(index)) {
+        nop.copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lengths(style: NopStyle, code: &[u8]) -> Vec<usize> {
+        let mut code = code.to_vec();
+        style.optimise(&mut code);
+        insn::boundaries(&code).map(|extent| extent.end - extent.start).collect()
+    }
+
+    #[test]
+    fn runs_are_joined() {
+        let old = |code: &[u8]| lengths(NopStyle::OneByteRuns, code);
+        let new = |code: &[u8]| lengths(NopStyle::AnyRuns, code);
+        assert_eq!((old(&[0x90; 3]), new(&[0x90; 3])), (vec![3], vec![3]));
+        assert_eq!((old(&[0x90; 11]), new(&[0x90; 11])), (vec![8, 3], vec![11]));
+        assert_eq!(new(&[0x90; 13])[..1], [2], "a jump over traps");
+        let mixed = [0x55, 0x0f, 0x1f, 0x00, 0x90, 0x90, 0x5d, 0x90];
+        assert_eq!((old(&mixed), new(&mixed)), (vec![1, 3, 2, 1, 1], vec![1, 5, 1, 1]));
+        assert_eq!(new(&[0xf3, 0x90, 0x90, 0x90]), [2, 2], "PAUSE stays");
+    }
+
+    #[test]
+    fn the_table_shows_the_style() {
+        let of = |next: &str| {
+            NopStyle::of(&SymbolTable::parse(&format!("ffffffff81000000 R x86_nops\n{next} R y\n")))
+        };
+        assert_eq!(of("ffffffff81000048"), NopStyle::OneByteRuns);
+        assert_eq!(of("ffffffff81000060"), NopStyle::AnyRuns);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_nops_changes(code in proptest::collection::vec(prop_oneof![Just(0x90u8), Just(0x55), any::<u8>()], 0..40)) {
+            for style in [NopStyle::OneByteRuns, NopStyle::AnyRuns] {
+                let mut optimised = code.clone();
+                style.optimise(&mut optimised);
+                prop_assert_eq!(optimised.len(), code.len());
+                let is_changed = |at: &usize| code[*at] != optimised[*at];
+                for at in (0..code.len()).filter(is_changed) {
+                    let mut extents = insn::boundaries(&code);
+                    let extent = extents.find(|extent| (extent.start..extent.end).contains(&at)).unwrap();
+                    prop_assert!(style.joins(&code, extent.start..extent.end));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A kernel that was not booted: its image, as a distribution packages it.
+//!
+//! Owns finding the image in a package or directory, unpacking it, and what lies in it: symbols, tables, texts. Never decides about a probe,
+//! and never takes what it reads for the state of a running kernel: what boot may change is named in [`BootSites`].
+//!
+//! ```text
+//! package (find) -> bzimage, unpack (vmlinux) -> kallsyms (symbols) -> tables, boot (facts)
+//! ```
+
+mod boot;
+mod bzimage;
+mod error;
+mod kallsyms;
+mod package;
+mod tables;
+mod unpack;
+
+use std::path::Path;
+
+pub use boot::{BootSite, BootSites, SiteKind};
+pub use error::ImageError;
+
+use super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
+
+/// The image of a kernel.
+#[derive(Debug)]
+pub struct KernelImage {
+    /// `uname -r`.
+    pub release: String,
+    /// `uname -v`.
+    pub version: String,
+    /// What tracefs would show as `README`; empty when the kernel has no tracefs.
+    pub readme: String,
+    /// Names and addresses, without KASLR.
+    pub symbols: SymbolTable,
+    /// Code and data as the image has them.
+    pub text: KernelText,
+}
+
+impl KernelImage {
+    /// Reads the kernel of a Debian package, of a directory, or of a file (`vmlinuz` or `vmlinux`).
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn open(path: &Path) -> Result<Self, ImageError> {
+        Self::parse(package::image(path)?)
+    }
+
+    /// Reads a bzImage or a vmlinux.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn parse(image: Vec<u8>) -> Result<Self, ImageError> {
+        let text = KernelText::of_image(bzimage::vmlinux(image)?).ok_or(ImageError::NotAnImage)?;
+        let symbols = text.loaded().find_map(|(base, memory)| kallsyms::decode(base, memory));
+        let symbols = symbols.ok_or(ImageError::NoSymbols)?;
+        let (release, version) = tables::release(&text, &symbols)?;
+        let readme = tables::readme(&text, &symbols);
+        Ok(Self { release, version, readme, symbols, text })
+    }
+
+    /// Where ftrace will be able to trace.
+    ///
+    /// # Errors
+    /// [`ImageError::NoTable`] where that is not known. A kernel without ftrace traces nowhere.
+    pub fn traceable(&self) -> Result<TraceableFunctions, ImageError> {
+        tables::traceable(&self.text, &self.symbols)
+    }
+
+    /// Where kprobes will never go.
+    ///
+    /// # Errors
+    /// [`ImageError::NoTable`] where that is not known.
+    pub fn blacklist(&self) -> Result<Blacklist, ImageError> {
+        tables::blacklist(&self.text, &self.symbols)
+    }
+
+    /// The bytes of the kernel's types (BTF), if it has any.
+    pub fn types(&self) -> Option<Vec<u8>> {
+        tables::between(&self.text, &self.symbols, "__start_BTF", "__stop_BTF")
+    }
+}

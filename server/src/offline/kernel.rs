@@ -1,0 +1,135 @@
+//! A kernel that does not run, and its verdicts.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+
+use crate::control::{Against, CheckOutcome, Checker, ControlError};
+use crate::definition::{Features, Place};
+use crate::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
+use crate::rpc::verdict::{self, Detail};
+use crate::validate::{BootDependence, typed};
+
+/// A kernel that does not run.
+#[derive(Debug)]
+pub struct OfflineKernel {
+    release: String,
+    facts: Arc<FactsCache>,
+    checker: Checker,
+}
+
+/// What is known of a definition without the kernel running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The kernel takes it.
+    Accepted,
+    /// It does not.
+    Refused,
+    /// That depends on what boot makes of the code there.
+    DependsOnBoot,
+    /// It is about a module, and modules are not looked at.
+    OfModule,
+}
+
+impl Outcome {
+    /// As one word, for people and programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Refused => "refused",
+            Self::DependsOnBoot => "uncertain",
+            Self::OfModule => "unknown",
+        }
+    }
+}
+
+/// The verdict on a definition for one kernel.
+#[derive(Clone, Debug)]
+pub struct OfflineVerdict {
+    /// What is known.
+    pub outcome: Outcome,
+    /// The answer that the daemon would give in that kernel, as far as the image shows: where it depends on boot, the likeliest.
+    pub answer: v1::CheckProbeResponse,
+    /// What of it depends on boot: also where all possibilities refuse the place, for different reasons.
+    pub boot: Option<BootDependence>,
+    /// Why it is not known; empty when it is.
+    pub remark: String,
+    /// The function's prototype in C, where the kernel has types and the function is known to them.
+    pub prototype: Option<String>,
+}
+
+impl OfflineKernel {
+    /// Reads the kernel of a Debian package, of a directory, or of a file (`vmlinuz` or `vmlinux`).
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn open(path: &Path) -> Result<Self, ImageError> {
+        let image = KernelImage::open(path)?;
+        let features = Features::from_readme(&image.readme);
+        let (release, version) = (image.release.clone(), image.version.clone());
+        let has_kprobe_events = image.readme.contains("kprobe_events");
+        let facts = KernelFacts::of_image(image)?;
+        let features = features.with_types(facts.types.available()).with_version(&release, &version);
+        let facts = Arc::new(FactsCache::of_image(facts));
+        let checker = Checker::new(features, Arc::clone(&facts));
+        let checker = if has_kprobe_events { checker } else { checker.without_kprobe_events() };
+        Ok(Self { release, facts, checker })
+    }
+
+    /// `uname -r`.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The daemon's judgement in that kernel.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// Judges one definition.
+    ///
+    /// # Errors
+    /// [`ControlError::NoKprobeEvents`] when the kernel has no kprobe events. A text that is no definition has a verdict too.
+    pub fn judge(&self, text: &str) -> Result<OfflineVerdict, ControlError> {
+        let answer = verdict::answer(&self.checker, text, &mut self.checker.recent_facts(), Detail::Listing)?;
+        let accepted = answer.verdict() == v1::Verdict::Accepted;
+        let checked = self.checker.check(text).ok();
+        let of_place = checked
+            .as_ref()
+            .filter(|outcome| matches!(outcome.against(None), None | Some(Against::Place(_))));
+        let boot = of_place.and_then(CheckOutcome::boot_dependence);
+        let module = checked.as_ref().and_then(|outcome| outcome.report.absent_module.as_deref());
+        let (outcome, remark) = match (&boot, module) {
+            (_, Some(module)) if accepted => {
+                let remark = format!("`{module}` is a module, and modules are not looked at");
+                (Outcome::OfModule, remark)
+            }
+            (Some(found), _) if found.some_accept && found.some_refuse => {
+                (Outcome::DependsOnBoot, boot_remark(found, &answer.location))
+            }
+            _ => (if accepted { Outcome::Accepted } else { Outcome::Refused }, String::new()),
+        };
+        let prototype = checked.as_ref().and_then(|outcome| self.prototype(&outcome.definition.place));
+        Ok(OfflineVerdict { outcome, answer, boot, remark, prototype })
+    }
+
+    fn prototype(&self, place: &Place) -> Option<String> {
+        let Place::Symbol { module, symbol, .. } = place else { return None };
+        let facts = self.facts.last()?;
+        Some(typed::describe_function(symbol, module.as_deref(), &facts).ok()?.prototype)
+    }
+}
+
+fn boot_remark(found: &BootDependence, location: &str) -> String {
+    let mut kinds: Vec<_> = found.sites.iter().map(|site| site.kind.words()).collect();
+    kinds.dedup();
+    let mut remark = format!("`{location}` is in {}", kinds.join(" and in "));
+    write!(
+        remark,
+        ", which boot rewrites to fit the processor: some of what it may write refuses a probe there"
+    )
+    .ok();
+    remark
+}

@@ -1,0 +1,222 @@
+//! Verdicts for people.
+
+use std::fmt::Write as _;
+
+use kprobed_proto::v1;
+
+use super::kernel::{OfflineVerdict, Outcome};
+
+/// One definition with its verdicts, each after the release of its kernel. The code around the place is shown where there is one verdict alone.
+pub(super) fn render(
+    line: Option<u64>,
+    definition: &str,
+    verdicts: &[(&str, OfflineVerdict)],
+    alone: bool,
+) -> String {
+    let mut text = String::new();
+    if !alone {
+        let line = line.map(|line| format!("{line}: ")).unwrap_or_default();
+        writeln!(text, "{line}{definition}").ok();
+    }
+    let width = verdicts.iter().map(|(release, _)| release.len()).max().unwrap_or_default();
+    for (release, verdict) in verdicts {
+        let indent = if alone { "" } else { "  " };
+        writeln!(text, "{indent}{release:<width$}  {}", head(verdict)).ok();
+        if !verdict.remark.is_empty() {
+            writeln!(text, "{indent}{}: {}", verdict.outcome.word(), verdict.remark).ok();
+        }
+        for finding in &verdict.answer.diagnostics {
+            push_finding(&mut text, indent, definition, finding);
+        }
+        if let Some((other, first)) = verdicts.first().filter(|(other, _)| other != release) {
+            push_changes(&mut text, verdict, other, first);
+        }
+        if alone {
+            push_listing(&mut text, verdict);
+        }
+    }
+    text
+}
+
+/// What means something else than in the first kernel: a definition that both take may read another thing there.
+fn push_changes(text: &mut String, verdict: &OfflineVerdict, other: &str, first: &OfflineVerdict) {
+    if let (Some(here), Some(there)) = (&verdict.prototype, &first.prototype)
+        && here != there
+    {
+        writeln!(
+            text,
+            "  warning: the function has another prototype than in {other}\n    {there}\n    {here}"
+        )
+        .ok();
+    }
+    let (here, there) = (&verdict.answer.canonical, &first.answer.canonical);
+    if here != there && !here.is_empty() && !there.is_empty() {
+        writeln!(text, "  note: the names stand for other places than in {other}\n    {there}\n    {here}")
+            .ok();
+    }
+}
+
+fn head(verdict: &OfflineVerdict) -> String {
+    let answer = &verdict.answer;
+    let mut head = verdict.outcome.word().to_owned();
+    if answer.by() == v1::RefusedBy::Kprobed {
+        head.push_str(" by kprobed");
+    }
+    for part in [&answer.rule, &answer.errno_name, &answer.name] {
+        if !part.is_empty() {
+            head.push(' ');
+            head.push_str(part);
+        }
+    }
+    if !answer.location.is_empty() {
+        write!(head, " at {}", answer.location).ok();
+    }
+    head
+}
+
+fn push_finding(text: &mut String, indent: &str, definition: &str, finding: &v1::Diagnostic) {
+    let severity = if finding.severity() == v1::Severity::Warning { "warning" } else { "error" };
+    writeln!(text, "{indent}{severity}: {} [{}]", finding.message, finding.code).ok();
+    let before = |offset: u32| {
+        definition.char_indices().take_while(|(at, _)| u32::try_from(*at).is_ok_and(|at| at < offset)).count()
+    };
+    let (start, end) = (before(finding.span_start), before(finding.span_end));
+    let carets = "^".repeat(end.saturating_sub(start).max(1));
+    // One character for one: escaping would move what follows.
+    let shown: String = definition.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    writeln!(text, "{indent}  | {shown}\n{indent}  | {}{carets}", " ".repeat(start)).ok();
+    if !finding.hint.is_empty() {
+        writeln!(text, "{indent}hint: {}", finding.hint).ok();
+    }
+}
+
+/// The instructions, with `>` at the place, and `*` at the nearest that work.
+fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
+    let answer = &verdict.answer;
+    let asked =
+        answer.location.rsplit_once("+0x").and_then(|(_, offset)| u32::from_str_radix(offset, 16).ok());
+    let hex = |code: &[u8]| code.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    let widest =
+        |width: &dyn Fn(&v1::Instruction) -> usize| answer.listing.iter().map(width).max().unwrap_or(0);
+    let offset_width = widest(&|one| one.offset.to_string().len() + 1);
+    let code_width = widest(&|one| one.code.len() * 3);
+    let text_width = widest(&|one| one.text.chars().count());
+    if !answer.listing.is_empty() {
+        text.push('\n');
+    }
+    for one in &answer.listing {
+        let inside = asked.and_then(|asked| asked.checked_sub(one.offset)).map(|inside| inside as usize);
+        let is_asked = inside.is_some_and(|inside| inside == 0 || inside < one.code.len());
+        let is_near = [answer.nearest_before, answer.nearest_after].contains(&Some(one.offset));
+        let works = verdict.outcome != Outcome::Accepted && is_near;
+        let marker = match (is_asked, works) {
+            (true, _) => '>',
+            (false, true) => '*',
+            (false, false) => ' ',
+        };
+        let remark = match (is_asked, inside) {
+            (true, Some(1..)) => format!("+{} is inside of this instruction", asked.unwrap_or_default()),
+            _ if works && !is_asked => format!("+{} works", one.offset),
+            _ => one.refusal.clone(),
+        };
+        let offset = format!("+{}", one.offset);
+        let code = hex(&one.code);
+        let line = format!(
+            "{marker} {offset:>offset_width$}  {code:<code_width$} {:<text_width$}  {remark}",
+            one.text
+        );
+        writeln!(text, "{}", line.trim_end()).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(outcome: Outcome) -> OfflineVerdict {
+        let instruction = |offset, code: &[u8], text: &str, refusal: &str| v1::Instruction {
+            offset,
+            code: code.to_vec(),
+            text: text.to_owned(),
+            probeable: refusal.is_empty(),
+            refusal: refusal.to_owned(),
+        };
+        OfflineVerdict {
+            outcome,
+            answer: v1::CheckProbeResponse {
+                errno: 84,
+                errno_name: "EILSEQ".to_owned(),
+                rule: "BAD_INSN_BNDRY".to_owned(),
+                location: "f+0x6".to_owned(),
+                diagnostics: vec![v1::Diagnostic {
+                    severity: v1::Severity::Error.into(),
+                    code: "BAD_INSN_BNDRY".to_owned(),
+                    message: "in the middle".to_owned(),
+                    hint: "+5 works".to_owned(),
+                    span_start: 2,
+                    span_end: 5,
+                    ..Default::default()
+                }],
+                nearest_before: Some(0),
+                listing: vec![
+                    instruction(0, &[0x55], "push %rbp", ""),
+                    instruction(5, &[0x89, 0xe5], "mov", "no"),
+                ],
+                ..Default::default()
+            },
+            boot: None,
+            remark: String::new(),
+            prototype: None,
+        }
+    }
+
+    #[test]
+    fn one_verdict_has_its_listing() {
+        let text = render(None, "p f+6", &[("6.1.0", verdict(Outcome::Refused))], true);
+        let expected = "\
+6.1.0  refused BAD_INSN_BNDRY EILSEQ at f+0x6
+error: in the middle [BAD_INSN_BNDRY]
+  | p f+6
+  |   ^^^
+hint: +5 works
+
+* +0  55     push %rbp  +0 works
+> +5  89 e5  mov        +6 is inside of this instruction
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn several_kernels_have_a_line_each() {
+        let mut other = verdict(Outcome::DependsOnBoot);
+        other.answer.diagnostics.clear();
+        other.remark = "`f+0x6` is in an alternative".to_owned();
+        let mut accepted = verdict(Outcome::Accepted);
+        accepted.answer = v1::CheckProbeResponse { location: "f+0x6".to_owned(), ..Default::default() };
+        accepted.prototype = Some("int f(int a)".to_owned());
+        let changed = OfflineVerdict { prototype: Some("void f(void)".to_owned()), ..accepted.clone() };
+        let verdicts = [("6.1.0", accepted), ("6.12.117", other), ("7.2", changed)];
+        let text = render(Some(3), "p f+6", &verdicts, false);
+        let expected = "\
+3: p f+6
+  6.1.0     accepted at f+0x6
+  6.12.117  uncertain BAD_INSN_BNDRY EILSEQ at f+0x6
+  uncertain: `f+0x6` is in an alternative
+  7.2       accepted at f+0x6
+  warning: the function has another prototype than in 6.1.0
+    int f(int a)
+    void f(void)
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn spans_that_lie_anywhere_do_no_harm() {
+        for (start, end) in [(0, 0), (1, 2), (2, 1), (99, 7), (u32::MAX, u32::MAX)] {
+            let mut one = verdict(Outcome::Refused);
+            (one.answer.diagnostics[0].span_start, one.answer.diagnostics[0].span_end) = (start, end);
+            one.answer.location = "f+0xffffffff".to_owned();
+            assert!(render(None, "ö\t", &[("6.1", one)], true).contains("refused"));
+        }
+    }
+}
