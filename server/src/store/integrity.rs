@@ -4,7 +4,7 @@
 //! written is not judged at all.
 //!
 //! It asks for `PRAGMA quick_check`, which reads every page and looks whether they fit together. `integrity_check` compares the indices with
-//! their tables too, for twice the time (figures: [`super::hits`]); no index here decides what is in the kernel.
+//! their tables too, and takes a quarter longer (figures: [`super::hits`]); no index here decides what is in the kernel.
 
 use std::io::{self, Read as _};
 use std::path::Path;

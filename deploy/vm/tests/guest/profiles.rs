@@ -1,7 +1,7 @@
 //! The memory of hits: exact across a kill of the daemon and a boot of the host. And a database that is damaged.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, HitSeries, ListHitRatesRequest};
@@ -28,8 +28,7 @@ fn quick() -> String {
 /// Hits of a probe by the day, in all boots, until there are none that are not rolled up.
 fn hits(guest: &DaemonGuest, probe: &str) -> Result<Vec<HitSeries>> {
     let request = ListHitRatesRequest {
-        // 1970.
-        start_time: Some(std::time::SystemTime::UNIX_EPOCH.into()),
+        start_time: Some(SystemTime::UNIX_EPOCH.into()),
         step_seconds: 86_400,
         name_glob: probe.to_owned(),
         ..Default::default()
@@ -95,8 +94,7 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
     ensure!(kernels.contains(release.trim()), "{kernels:?} {release}");
     // Some of it has been rolled up: the answer is by the hour at least.
     let request = ListHitRatesRequest {
-        // 1970.
-        start_time: Some(std::time::SystemTime::UNIX_EPOCH.into()),
+        start_time: Some(SystemTime::UNIX_EPOCH.into()),
         step_seconds: 86_400 / 2,
         ..Default::default()
     };

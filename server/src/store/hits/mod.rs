@@ -18,6 +18,20 @@
 //!   their counts. A row of the table for each minute would take 14 bytes besides its count of one or two.
 //! - Keys begin with the time. So rolling up appends, pages are full, and what goes is a range; a probe's row of an hour is one look-up.
 //!   With the series first, every roll-up would write a page for each probe.
+//!
+//! How large and how long, with the defaults and a sample a minute (`simulation.rs`, through these methods, built as tests are (`opt-level = 1`),
+//! on a machine with other work to do, without waiting for the disk). A quarter of the probes is hit thousands of times a minute, a quarter some
+//! times, the rest now and then:
+//!
+//! | | 1000 probes, 365 days | 100 probes, 365 days |
+//! |---|---|---|
+//! | size of the database | 73.3 MB | 7.4 MB |
+//! | of which counts by the minute, by the hour (packed) | 36.7 MB, 14.6 MB | 3.7 MB, 1.5 MB |
+//! | a sample | 0.1 ms | 0.05 ms |
+//! | a step of rolling up (at most) | 6.5 ms (135 ms) | 1.2 ms (45 ms) |
+//! | 24 h by 5 min: one probe, all | 70 ms, 254 ms | 16 ms, 17 ms |
+//! | a year by day: one probe, all | 77 ms, 3.0 s | 26 ms, 0.36 s |
+//! | `quick_check`, `integrity_check` | 87 ms, 107 ms | 15 ms, 20 ms |
 
 mod packed;
 mod rates;
