@@ -27,16 +27,41 @@ impl Client {
     /// # Errors
     /// What keeps the whole request from being carried out. Each change has an outcome of its own.
     pub async fn apply_probes(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
+        let outcomes = self.send_changes(changes).await?;
+        Ok(outcomes.into_iter().map(|outcome| outcome.map(|(outcome, _plan)| outcome)).collect())
+    }
+
+    /// What became of each change, and what is planned for it.
+    async fn send_changes(&self, changes: Vec<Change>) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
         let asked = changes.len();
         let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
         let request = ApplyProbesRequest { changes };
         let response = self.call(request, async |request| self.probes().apply_probes(request).await).await?;
         let outcomes = response.outcomes.into_iter().map(|outcome| match outcome.outcome? {
             Outcome::Failed(failed) => Some(Err(failed.into())),
-            done => Some(Ok(done)),
+            done => Some(Ok((done, outcome.plan))),
         });
         let outcomes: Option<Vec<_>> = outcomes.collect();
         outcomes.filter(|outcomes| outcomes.len() == asked).ok_or(Error::Incomplete("outcomes"))
+    }
+
+    /// Checks up to [`Client::CHANGES_AT_ONCE`] changes, and makes none of them. Returns what would become of each, and what would be done for
+    /// it: commands for a shell in the tracing directory, in order.
+    ///
+    /// # Errors
+    /// As [`Client::apply_probes`].
+    pub async fn plan_probes(
+        &self,
+        mut changes: Vec<Change>,
+    ) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
+        for change in &mut changes {
+            match change {
+                Change::Create(request) => request.validate_only = true,
+                Change::Update(request) => request.validate_only = true,
+                Change::Delete(request) => request.validate_only = true,
+            }
+        }
+        self.send_changes(changes).await
     }
 
     /// Defines probes: see [`Client::apply_probes`].

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest, FileDefinition, Severity};
-use kprobed_client::{Client, Definition};
+use kprobed_client::{Client, Definition, Error};
 
 use super::connection::connect;
 use super::definition::{definition, definitions, specs};
@@ -61,7 +63,7 @@ pub(crate) struct Arguments {
     /// Give the probes this label; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
     labels: Vec<(String, String)>,
-    /// Only check the request, and change nothing
+    /// Only check the request, show what would be done for one definition, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -122,10 +124,18 @@ async fn define(
     arguments: &Arguments,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let request =
-        CreateProbeRequest { validate_only: arguments.dry_run, ..creation(definition.into(), arguments)? };
-    let probe = client.create_probe(request).await?;
-    Ok(output.probe_created(&probe)?)
+    let request = creation(definition.into(), arguments)?;
+    if !arguments.dry_run {
+        let probe = client.create_probe(request).await?;
+        return Ok(output.probe_created(&probe)?);
+    }
+    let planned = client.plan_probes(vec![Change::Create(request)]).await?.pop();
+    let (outcome, plan) = planned.unwrap_or(Err(Error::Incomplete("outcomes")))?;
+    if let Outcome::Probe(probe) = outcome {
+        output.probe_created(&probe)?;
+        output.plan(&plan);
+    }
+    Ok(())
 }
 
 /// What is asked for a definition.

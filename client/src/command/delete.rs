@@ -1,8 +1,10 @@
 //! `kprobectl delete`: remove probes.
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::DeleteProbeRequest;
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_client::{Client, Error};
 
 use super::connection::connect;
 use super::labels::selector;
@@ -33,7 +35,7 @@ pub(crate) struct Arguments {
     /// Delete all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
-    /// Only check the request, and change nothing
+    /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -44,27 +46,33 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let chosen = choose(&client, arguments.names, arguments.all, arguments.selector).await?;
     let requests: Vec<_> = chosen
         .into_iter()
-        .map(|one| DeleteProbeRequest {
-            name: one.name,
-            etag: one.etag,
-            validate_only: arguments.dry_run,
-            ..Default::default()
-        })
+        .map(|one| DeleteProbeRequest { name: one.name, etag: one.etag, ..Default::default() })
         .collect();
     let mut exit = Exit::Success;
-    let mut deleted = Vec::with_capacity(requests.len());
+    let (mut deleted, mut plan) = (Vec::with_capacity(requests.len()), Vec::new());
     // Several at once cost those that go on recording no more than one.
     for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let outcomes = client.delete_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
-        for outcome in outcomes {
+        let changes = requests.iter().cloned().map(Change::Delete).collect();
+        let outcomes = if arguments.dry_run {
+            client.plan_probes(changes).await
+        } else {
+            let outcomes = client.apply_probes(changes).await;
+            outcomes.map(|all| all.into_iter().map(|one| one.map(|one| (one, Vec::new()))).collect())
+        };
+        for outcome in outcomes.unwrap_or_else(|error| vec![Err(error)]) {
             match outcome {
-                Ok(probe) => deleted.push(probe),
+                Ok((Outcome::Deleted(probe), steps)) => {
+                    deleted.push(probe);
+                    plan.extend(steps);
+                }
+                Ok(_) => exit = exit.max(Failure::from(Error::Incomplete("outcomes")).report(output)),
                 Err(error) => exit = exit.max(Failure::from(error).report(output)),
             }
         }
     }
     output.probes_deleted(&deleted)?;
     if arguments.dry_run {
+        output.plan(&plan);
         output.note("nothing was changed");
     }
     Ok(exit)

@@ -166,6 +166,14 @@ impl Output {
         }
     }
 
+    /// Shows what would be done: commands for a shell in the tracing directory.
+    pub(crate) fn plan(&mut self, steps: &[String]) {
+        if !steps.is_empty() {
+            self.note("this would be written, in the tracing directory and in the daemon's instance:");
+            self.message(&format!("  {}\n", steps.join("\n  ")));
+        }
+    }
+
     /// Writes to stderr, after all data that was printed before. A failure to write there cannot be reported.
     fn message(&mut self, text: &str) {
         self.flush().ok();

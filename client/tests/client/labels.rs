@@ -145,6 +145,8 @@ fn probes_are_found_by_labels() {
     -- stdout
     kprobes/open hits=7 nmissed=1
     -- stderr
+    note: this would be written, in the tracing directory and in the daemon's instance:
+      echo '-:kprobes/open' >> kprobe_events
     note: nothing was changed
     ");
     assert_snapshot!(fake.run(&["delete", "--all", "nothing*", "-l", "team=storage"]), @"

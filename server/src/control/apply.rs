@@ -200,20 +200,23 @@ impl Controller {
         }
         let stored = if settled.is_empty() { Ok(()) } else { self.parts.store.settle(&settled).await };
         let stored = stored.map_err(Arc::new);
-        let mut outcomes = Vec::with_capacity(done.len());
+        let (mut outcomes, mut lost) = (Vec::with_capacity(done.len()), Vec::new());
         for one in done {
             outcomes.push(match (one, &stored) {
                 (Err(error), _) => Err(error),
                 (Ok((job, intent, request, _)), Err(error)) if job.basis.is_some() => {
-                    let (uid, is_new) = (job.probe.uid, matches!(intent, Some(Intent::Create(_))));
-                    // What is left in the kernel is removed by the next start.
-                    if self.take_back(job.probe) || !is_new {
-                        undo.extend(undone(uid, intent, request));
-                    }
+                    lost.push((Arc::new(job.probe), intent, request));
                     Err(ControlError::Store(Arc::clone(error)))
                 }
                 (Ok((job, _, _, before)), _) => Ok(self.changed(job.probe, before.as_ref())),
             });
+        }
+        let probes: Vec<_> = lost.iter().map(|(probe, ..)| Arc::clone(probe)).collect();
+        for (is_out, (probe, intent, request)) in self.take_back(&probes).into_iter().zip(lost) {
+            // What is left in the kernel is removed by the next start.
+            if is_out || !matches!(intent, Some(Intent::Create(_))) {
+                undo.extend(undone(probe.uid, intent, request));
+            }
         }
         self.parts.store.undo_all(undo).await;
         self.note_sharing();

@@ -95,14 +95,15 @@ impl Controller {
         outcomes
     }
 
-    /// Takes a probe out of the kernel that could not be stored. Answers whether it is out; otherwise the database still says that it is to
+    /// Takes probes out of the kernel that could not be stored. Answers whether each is out; otherwise the database still says that it is to
     /// go, and the next start removes it.
-    pub(super) fn take_back(&mut self, probe: Probe) -> bool {
-        let probe = Arc::new(probe);
-        let mut is_out = true;
-        for outcome in self.take_all_out_of_kernel(&[Arc::clone(&probe)]) {
+    pub(super) fn take_back(&mut self, probes: &[Arc<Probe>]) -> Vec<bool> {
+        if probes.is_empty() {
+            return Vec::new();
+        }
+        let outcomes = self.take_all_out_of_kernel(probes);
+        for (probe, outcome) in probes.iter().zip(&outcomes) {
             if let Err(error) = outcome {
-                is_out = false;
                 tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
                 if let Some(own) = &probe.own
                     && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, own, false)
@@ -111,7 +112,7 @@ impl Controller {
                 }
             }
         }
-        is_out
+        outcomes.iter().map(Result::is_ok).collect()
     }
 
     /// What the kernel has under the name of a probe.

@@ -101,12 +101,9 @@ impl Controller {
         for probe in due {
             match self.judge_repair(&probe, &mut grounds) {
                 Ok(Some(one)) => work.push(one),
-                // Its state says why.
+                // Its state says why. Nothing was tried: it is repaired as soon as it can be.
                 Ok(None) => {}
-                Err(error) => {
-                    self.repairs.note(probe.uid, now, interval);
-                    tracing::debug!(probe = %probe.name, %error, "cannot repair a probe");
-                }
+                Err(error) => tracing::debug!(probe = %probe.name, %error, "cannot repair a probe now"),
             }
         }
         // The last time shows in the state, if somebody changes it again.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::*;
 use prost::Message as _;
@@ -146,6 +147,22 @@ pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
         }
         Err(status) => outcome(Err(status)),
     }
+}
+
+/// What would be done for a change that is only checked.
+pub(super) fn plan(change: &Change) -> Vec<String> {
+    let (validate_only, step) = match change {
+        Change::Create(request) => {
+            (request.validate_only, format!("echo '{}' >> kprobe_events", request.definition))
+        }
+        Change::Update(request) => {
+            (request.validate_only, format!("echo 1 > events/{}/enable", request.name))
+        }
+        Change::Delete(request) => {
+            (request.validate_only, format!("echo '-:{}' >> kprobe_events", request.name))
+        }
+    };
+    if validate_only { vec![step] } else { Vec::new() }
 }
 
 /// The outcome of another change.

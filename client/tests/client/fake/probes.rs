@@ -96,7 +96,9 @@ impl ProbeService for Services {
         self.changed_at_once.lock().unwrap().push(asked.len());
         let mut outcomes = Vec::new();
         for one in asked {
-            let outcome = match one.change.unwrap() {
+            let change = one.change.unwrap();
+            let plan = answers::plan(&change);
+            let outcome = match change {
                 Change::Delete(deletion) => answers::deletion(&deletion),
                 Change::Update(update) => answers::outcome(
                     self.update_probe(Request::new(update))
@@ -109,7 +111,7 @@ impl ProbeService for Services {
                         .map(|done| done.into_inner().probe.unwrap()),
                 ),
             };
-            outcomes.push(ProbeOutcome { outcome: Some(outcome), plan: Vec::new() });
+            outcomes.push(ProbeOutcome { outcome: Some(outcome), plan });
         }
         Ok(Response::new(ApplyProbesResponse { outcomes }))
     }

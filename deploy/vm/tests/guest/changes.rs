@@ -127,13 +127,32 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
     ensure!(first == ["PROBE_STATE_ARMED", "deleted", "PROBE_STATE_DISABLED"], "{first:?}");
     ensure!(apply(again())? == first && mine()? == before, "{:?}", mine()?);
 
-    // Only checked, nothing is changed.
-    let checked = apply(vec![
-        Change::Create(CreateProbeRequest { validate_only: true, ..create("p:new vfs_read", "") }),
-        Change::Update(UpdateProbeRequest { validate_only: true, ..switch("old", true) }),
-        Change::Delete(DeleteProbeRequest { validate_only: true, ..delete(default) }),
-    ])?;
-    ensure!(checked == ["PROBE_STATE_PENDING", "PROBE_STATE_ARMED", "deleted"], "{checked:?}");
+    // Only checked, nothing is changed, and what would be done is said.
+    let checked = guest.wait_for(guest.client.plan_probes(vec![
+        Change::Create(create("p:new vfs_read", "common_pid > 1")),
+        Change::Update(switch("old", true)),
+        Change::Delete(delete(default)),
+        Change::Update(switch("kprobes/p_vfs_write_0", true)),
+    ]))??;
+    let (outcomes, plans): (Vec<_>, Vec<_>) = all(checked)?.into_iter().unzip();
+    let states: Vec<_> = outcomes.into_iter().map(|outcome| self::told(&Ok(outcome))).collect();
+    ensure!(
+        states == ["PROBE_STATE_PENDING", "PROBE_STATE_ARMED", "deleted", "PROBE_STATE_ARMED"],
+        "{states:?}"
+    );
+    let new = "events/kprobes/new";
+    let expected = [
+        vec![
+            "echo 'p:kprobes/new vfs_read' >> kprobe_events".to_owned(),
+            format!("echo 'common_pid > 1' > {new}/filter"),
+            format!("echo 1 > {new}/enable"),
+        ],
+        vec!["echo 1 > events/kprobes/old/enable".to_owned()],
+        vec![format!("echo 0 > events/{default}/enable"), format!("echo '-:{default}' >> kprobe_events")],
+        // It is on already.
+        Vec::new(),
+    ];
+    ensure!(plans == expected, "{plans:?}");
     ensure!(mine()? == before && guest.in_instance("events/kprobes/old/enable")?.trim() == "0");
     Ok(())
 }
