@@ -184,8 +184,8 @@ impl Controller {
         for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
             self.note(&mut job, before.as_ref());
             if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
-                // What is left in the kernel is removed by the next start: its row stays as it is.
-                if !job.left_behind {
+                // A new probe that is left in the kernel is removed by the next start: its row stays as it is.
+                if !job.left_behind || !matches!(intent, Some(Intent::Create(_))) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
                 done.push(Err(error));

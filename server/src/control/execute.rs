@@ -203,7 +203,11 @@ impl Executor<'_> {
     }
 
     fn undo(&self, job: &mut Job, step: &Step) -> Result<(), ControlError> {
-        let Some(own) = &job.probe.own else { return Ok(()) };
+        let Some(own) = &job.probe.own else {
+            // It was defined and not found in the list: it may be there all the same.
+            job.left_behind |= matches!(step, Step::Define { .. });
+            return Ok(());
+        };
         let is_ours = self.tracefs.is_still(own)?;
         match step {
             Step::Disable if is_ours => self.instance.set_enabled(&own.name, true)?,

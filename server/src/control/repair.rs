@@ -1,6 +1,6 @@
 //! Repairing while the daemon runs: what others have done to our events is undone, as often as makes sense.
 //!
-//! Owns when a probe is looked at, how often it is repaired, and when that ends: a neighbour who insists is not fought for ever. What a repair
+//! Owns when a probe is looked at, how often it is repaired, and when that ends, if a program keeps changing it. What a repair
 //! is, is judged as for a request to enable the probe; what cannot be repaired is said in the probe's state. Foreign events are never touched.
 
 use std::collections::{HashMap, HashSet};

@@ -35,7 +35,7 @@ impl Optimisation {
         Self::with_switch(Switch::File(procfs.join("sys/debug/kprobes-optimization")), symbols)
     }
 
-    /// Of a kernel that was not booted: it optimises if it can, unless it is told otherwise (kernel/kprobes.c:init_kprobes).
+    /// Of a kernel that was not booted: it optimises if it can, unless its command line forbids that (kernel/kprobes.c:init_kprobes).
     pub fn predicted(symbols: &SymbolTable) -> Self {
         Self::with_switch(
             Switch::Predicted(symbols.lookup("optprobe_template_entry", None).is_some()),

@@ -1,4 +1,4 @@
-//! `kprobed check`: every definition for every kernel.
+//! Judges every definition for every kernel, and prints the verdicts.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

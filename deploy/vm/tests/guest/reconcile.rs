@@ -1,4 +1,4 @@
-//! What other programs do to our probes is repaired while the daemon runs, and a neighbour who insists is not fought for ever.
+//! What other programs do to our probes is repaired while the daemon runs. A probe that a program keeps changing is left alone in the end.
 
 use std::thread;
 use std::time::{Duration, Instant};

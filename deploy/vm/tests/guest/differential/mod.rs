@@ -82,7 +82,7 @@ pub(crate) fn daemon_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Ve
 
 /// Asks both about every line.
 pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
-    // Ours first: what the kernel accepts changes what there is.
+    // The daemon is asked first: a probe that the kernel then accepts would be there for its verdict.
     let ours = daemon_answers(guest, &lines)?;
     for (line, verdict) in lines.iter().zip(&ours) {
         let accepted = verdict.verdict() == Verdict::Accepted;
