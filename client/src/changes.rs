@@ -27,15 +27,28 @@ impl Client {
     /// # Errors
     /// What keeps the whole request from being carried out. Each change has an outcome of its own.
     pub async fn apply_probes(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
-        let outcomes = self.send_changes(changes).await?;
+        let outcomes = self.send_changes(changes, false).await?;
+        Ok(outcomes.into_iter().map(|outcome| outcome.map(|(outcome, _plan)| outcome)).collect())
+    }
+
+    /// Makes up to [`Client::CHANGES_AT_ONCE`] changes, or none of them: when one fails, the others have the outcome `BATCH_FAILED`.
+    ///
+    /// # Errors
+    /// As [`Client::apply_probes`].
+    pub async fn apply_all_or_nothing(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
+        let outcomes = self.send_changes(changes, true).await?;
         Ok(outcomes.into_iter().map(|outcome| outcome.map(|(outcome, _plan)| outcome)).collect())
     }
 
     /// What became of each change, and what is planned for it.
-    async fn send_changes(&self, changes: Vec<Change>) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
+    async fn send_changes(
+        &self,
+        changes: Vec<Change>,
+        all_or_nothing: bool,
+    ) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
         let asked = changes.len();
         let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
-        let request = ApplyProbesRequest { changes };
+        let request = ApplyProbesRequest { changes, all_or_nothing };
         let response = self.call(request, async |request| self.probes().apply_probes(request).await).await?;
         let outcomes = response.outcomes.into_iter().map(|outcome| match outcome.outcome? {
             Outcome::Failed(failed) => Some(Err(failed.into())),
@@ -61,7 +74,7 @@ impl Client {
                 Change::Delete(request) => request.validate_only = true,
             }
         }
-        self.send_changes(changes).await
+        self.send_changes(changes, false).await
     }
 
     /// Defines probes: see [`Client::apply_probes`].

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use kprobed_client::api::{DeletedProbe, EventField, EventSchema, Probe, ProbeKind, ProbeState};
+use kprobed_client::api::{
+    DeletedProbe, EventField, EventSchema, KernelChange, Probe, ProbeKind, ProbeState,
+};
 use kprobed_client::event::Schema;
 use serde::Serialize;
 
@@ -23,6 +25,7 @@ struct ProbeView<'a> {
     kind: &'static str,
     state: &'static str,
     state_reason: &'a str,
+    state_message: &'a str,
     state_hint: &'a str,
     enabled: bool,
     location: &'a str,
@@ -35,6 +38,11 @@ struct ProbeView<'a> {
     create_time: Option<String>,
     update_time: Option<String>,
     etag: &'a str,
+    description: &'a str,
+    owner: &'a str,
+    declared_by: &'a str,
+    on_kernel_change: &'static str,
+    state_time: Option<String>,
     #[serde(serialize_with = "crate::spec::serialize")]
     spec: Option<Spec>,
 }
@@ -76,6 +84,7 @@ impl<'a> ProbeView<'a> {
             kind: kind(probe),
             state: state(probe).0,
             state_reason: &probe.state_reason,
+            state_message: &probe.state_message,
             state_hint: &probe.state_hint,
             enabled: probe.enabled,
             location: &probe.location,
@@ -88,6 +97,11 @@ impl<'a> ProbeView<'a> {
             create_time: rfc3339(probe.create_time.as_ref()),
             update_time: rfc3339(probe.update_time.as_ref()),
             etag: &probe.etag,
+            description: &probe.description,
+            owner: &probe.owner,
+            declared_by: &probe.declared_by,
+            on_kernel_change: on_kernel_change(probe),
+            state_time: rfc3339(probe.state_time.as_ref()),
             spec: probe.spec.as_ref().and_then(Spec::from_message),
         }
     }
@@ -128,13 +142,24 @@ fn kind(probe: &Probe) -> &'static str {
     }
 }
 
+fn on_kernel_change(probe: &Probe) -> &'static str {
+    match probe.on_kernel_change() {
+        KernelChange::Hold => "hold",
+        KernelChange::ArmAnyway => "arm-anyway",
+        KernelChange::Unspecified => "unknown",
+    }
+}
+
 fn state(probe: &Probe) -> (&'static str, Tone) {
     match probe.state() {
         ProbeState::Pending => ("pending", Tone::Doubtful),
         ProbeState::Armed => ("armed", Tone::Good),
         ProbeState::Disabled => ("disabled", Tone::Faint),
         ProbeState::Failed => ("failed", Tone::Bad),
-        ProbeState::Waiting => ("waiting", Tone::Doubtful),
+        ProbeState::PendingModule => ("pending-module", Tone::Doubtful),
+        ProbeState::HeldBack => ("held-back", Tone::Bad),
+        ProbeState::ShadowedByLivepatch => ("shadowed-by-livepatch", Tone::Bad),
+        ProbeState::Expired => ("expired", Tone::Doubtful),
         ProbeState::Drifted => ("drifted", Tone::Bad),
         ProbeState::Unspecified => ("unknown", Tone::Plain),
     }
@@ -183,8 +208,8 @@ impl Output {
     }
 
     fn note_state(&mut self, probe: &Probe) {
-        if !probe.state_reason.is_empty() {
-            self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_reason));
+        if !probe.state_message.is_empty() {
+            self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_message));
         }
         if !probe.state_hint.is_empty() {
             self.note(&format!("hint: {}", probe.state_hint));
@@ -214,7 +239,7 @@ impl Output {
                 cells.push(Cell::text(labels_text(probe)));
                 cells.push(Cell::number(probe.uid.unsigned_abs()));
                 cells.push(Cell::text(rfc3339(probe.create_time.as_ref()).unwrap_or_default()));
-                cells.push(Cell::text(&probe.state_reason));
+                cells.push(Cell::text(&probe.state_message));
                 cells.push(Cell::text(&probe.definition));
             }
             table.row(cells);
@@ -240,12 +265,17 @@ impl Output {
                 ("uid", probe.uid.to_string()),
                 ("kind", view.kind.to_owned()),
                 ("state", view.state.to_owned()),
-                ("state reason", probe.state_reason.clone()),
+                ("state reason", probe.state_message.clone()),
                 ("state hint", probe.state_hint.clone()),
+                ("state since", view.state_time.clone().unwrap_or_default()),
                 ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
                 ("location", probe.location.clone()),
                 ("filter", probe.filter.clone()),
                 ("labels", labels_text(probe)),
+                ("description", probe.description.clone()),
+                ("owner", probe.owner.clone()),
+                ("declared by", probe.declared_by.clone()),
+                ("on kernel change", view.on_kernel_change.to_owned()),
                 ("definition", probe.definition.clone()),
                 ("kernel definition", probe.kernel_definition.clone()),
                 ("created", view.create_time.clone().unwrap_or_default()),

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::step::PlannedStep;
 use super::{AttachedEvent, ControlError, Ledger};
-use crate::model::{HitProfile, Hits, LabelChange, Labels, ProbeName, ProbeUid};
+use crate::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use crate::store::RequestKey;
 
 /// Make a probe.
@@ -21,6 +21,8 @@ pub struct CreateRequest {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
+    /// What is kept with it beside that.
+    pub metadata: MetadataChange,
     /// Makes the request safe to repeat.
     pub request: Option<RequestKey>,
     /// Check only.
@@ -38,6 +40,10 @@ pub struct UpdateRequest {
     pub filter: Option<String>,
     /// Labels to set and to remove.
     pub labels: LabelChange,
+    /// What is kept with it beside that.
+    pub metadata: MetadataChange,
+    /// Change it though a file declares it, which does so no more then.
+    pub take_over: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.
@@ -51,6 +57,8 @@ pub struct UpdateRequest {
 pub struct RemoveRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
+    /// Remove it though a file declares it.
+    pub take_over: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.

@@ -11,7 +11,7 @@ use super::job::{Basis, Job};
 use super::observed::Switches;
 use super::step::{self, Wanted};
 use super::{ControlError, Probe, ProbeState, Taken};
-use crate::model::{ProbeName, ProbeUid};
+use crate::model::{Metadata, ProbeName, ProbeUid};
 use crate::store::{Intent, NewProbe};
 use crate::validate::{Arming, Report};
 
@@ -52,6 +52,7 @@ impl Controller {
             enabled: request.enabled,
             filter: request.filter,
             labels: request.labels,
+            metadata: Metadata::default().changed(request.metadata, now),
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,
@@ -62,6 +63,7 @@ impl Controller {
             arming: report.arming,
             own: None,
             left_alone: None,
+            state_time: None,
         };
         let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
         let steps = step::define(&probe.kernel_definition, wanted);
@@ -113,6 +115,7 @@ fn new_row(probe: &Probe) -> NewProbe {
         enabled: probe.enabled,
         filter: probe.filter.clone(),
         labels: probe.labels.clone(),
+        metadata: probe.metadata.clone(),
         time: probe.create_time,
     }
 }
@@ -120,7 +123,7 @@ fn new_row(probe: &Probe) -> NewProbe {
 /// The state of a probe that the kernel has.
 pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
     match (&report.absent_module, enabled) {
-        (Some(_), _) => ProbeState::Waiting,
+        (Some(_), _) => ProbeState::PendingModule,
         (None, true) => ProbeState::Armed,
         (None, false) => ProbeState::Disabled,
     }

@@ -86,31 +86,38 @@ impl Observed {
 /// The state of a probe that was wanted as it is, given what the kernel has.
 pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -> ProbeState {
     match &probe.state {
-        ProbeState::Pending | ProbeState::Failed(_) => return probe.state.clone(),
+        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_) => {
+            return probe.state.clone();
+        }
         _ => {}
     }
     let ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } = event else {
         return ProbeState::Failed(lost(event));
     };
     let mut troubles = Vec::new();
-    let mut trouble = |reason: String, hint: String| troubles.push(Trouble { reason, hint });
+    let mut trouble =
+        |code: &'static str, reason: String, hint: String| troubles.push(Trouble { code, reason, hint });
     if probe.enabled && !module_is_absent {
         silent(probe, switches, &mut trouble);
     }
     match (probe.enabled, switch) {
         (true, Switch::Off) => trouble(
+            "SWITCHED_OFF",
             "its event is switched off in the daemon's instance".to_owned(),
             "enable the probe: that switches its event on again".to_owned(),
         ),
         (_, Switch::Held) => trouble(
+            "TRIGGER",
             "a trigger of another program in the daemon's instance decides when it records".to_owned(),
             format!("remove the trigger in `{}/events/{}/trigger`", switches.instance, probe.name),
         ),
         (false, Switch::On) => trouble(
+            "SWITCHED_ON",
             "another program has switched its event on in the daemon's instance".to_owned(),
             "disable the probe: that switches its event off again".to_owned(),
         ),
         (true, Switch::On) if *unarmed && switches.kprobes => trouble(
+            "NOT_ARMED",
             "the kernel has not armed it, since it was enabled while kprobes were switched off".to_owned(),
             "enable the probe: that arms it".to_owned(),
         ),
@@ -124,38 +131,42 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         };
         let again = if probe.enabled { "enable" } else { "disable" };
         trouble(
+            "FILTER_CHANGED",
             format!("another program has {has} in the daemon's instance"),
             format!("{again} the probe: that sets its own filter again"),
         );
     }
     if *shared {
         trouble(
+            "SHARED",
             "another program has added a place to its event, whose hits are recorded too".to_owned(),
             format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
         );
     }
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
-        None if *module_is_absent => ProbeState::Waiting,
+        None if *module_is_absent => ProbeState::PendingModule,
         None if probe.enabled => ProbeState::Armed,
         None => ProbeState::Disabled,
     }
 }
 
 /// Why nothing of a probe is recorded that is on.
-fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(String, String)) {
+fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
     let Switches { instance, recording, limited_to_tasks, kprobes, ftrace } = switches;
     if !kprobes {
-        trouble(KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
+        trouble("KPROBES_OFF", KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
     }
     if !ftrace && probe.arming == Some(Arming::Ftrace) {
         trouble(
+            "FTRACE_OFF",
             "`kernel.ftrace_enabled` is 0, and a probe at a function entry does not fire then".to_owned(),
             "`sysctl kernel.ftrace_enabled=1`".to_owned(),
         );
     }
     if !recording {
         trouble(
+            "RECORDING_OFF",
             "another program has switched recording off in the daemon's instance (`tracing_on` is 0)"
                 .to_owned(),
             "enable the probe: that switches recording on again".to_owned(),
@@ -163,6 +174,7 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(String, S
     }
     if *limited_to_tasks {
         trouble(
+            "LIMITED_TO_TASKS",
             "another program has limited the daemon's instance to some tasks (`set_event_pid`)".to_owned(),
             format!("`echo > {instance}/set_event_pid`"),
         );
@@ -178,17 +190,22 @@ pub const KPROBES_ON: &str = "echo 1 > /sys/kernel/debug/kprobes/enabled";
 
 /// Why the kernel does not have a probe that it had.
 pub(super) fn lost(event: &ObservedEvent) -> Trouble {
-    let trouble = |reason: &str, hint: &str| Trouble { reason: reason.to_owned(), hint: hint.to_owned() };
+    let trouble =
+        |code, reason: &str, hint: &str| Trouble { code, reason: reason.to_owned(), hint: hint.to_owned() };
     match event {
         ObservedEvent::Lost(Presence::Foreign | Presence::Ours | Presence::Shared) => trouble(
+            "NAME_TAKEN",
             "its event was removed, and the kernel's event of this name is another program's",
             "delete the probe; or remove that event, and enable the probe",
         ),
         ObservedEvent::Lost(Presence::Absent) | ObservedEvent::There { .. } => trouble(
+            "REMOVED",
             "another program has removed its event from the kernel",
             "enable the probe: that defines its event anew",
         ),
-        ObservedEvent::Unknown(reason) => trouble(&format!("its event cannot be read: {reason}"), ""),
+        ObservedEvent::Unknown(reason) => {
+            trouble("CANNOT_READ", &format!("its event cannot be read: {reason}"), "")
+        }
     }
 }
 
@@ -200,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::definition::ProbeKind;
-    use crate::model::Labels;
+    use crate::model::{Labels, Metadata};
     use crate::tracefs::OwnEvent;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
@@ -209,6 +226,8 @@ mod tests {
         Probe {
             uid: ProbeUid(1),
             left_alone: None,
+            state_time: None,
+            metadata: Metadata::default(),
             own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id: 1500 }),
             name,
             definition: listing.clone(),
@@ -326,8 +345,8 @@ mod tests {
                     prop_assert!(!trouble.reason.is_empty() && !trouble.hint.is_empty());
                 }
                 ProbeState::Disabled => prop_assert!(!enabled),
-                ProbeState::Armed | ProbeState::Waiting => {}
-                ProbeState::Pending => prop_assert!(false),
+                ProbeState::Armed | ProbeState::PendingModule => {}
+                _ => prop_assert!(false),
             }
         }
     }

@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::control::ProbeState;
-    use crate::model::{Labels, ProbeName, ProbeUid};
+    use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
     use crate::tracefs::OwnEvent;
     use crate::validate::Arming;
 
@@ -213,6 +213,8 @@ mod tests {
             Arc::new(Probe {
                 uid: ProbeUid(uid),
                 left_alone: None,
+                state_time: None,
+                metadata: Metadata::default(),
                 own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id }),
                 name,
                 definition: listing.clone(),
@@ -287,9 +289,9 @@ mod tests {
     fn modules_come_and_go() {
         let host = Host::new();
         let probe = host.add(1, "btrfs:btrfs_sync_file+0x0");
-        assert_eq!(host.state(&probe), ProbeState::Waiting);
+        assert_eq!(host.state(&probe), ProbeState::PendingModule);
         host.write("proc/modules", "btrfs 1900544 0 - Loading 0x0\n");
-        assert_eq!(host.state(&probe), ProbeState::Waiting);
+        assert_eq!(host.state(&probe), ProbeState::PendingModule);
         host.write("proc/modules", "ext4 1 0 - Live 0x0\nbtrfs 1900544 0 - Live 0x0\n");
         assert_eq!(host.state(&probe), ProbeState::Armed);
     }

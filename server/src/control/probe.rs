@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::ControlError;
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
-use crate::model::{Labels, ProbeName, ProbeUid};
+use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
 use crate::tracefs::OwnEvent;
 use crate::validate::Arming;
 
@@ -20,16 +20,38 @@ pub enum ProbeState {
     /// In the kernel and switched off.
     Disabled,
     /// In the kernel; its module is not loaded. The kernel registers it when the module arrives.
-    Waiting,
+    PendingModule,
     /// Kept, but the kernel does not have it.
     Failed(Trouble),
     /// In the kernel, and not as it was asked for.
     Drifted(Trouble),
+    /// Kept out of the kernel: it would mean something else there than what it was made for.
+    HeldBack(Trouble),
+    /// In the kernel, in a function that a livepatch has replaced.
+    ShadowedByLivepatch(Trouble),
+    /// Taken out of the kernel: its time is over.
+    Expired(Trouble),
+}
+
+impl ProbeState {
+    /// Why it is not as it should be. Absent when it is.
+    pub const fn trouble(&self) -> Option<&Trouble> {
+        match self {
+            Self::Pending | Self::Armed | Self::Disabled | Self::PendingModule => None,
+            Self::Failed(trouble)
+            | Self::Drifted(trouble)
+            | Self::HeldBack(trouble)
+            | Self::ShadowedByLivepatch(trouble)
+            | Self::Expired(trouble) => Some(trouble),
+        }
+    }
 }
 
 /// Why a probe is not as it should be, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
+    /// Why, for programs: in upper snake case.
+    pub code: &'static str,
     /// Why.
     pub reason: String,
     /// What to do; empty for nothing.
@@ -39,11 +61,22 @@ pub struct Trouble {
 impl Trouble {
     /// Without advice.
     pub(super) fn because(reason: &ControlError) -> Self {
-        Self { reason: reason.to_string(), hint: String::new() }
+        let code = match reason {
+            ControlError::Definition { .. } | ControlError::Refused { .. } | ControlError::Kernel(_) => {
+                "REFUSED"
+            }
+            ControlError::ExistsForeign { .. } => "NAME_TAKEN",
+            ControlError::KprobesDisabled => "KPROBES_OFF",
+            ControlError::FtraceDisabled => "FTRACE_OFF",
+            ControlError::Store(_) => "DATABASE",
+            _ => "CANNOT_DEFINE",
+        };
+        Self { code, reason: reason.to_string(), hint: String::new() }
     }
 
-    /// Several as one. Absent when there is none.
+    /// Several as one, with the code of the first. Absent when there is none.
     pub(super) fn all(troubles: &[Self]) -> Option<Self> {
+        let code = troubles.first()?.code;
         let mut hints: Vec<&str> = Vec::new();
         for trouble in troubles {
             if !trouble.hint.is_empty() && !hints.contains(&trouble.hint.as_str()) {
@@ -53,7 +86,7 @@ impl Trouble {
         let hint = hints.join("; ");
         let reasons: Vec<_> = troubles.iter().map(|trouble| trouble.reason.as_str()).collect();
         let reason = reasons.join("; ");
-        (!troubles.is_empty()).then_some(Self { reason, hint })
+        Some(Self { code, reason, hint })
     }
 }
 
@@ -76,8 +109,12 @@ pub struct Probe {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
+    /// What is kept with it beside that.
+    pub metadata: Metadata,
     /// In the registry, what became of the last change; to clients, what the kernel has: see [`super::Observed::shown`].
     pub state: ProbeState,
+    /// Since when it has this state. Absent before that was noted.
+    pub state_time: Option<SystemTime>,
     /// The event that was made of it. Absent when the kernel does not have it.
     pub own: Option<OwnEvent>,
     /// How often it was repaired, if the daemon has done so for the last time and leaves it alone now.

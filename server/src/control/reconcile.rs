@@ -262,6 +262,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         enabled: row.enabled,
         filter: row.filter,
         labels: row.labels,
+        metadata: row.metadata,
         state,
         revision: row.revision,
         create_time: row.create_time,
@@ -272,5 +273,6 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         arming: None,
         own: None,
         left_alone: None,
+        state_time: None,
     }
 }

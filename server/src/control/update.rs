@@ -11,7 +11,7 @@ use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Seen, Wanted};
 use super::{CheckOutcome, ControlError, Probe, ProbeState};
-use crate::model::LabelChange;
+use crate::model::{LabelChange, MetadataChange};
 use crate::store::{Intent, Settings};
 
 impl Controller {
@@ -27,6 +27,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        let now = SystemTime::now();
         let labels = probe
             .labels
             .changed(&request.labels)
@@ -35,6 +36,7 @@ impl Controller {
             enabled: request.enabled.unwrap_or(probe.enabled),
             filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
             labels,
+            metadata: probe.metadata.changed(request.metadata.clone(), now),
             // Whoever changes it wants it to be so.
             left_alone: None,
             ..Probe::clone(&probe)
@@ -46,7 +48,7 @@ impl Controller {
             let plan = job.plan();
             return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(job.probe)), plan }));
         }
-        (job.probe.revision, job.probe.update_time) = (probe.revision + 1, SystemTime::now());
+        (job.probe.revision, job.probe.update_time) = (probe.revision + 1, now);
         let (before, wanted) = (settings(&probe), settings(&job.probe));
         let intent = Some(Intent::Update { uid: probe.uid, before, wanted });
         // An event that is defined anew has a new account.
@@ -65,8 +67,8 @@ impl Controller {
         grounds: &mut Grounds<'_>,
     ) -> Result<Job, ControlError> {
         let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
-        if request.enabled.is_none() && request.filter.is_none() && !request.labels.is_empty() {
-            // The kernel knows of no labels, and need not even have the probe.
+        if request.is_about_the_row_alone() {
+            // The kernel knows of none of it, and need not even have the probe.
             return Ok(Job::change(wanted, Vec::new()));
         }
         let Grounds { observed, facts, .. } = grounds;
@@ -89,7 +91,7 @@ impl Controller {
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let steps = step::change(&seen, Wanted { enabled: request.enabled, filter: &wanted.filter });
                 let state = match (*module_is_absent, wanted.enabled) {
-                    (true, _) => ProbeState::Waiting,
+                    (true, _) => ProbeState::PendingModule,
                     (false, true) => ProbeState::Armed,
                     (false, false) => ProbeState::Disabled,
                 };
@@ -140,6 +142,12 @@ impl Controller {
 }
 
 impl UpdateRequest {
+    /// Whether it changes something, and nothing that the kernel has.
+    fn is_about_the_row_alone(&self) -> bool {
+        let of_row = !self.labels.is_empty() || !self.metadata.is_empty();
+        self.enabled.is_none() && self.filter.is_none() && of_row
+    }
+
     /// To switch a probe, and nothing else.
     pub(super) fn to_switch(name: String, enabled: bool) -> Self {
         Self {
@@ -147,6 +155,8 @@ impl UpdateRequest {
             enabled: Some(enabled),
             filter: None,
             labels: LabelChange::default(),
+            metadata: MetadataChange::default(),
+            take_over: false,
             etag: None,
             request: None,
             validate_only: false,
@@ -160,6 +170,7 @@ fn settings(probe: &Probe) -> Settings {
         enabled: probe.enabled,
         filter: probe.filter.clone(),
         labels: probe.labels.clone(),
+        metadata: probe.metadata.clone(),
         revision: probe.revision,
         time: probe.update_time,
     }

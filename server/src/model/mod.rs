@@ -1,13 +1,15 @@
-//! The vocabulary of the domain: names, labels, identities, counts.
+//! The vocabulary of the domain: names, labels, metadata, identities, counts.
 //!
 //! Owns plain data. Never does I/O, knows no protobuf and no SQL, so that every other module can depend on it.
 
 mod label;
+mod metadata;
 mod name;
 mod profile;
 mod uid;
 
 pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
+pub use metadata::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
 pub use name::{Glob, NameError, ProbeName};
 pub use profile::{HitProfile, Hits};
 pub use uid::ProbeUid;

@@ -5,10 +5,9 @@ use kprobed_proto::v1::probe_change::Change as Asked;
 use kprobed_proto::v1::probe_outcome::Outcome;
 use tonic::Status;
 
-use super::labels;
 use super::probes::{non_empty, request_key};
 use super::spec::Given;
-use super::{convert, status};
+use super::{convert, labels, metadata, status};
 use crate::control::{Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 
 /// Changes in one request: each holds up those of other requests for some milliseconds, and its answer is up to some kilobytes long.
@@ -16,13 +15,16 @@ pub(super) const MOST: usize = 1000;
 
 /// To make a probe that was given like that.
 pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result<CreateRequest, Status> {
+    let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
-    let fingerprint = format!("create {} {:?} {:?} {labels}", request.enabled, request.filter, given.text);
+    let fingerprint =
+        format!("create {} {:?} {:?} {labels} {metadata:?}", request.enabled, request.filter, given.text);
     Ok(CreateRequest {
         definition: given.text.clone(),
         enabled: request.enabled,
         filter: request.filter,
         labels,
+        metadata,
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
     })
@@ -30,14 +32,19 @@ pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result
 
 /// To change one.
 pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
+    let metadata = metadata::change(&request)?;
     let labels = labels::change(request.set_labels, request.remove_labels)?;
-    let fingerprint =
-        format!("update {:?} {:?} {:?} {labels:?}", request.name, request.enabled, request.filter);
+    let fingerprint = format!(
+        "update {:?} {:?} {:?} {:?} {labels:?} {metadata:?} {}",
+        request.name, request.enabled, request.filter, request.definition, request.take_over
+    );
     Ok(UpdateRequest {
         name: request.name,
         enabled: request.enabled,
         filter: request.filter,
         labels,
+        metadata,
+        take_over: request.take_over,
         etag: non_empty(request.etag),
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
@@ -49,6 +56,7 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
     Ok(RemoveRequest {
         request: request_key(request.request_id, format!("delete {:?}", request.name))?,
         name: request.name,
+        take_over: request.take_over,
         etag: non_empty(request.etag),
         validate_only: request.validate_only,
     })
@@ -103,6 +111,7 @@ mod tests {
             etag: "e1".to_owned(),
             request_id: request_id.to_owned(),
             validate_only: true,
+            take_over: false,
         };
         v1::ProbeChange { change: Some(Asked::Delete(request)) }
     }

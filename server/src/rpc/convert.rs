@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
-use crate::control::{Probe, ProbeState};
+use super::metadata::{lease_message, policy_message};
+use crate::control::{Probe, ProbeState, Trouble};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
@@ -114,20 +115,27 @@ pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
 }
 
 pub(super) fn probe(probe: &Probe) -> v1::Probe {
-    let (state, trouble) = match &probe.state {
-        ProbeState::Pending => (v1::ProbeState::Pending, None),
-        ProbeState::Armed => (v1::ProbeState::Armed, None),
-        ProbeState::Disabled => (v1::ProbeState::Disabled, None),
-        ProbeState::Waiting => (v1::ProbeState::Waiting, None),
-        ProbeState::Failed(trouble) => (v1::ProbeState::Failed, Some(trouble)),
-        ProbeState::Drifted(trouble) => (v1::ProbeState::Drifted, Some(trouble)),
+    let state = match probe.state {
+        ProbeState::Pending => v1::ProbeState::Pending,
+        ProbeState::Armed => v1::ProbeState::Armed,
+        ProbeState::Disabled => v1::ProbeState::Disabled,
+        ProbeState::PendingModule => v1::ProbeState::PendingModule,
+        ProbeState::Failed(_) => v1::ProbeState::Failed,
+        ProbeState::Drifted(_) => v1::ProbeState::Drifted,
+        ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
+        ProbeState::ShadowedByLivepatch(_) => v1::ProbeState::ShadowedByLivepatch,
+        ProbeState::Expired(_) => v1::ProbeState::Expired,
     };
-    let waiting = || (state == v1::ProbeState::Waiting).then(|| "its module is not loaded".to_owned());
-    let state_reason = trouble.map(|trouble| trouble.reason.clone()).or_else(waiting).unwrap_or_default();
+    let (reason, message, hint) = match probe.state.trouble() {
+        Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
+        None if probe.state == ProbeState::PendingModule => ("MODULE_ABSENT", "its module is not loaded", ""),
+        None => ("", "", ""),
+    };
     let kind = match probe.kind {
         ProbeKind::Entry => v1::ProbeKind::Entry,
         ProbeKind::Return => v1::ProbeKind::Return,
     };
+    let metadata = &probe.metadata;
     v1::Probe {
         name: probe.name.to_string(),
         uid: probe.uid.0,
@@ -138,8 +146,9 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         filter: probe.filter.clone(),
         labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state.into(),
-        state_reason,
-        state_hint: trouble.map(|trouble| trouble.hint.clone()).unwrap_or_default(),
+        state_reason: reason.to_owned(),
+        state_message: message.to_owned(),
+        state_hint: hint.to_owned(),
         create_time: Some(timestamp(probe.create_time)),
         update_time: Some(timestamp(probe.update_time)),
         etag: probe.etag(),
@@ -147,6 +156,12 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         warnings: probe.warnings.iter().map(diagnostic).collect(),
         location: probe.location.clone(),
         spec: None,
+        description: metadata.description.clone(),
+        owner: metadata.owner.clone(),
+        declared_by: metadata.declared_by.clone().unwrap_or_default(),
+        lease: metadata.lease.as_ref().map(lease_message),
+        on_kernel_change: policy_message(metadata.on_kernel_change).into(),
+        state_time: probe.state_time.map(timestamp),
     }
 }
 

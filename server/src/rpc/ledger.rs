@@ -21,8 +21,8 @@ pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::
 }
 
 fn problem(problem: &RecordingProblem) -> v1::RecordingProblem {
-    let Trouble { reason, hint } = problem.trouble.clone();
-    v1::RecordingProblem { probe: problem.name.to_string(), reason, hint }
+    let Trouble { code, reason: message, hint } = problem.trouble.clone();
+    v1::RecordingProblem { probe: problem.name.to_string(), reason: code.to_owned(), message, hint }
 }
 
 fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
@@ -154,7 +154,8 @@ mod tests {
             expired: 10,
             loss_records: 11,
         };
-        let trouble = Trouble { reason: "it is off".to_owned(), hint: "switch it on".to_owned() };
+        let trouble =
+            Trouble { code: "SWITCHED_OFF", reason: "it is off".to_owned(), hint: "switch it on".to_owned() };
         let problem = RecordingProblem { uid, name: name.clone(), trouble };
         let (start, overflow) = (UNIX_EPOCH + Duration::from_secs(1), Overflow::DropNewest);
         Ledger {
@@ -254,7 +255,8 @@ mod tests {
         assert_eq!(response.spool, Some(spool));
         let problem = v1::RecordingProblem {
             probe: "kprobes/a".to_owned(),
-            reason: "it is off".to_owned(),
+            reason: "SWITCHED_OFF".to_owned(),
+            message: "it is off".to_owned(),
             hint: "switch it on".to_owned(),
         };
         assert_eq!(response.problems.pop(), Some(problem));

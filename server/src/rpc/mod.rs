@@ -15,6 +15,7 @@ mod frames;
 mod host;
 mod labels;
 mod ledger;
+mod metadata;
 mod order;
 mod probes;
 mod profiles;

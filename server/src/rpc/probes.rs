@@ -236,6 +236,7 @@ impl ProbeService for ProbeServer {
                 let deletions = named.iter().map(|probe| {
                     Change::Remove(RemoveRequest {
                         name: probe.name.to_string(),
+                        take_over: false,
                         etag: None,
                         request: None,
                         validate_only: request.validate_only,

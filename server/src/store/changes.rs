@@ -5,7 +5,7 @@
 use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, write_settings};
-use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, requests, to_ns};
+use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, metadata, requests, to_ns};
 use crate::model::ProbeUid;
 
 /// What is to be done about a probe.
@@ -131,6 +131,7 @@ async fn create(
     unfinished: bool,
 ) -> Result<ProbeUid, StoreError> {
     let time = to_ns(probe.time);
+    let lease = metadata::columns(probe.metadata.lease.as_ref());
     if unfinished {
         sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled'")
             .bind(probe.name.group())
@@ -140,7 +141,9 @@ async fn create(
     }
     let inserted = sqlx::query(
         "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
-         kernel_listing, create_time_ns, update_time_ns) VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?)",
+         kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
+         lease_duration_ns, lease_expire_ns, lease_holder) \
+         VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(probe.name.group())
     .bind(probe.name.event())
@@ -150,6 +153,13 @@ async fn create(
     .bind(&probe.filter)
     .bind(time)
     .bind(time)
+    .bind(&probe.metadata.description)
+    .bind(&probe.metadata.owner)
+    .bind(&probe.metadata.declared_by)
+    .bind(metadata::policy(probe.metadata.on_kernel_change))
+    .bind(lease.duration_ns)
+    .bind(lease.expire_ns)
+    .bind(lease.holder)
     .execute(&mut *transaction)
     .await?;
     let uid = ProbeUid(inserted.last_insert_rowid());

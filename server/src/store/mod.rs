@@ -12,6 +12,7 @@ mod files;
 mod hits;
 mod integrity;
 mod labels;
+mod metadata;
 mod probes;
 mod requests;
 mod set_aside;

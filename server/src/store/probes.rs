@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError, from_ns, labels};
-use crate::model::{Labels, ProbeName, ProbeUid};
+use super::{Store, StoreError, from_ns, labels, metadata};
+use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
 
 /// How far the row of a probe or an attached event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct NewProbe {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
+    /// What is kept with it beside that.
+    pub metadata: Metadata,
     /// Now.
     pub time: SystemTime,
 }
@@ -59,6 +61,8 @@ pub struct Settings {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
+    /// What is kept with it beside that.
+    pub metadata: Metadata,
     /// Counts changes, from 1.
     pub revision: i64,
     /// When a client last changed it.
@@ -84,6 +88,8 @@ pub struct StoredProbe {
     pub filter: String,
     /// What it is found by.
     pub labels: Labels,
+    /// What is kept with it beside that.
+    pub metadata: Metadata,
     /// How far it has come.
     pub phase: Phase,
     /// Counts changes, from 1.
@@ -110,6 +116,7 @@ impl StoredProbe {
             enabled: row.try_get("enabled")?,
             filter: row.try_get("filter")?,
             labels: labels.remove(&uid).unwrap_or_default(),
+            metadata: metadata::read(row)?,
             phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
             revision: row.try_get("revision")?,
             create_time: from_ns(row.try_get("create_time_ns")?),

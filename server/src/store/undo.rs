@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use sqlx::SqliteConnection;
 
 use super::probes::Settings;
-use super::{StoreError, labels, requests};
+use super::{StoreError, labels, metadata, requests};
 use crate::model::ProbeUid;
 
 /// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
@@ -69,14 +69,14 @@ async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Resu
     Ok(())
 }
 
-/// What a probe is to be from now on. Its labels are not written if they are known to be what they were.
+/// What a probe is to be from now on. Its labels and metadata are not written if they are known to be what they were.
 pub(super) async fn write_settings(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
     before: Option<&Settings>,
     settings: &Settings,
 ) -> Result<(), StoreError> {
-    let Settings { enabled, filter, labels, revision, time } = settings;
+    let Settings { enabled, filter, labels, metadata, revision, time } = settings;
     sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = ?, update_time_ns = ? WHERE uid = ?")
         .bind(enabled)
         .bind(filter)
@@ -85,6 +85,9 @@ pub(super) async fn write_settings(
         .bind(uid.0)
         .execute(&mut *transaction)
         .await?;
+    if before.is_none_or(|before| before.metadata != *metadata) {
+        metadata::write(transaction, uid, metadata).await?;
+    }
     if before.is_some_and(|before| before.labels == *labels) {
         return Ok(());
     }

@@ -54,8 +54,8 @@ impl Output {
             }
             self.line("")?;
         }
-        for ProblemView { probe, reason, hint } in &view.problems {
-            self.line(&format!("`{probe}` does not record what was asked: {reason}"))?;
+        for ProblemView { probe, message, hint, .. } in &view.problems {
+            self.line(&format!("`{probe}` does not record what was asked: {message}"))?;
             if !hint.is_empty() {
                 self.line(&format!("  hint: {hint}"))?;
             }

@@ -26,6 +26,7 @@ pub(super) struct LedgerView<'a> {
 pub(super) struct ProblemView<'a> {
     pub(super) probe: &'a str,
     pub(super) reason: &'a str,
+    pub(super) message: &'a str,
     pub(super) hint: &'a str,
 }
 
@@ -150,7 +151,12 @@ impl<'a> ProbeView<'a> {
 
 impl<'a> ProblemView<'a> {
     pub(super) fn new(problem: &'a RecordingProblem) -> Self {
-        Self { probe: &problem.probe, reason: &problem.reason, hint: &problem.hint }
+        Self {
+            probe: &problem.probe,
+            reason: &problem.reason,
+            message: &problem.message,
+            hint: &problem.hint,
+        }
     }
 }
 

@@ -56,9 +56,9 @@ pub(super) fn probe(name: &str) -> Probe {
         kind: if is_open { ProbeKind::Entry } else { ProbeKind::Return }.into(),
         enabled: true,
         filter: if is_open { "dfd == -100" } else { "" }.to_owned(),
-        state: if is_open { ProbeState::Armed } else { ProbeState::Waiting }.into(),
-        state_reason: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
-        state_hint: String::new(),
+        state: if is_open { ProbeState::Armed } else { ProbeState::PendingModule }.into(),
+        state_reason: if is_open { "" } else { "MODULE_ABSENT" }.to_owned(),
+        state_message: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
         create_time: Some(time(0)),
         update_time: Some(time(60)),
         etag: "e1".to_owned(),
@@ -67,6 +67,10 @@ pub(super) fn probe(name: &str) -> Probe {
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),
         spec: is_open.then(spec),
+        description: if is_open { "slow opens" } else { "" }.to_owned(),
+        owner: if is_open { "storage" } else { "" }.to_owned(),
+        on_kernel_change: KernelChange::Hold.into(),
+        ..Probe::default()
     }
 }
 

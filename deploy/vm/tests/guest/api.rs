@@ -287,7 +287,7 @@ fn functions_of_modules_are_probed(fixture: &Fixture) -> Result<()> {
     ensure!(probe.state() == ProbeState::Armed && probe.location.starts_with("virtio_net:"), "{probe:?}");
     // A module that is not there yet: the kernel waits for it, and so does the probe.
     let waiting = guest.add("p:later no_such_module:some_function")?;
-    ensure!(waiting.state() == ProbeState::Waiting && !waiting.state_reason.is_empty(), "{waiting:?}");
+    ensure!(waiting.state() == ProbeState::PendingModule && !waiting.state_reason.is_empty(), "{waiting:?}");
     let refusal = guest.refusal("p:x virtio_net:no_such_function")?;
     ensure!(refusal.reason == "BAD_PROBE_ADDR", "{refusal:?}");
     Ok(())

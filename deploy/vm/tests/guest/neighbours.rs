@@ -29,7 +29,7 @@ fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
 fn expect(guest: &DaemonGuest, name: &str, state: ProbeState, reason: &str) -> Result<()> {
     let probe = get(guest, name)?;
     let listed = guest.probes()?.into_iter().find(|listed| listed.name == probe.name);
-    ensure!(probe.state() == state && probe.state_reason.contains(reason), "{probe:?}\n{}", guest.log());
+    ensure!(probe.state() == state && probe.state_message.contains(reason), "{probe:?}\n{}", guest.log());
     ensure!(
         listed
             .is_some_and(|listed| (listed.state, &listed.state_reason) == (probe.state, &probe.state_reason))
@@ -158,7 +158,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
         let found = check(&guest, "probes")?;
         ensure!(found.status() == CheckStatus::Failed && found.finding.contains(reason), "{found:?}");
         let problems = guest.ledger()?.problems;
-        ensure!(problems.len() == 1 && problems[0].reason.contains(reason), "{problems:?}");
+        ensure!(problems.len() == 1 && problems[0].message.contains(reason), "{problems:?}");
         Ok(())
     };
     drifted(&format!("echo 0 > {instance}/events/enable"), "is switched off")?;

@@ -82,7 +82,7 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
     // What somebody else defines under our name is theirs.
     guest.shell(&format!("{delete}; echo 'p:kprobes/filtered vfs_statx' >> {TRACEFS}/kprobe_events"))?;
     let probe = wait_until(&guest, "filtered", |probe| probe.state() == ProbeState::Failed)?;
-    ensure!(probe.state_reason.contains("another program's"), "{probe:?}");
+    ensure!(probe.state_message.contains("another program's"), "{probe:?}");
     guest.add("p:more __x64_sys_getppid")?;
     guest.shell(&format!("echo 0 > {ours}/more/enable"))?;
     // A look has gone by.
@@ -101,7 +101,7 @@ fn a_neighbour_who_insists_is_left_alone(fixture: &Fixture) -> Result<()> {
     let insist = format!("while :; do echo 0 > {switch}; busybox usleep 20000; done");
     guest.machine.spawn("neighbour", &Command::shell(&insist))?;
     let left = wait_until(&guest, "fought", |probe| {
-        probe.state() == ProbeState::Failed && probe.state_reason.contains("repaired 5 times")
+        probe.state() == ProbeState::Failed && probe.state_message.contains("repaired 5 times")
     })?;
     ensure!(!left.state_hint.is_empty(), "{left:?}");
     ensure!(wait_until(&guest, "other", |_| true)?.state() == ProbeState::Armed);

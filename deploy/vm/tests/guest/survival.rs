@@ -207,7 +207,7 @@ fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let probe = guest.wait_for(guest.client.get_probe("mine"))??;
     ensure!(
-        probe.state() == ProbeState::Failed && probe.state_reason.contains("kprobed did not define it"),
+        probe.state() == ProbeState::Failed && probe.state_message.contains("kprobed did not define it"),
         "{probe:?}"
     );
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");

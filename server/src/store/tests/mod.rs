@@ -8,7 +8,9 @@ mod vfs;
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
-use crate::model::{Hits, Labels, ProbeName, ProbeUid};
+use std::time::Duration;
+
+use crate::model::{Hits, KernelChange, Labels, Lease, Metadata, ProbeName, ProbeUid};
 
 async fn open(directory: &Path) -> Store {
     Store::open(directory, SystemTime::now()).await.unwrap().store
@@ -22,12 +24,57 @@ fn new_probe(event: &str) -> NewProbe {
         enabled: true,
         filter: String::new(),
         labels: labels("team=storage"),
+        metadata: with_leases().remove(0),
         time: SystemTime::now(),
     }
 }
 
+/// One of each kind of lease.
+fn with_leases() -> Vec<Metadata> {
+    let (duration, expire_time) = (Duration::from_hours(2), from_ns(7_200_000_000_123));
+    let for_a_time = Metadata {
+        description: "slow\nopens".to_owned(),
+        owner: "storage".to_owned(),
+        declared_by: Some("10-storage.yaml".to_owned()),
+        lease: Some(Lease::Until { duration, expire_time }),
+        on_kernel_change: KernelChange::ArmAnyway,
+    };
+    let held = Metadata { lease: Some(Lease::Held { holder: "h1".to_owned() }), ..Metadata::default() };
+    vec![for_a_time, held, Metadata::default()]
+}
+
+#[tokio::test]
+async fn metadata_comes_back_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let mut made = Vec::new();
+    for (metadata, event) in with_leases().into_iter().zip(["a", "b", "c"]) {
+        create(&store, NewProbe { metadata: metadata.clone(), ..new_probe(event) }).await.unwrap();
+        made.push(metadata);
+    }
+    let found =
+        async || store.probes().await.unwrap().into_iter().map(|row| row.metadata).collect::<Vec<_>>();
+    assert_eq!(found().await, made);
+    let uid = store.probes().await.unwrap().remove(0).uid;
+    for metadata in with_leases() {
+        let (before, now) = (settings(true, "", "", 1), settings(true, "", "", 2));
+        let now = Settings { metadata: metadata.clone(), ..now };
+        update(&store, uid, before, now, None).await.unwrap();
+        assert_eq!(found().await.remove(0), metadata);
+    }
+}
+
 fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings {
-    Settings { enabled, filter: filter.to_owned(), labels: labels(text), revision, time: from_ns(revision) }
+    let owner = format!("owner {revision}");
+    let metadata = Metadata { owner, ..Metadata::default() };
+    Settings {
+        enabled,
+        filter: filter.to_owned(),
+        labels: labels(text),
+        metadata,
+        revision,
+        time: from_ns(revision),
+    }
 }
 
 /// Labels as they are printed.
@@ -102,6 +149,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
         enabled: found.enabled,
         filter: found.filter,
         labels: found.labels,
+        metadata: found.metadata,
         revision: found.revision,
         time: found.update_time,
     };

@@ -1,0 +1,133 @@
+//! What is kept with a probe, out of requests and into messages.
+
+use kprobed_proto::v1;
+use tonic::Status;
+
+use super::{convert, status};
+use crate::model::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
+
+/// Longest id of a hold, in bytes.
+const MAX_HOLDER: usize = 128;
+
+/// Of a probe that is to be made.
+pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Status> {
+    checked(MetadataChange {
+        description: Some(request.description.clone()),
+        owner: Some(request.owner.clone()),
+        declared_by: None,
+        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
+        on_kernel_change: policy(request.on_kernel_change())?,
+    })
+}
+
+/// What an update changes.
+pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange, Status> {
+    checked(MetadataChange {
+        description: request.description.clone(),
+        owner: request.owner.clone(),
+        declared_by: request.take_over.then_some(None),
+        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
+        on_kernel_change: policy(request.on_kernel_change())?,
+    })
+}
+
+/// A lease of a probe.
+pub(super) fn lease_message(lease: &Lease) -> v1::Lease {
+    match lease {
+        Lease::Until { duration, expire_time } => v1::Lease {
+            duration: prost_types::Duration::try_from(*duration).ok(),
+            expire_time: Some(convert::timestamp(*expire_time)),
+            holder: String::new(),
+        },
+        Lease::Held { holder } => v1::Lease { holder: holder.clone(), ..v1::Lease::default() },
+    }
+}
+
+/// What is done with it when the kernel is another build.
+pub(super) const fn policy_message(policy: KernelChange) -> v1::KernelChange {
+    match policy {
+        KernelChange::Hold => v1::KernelChange::Hold,
+        KernelChange::ArmAnyway => v1::KernelChange::ArmAnyway,
+    }
+}
+
+fn checked(change: MetadataChange) -> Result<MetadataChange, Status> {
+    let description = change.description.as_deref().map_or(Ok(()), Metadata::check_description);
+    let owner = change.owner.as_deref().map_or(Ok(()), Metadata::check_owner);
+    description.and(owner).map_err(refused)?;
+    Ok(change)
+}
+
+fn refused(error: MetadataError) -> Status {
+    status::invalid(error.field, &error.message)
+}
+
+/// What is asked for. Absent for one that has neither a duration nor a holder: for ever.
+fn lease(lease: &v1::Lease) -> Result<Option<LeaseTerm>, MetadataError> {
+    let refuse = |message: &str| Err(MetadataError { field: "lease", message: message.to_owned() });
+    match (&lease.duration, lease.holder.as_str()) {
+        (None, "") => Ok(None),
+        (Some(duration), "") => match std::time::Duration::try_from(*duration) {
+            Ok(duration) => LeaseTerm::lasting(duration).map(Some),
+            Err(_negative) => refuse("the duration of a lease cannot be negative"),
+        },
+        (None, holder) if holder.len() <= MAX_HOLDER => Ok(Some(LeaseTerm::Held(holder.to_owned()))),
+        (None, _) => refuse("`lease.holder` is no id of a hold: take one that the daemon has answered"),
+        (Some(_), _) => refuse("a lease has either a duration or a holder, and not both"),
+    }
+}
+
+fn policy(policy: v1::KernelChange) -> Result<Option<KernelChange>, Status> {
+    Ok(match policy {
+        v1::KernelChange::Unspecified => None,
+        v1::KernelChange::Hold => Some(KernelChange::Hold),
+        v1::KernelChange::ArmAnyway => Some(KernelChange::ArmAnyway),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    fn asked(seconds: Option<i64>, holder: &str) -> v1::Lease {
+        let duration = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
+        v1::Lease { duration, expire_time: None, holder: holder.to_owned() }
+    }
+
+    #[test]
+    fn a_lease_is_one_of_three() {
+        assert_eq!(lease(&asked(None, "")), Ok(None));
+        let hour = LeaseTerm::For(Duration::from_hours(1));
+        assert_eq!(lease(&asked(Some(3600), "")), Ok(Some(hour.clone())));
+        assert_eq!(lease(&asked(None, "a hold")), Ok(Some(LeaseTerm::Held("a hold".to_owned()))));
+        for wrong in
+            [asked(Some(1), "both"), asked(Some(-1), ""), asked(Some(0), ""), asked(None, &"x".repeat(129))]
+        {
+            assert_eq!(lease(&wrong).unwrap_err().field, "lease", "{wrong:?}");
+        }
+        let message = lease_message(&hour.begin(SystemTime::UNIX_EPOCH));
+        assert_eq!(message.expire_time.map(|time| time.seconds), Some(3600));
+        assert_eq!(lease(&message), Ok(Some(LeaseTerm::For(Duration::from_hours(1)))));
+    }
+
+    #[test]
+    fn a_creation_and_an_update_say_the_same() {
+        let create = v1::CreateProbeRequest {
+            description: "slow opens".to_owned(),
+            on_kernel_change: v1::KernelChange::ArmAnyway.into(),
+            ..Default::default()
+        };
+        let made = Metadata::default().changed(of(&create).unwrap(), SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            (made.description.as_str(), made.on_kernel_change),
+            ("slow opens", KernelChange::ArmAnyway)
+        );
+        let untouched = change(&v1::UpdateProbeRequest::default()).unwrap();
+        assert!(untouched.is_empty());
+        assert_eq!(made.changed(untouched, SystemTime::UNIX_EPOCH), made);
+        let refused = of(&v1::CreateProbeRequest { owner: "a\u{1b}".to_owned(), ..Default::default() });
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+}
