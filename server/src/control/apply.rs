@@ -301,7 +301,7 @@ impl Controller {
         });
         let observed = self.observer.observe(&probes.collect::<Vec<_>>());
         let show = |changed| match changed {
-            Changed::Probe(probe) => Changed::Probe(Arc::new(observed.shown(&probe))),
+            Changed::Probe(probe) => Changed::Probe(self.parts.registry.seen(observed.shown(&probe))),
             removed @ Changed::Removed(_) => removed,
         };
         outcomes.into_iter().map(|outcome| outcome.map(show)).collect()

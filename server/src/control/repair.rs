@@ -86,6 +86,7 @@ impl Controller {
         let (now, probes) = (Instant::now(), self.parts.registry.all());
         self.forgive(&probes, now);
         let observed = self.observer.observe(&probes);
+        self.note_states(&probes, &observed);
         let due = probes.into_iter().filter(|probe| {
             let state = observed.state(probe);
             matches!(state, ProbeState::Drifted(_) | ProbeState::Failed(_))

@@ -128,6 +128,11 @@ pub(super) fn invalid(field: impl Into<Cow<'static, str>>, message: &str) -> Sta
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
+/// A page token that no answer had.
+pub(super) fn page_token() -> Status {
+    invalid("page_token", "`page_token` was not returned by this call: repeat the call without it")
+}
+
 /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
 pub(super) fn internal(message: &str) -> Status {
     Parts::new(Code::Internal, "INTERNAL").status(message)

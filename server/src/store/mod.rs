@@ -16,6 +16,7 @@ mod metadata;
 mod probes;
 mod requests;
 mod set_aside;
+mod states;
 mod undo;
 
 pub use attachments::StoredAttachment;
@@ -29,6 +30,7 @@ pub use hits::{
 pub use probes::{NewProbe, Phase, Settings, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
+pub use states::KEPT_STATES;
 pub use undo::Undo;
 
 use std::path::{Path, PathBuf};

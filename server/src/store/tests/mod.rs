@@ -65,8 +65,10 @@ async fn metadata_comes_back_as_it_was() {
 }
 
 fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings {
+    // The first is as a new probe has it.
     let owner = format!("owner {revision}");
-    let metadata = Metadata { owner, ..Metadata::default() };
+    let changed = || Metadata { owner, ..Metadata::default() };
+    let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
     Settings {
         enabled,
         filter: filter.to_owned(),
