@@ -10,7 +10,7 @@ use kprobed_client::Target;
 
 use crate::command::{
     add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
-    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
+    hist, label, latency, ledger, list, observe, profile, renew, stacks, switch, symbols, trace, version,
 };
 use crate::quantity::duration;
 
@@ -123,10 +123,14 @@ pub(crate) enum Command {
     Filter(filter::Arguments),
     /// Set and remove labels
     Label(label::Arguments),
+    /// Renew the leases of probes
+    Renew(renew::Arguments),
     /// Delete probes
     Delete(delete::Arguments),
     /// Follow events, or read the history
     Observe(observe::Arguments),
+    /// Define probes for as long as the command runs, and follow their events
+    Trace(trace::Arguments),
     /// Record a trace event that the daemon did not define, such as a tracepoint
     Attach(attach::AttachArguments),
     /// Stop recording attached events

@@ -91,6 +91,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// A program that was named cannot be started.
+    #[error("cannot run `{program}`: {source}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
     /// Standard input cannot be read.
     #[error("cannot read standard input: {0}")]
     Input(#[source] io::Error),
@@ -152,6 +160,7 @@ impl Failure {
             | Self::SeveralFunctions { .. }
             | Self::File { .. }
             | Self::NotWritten { .. }
+            | Self::NotStarted { .. }
             | Self::Input(_)
             | Self::NotCounted
             | Self::Output(_)
@@ -178,6 +187,7 @@ impl Failure {
             Self::Client(error) | Self::InStream(error) => error.hints(),
             Self::File { .. }
             | Self::NotWritten { .. }
+            | Self::NotStarted { .. }
             | Self::Input(_)
             | Self::Output(_)
             | Self::Signals(_) => Vec::new(),

@@ -21,6 +21,9 @@ STATE is what the kernel has now:
   expired                was taken out of the kernel when its lease ended
 The reason and a hint stand under the table.
 
+LEASE is how long a probe is still there (`held`: as long as the command that defined it runs). Probes without a lease stay. \
+`kprobectl renew` brings back one that has expired.
+
 --watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
 programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
 

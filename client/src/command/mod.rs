@@ -22,11 +22,14 @@ pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
+pub(crate) mod renew;
 pub(crate) mod stacks;
 pub(crate) mod switch;
 pub(crate) mod symbols;
+pub(crate) mod trace;
 pub(crate) mod version;
 
+mod child;
 mod connection;
 mod counting;
 mod definition;
@@ -56,6 +59,7 @@ pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
         }
         // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
         Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
+        Command::Trace(arguments) => trace::run(&cli.global, arguments, output).await,
         Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
         Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
         Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
@@ -87,8 +91,10 @@ async fn dispatch(
         Command::Disable(arguments) => switch::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
         Command::Label(arguments) => label::run(global, arguments, output).await,
+        Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,

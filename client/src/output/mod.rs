@@ -15,6 +15,7 @@ mod event;
 mod explain;
 mod filter;
 mod host;
+mod lease;
 mod ledger;
 mod past;
 mod probe;

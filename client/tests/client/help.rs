@@ -31,8 +31,10 @@ fn help_says_what_there_is() {
       disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe
       label         Set and remove labels
+      renew         Renew the leases of probes
       delete        Delete probes
       observe       Follow events, or read the history
+      trace         Define probes for as long as the command runs, and follow their events
       attach        Record a trace event that the daemon did not define, such as a tracepoint
       detach        Stop recording attached events
       attached      List attached events

@@ -18,6 +18,7 @@ use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
@@ -27,8 +28,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Observer, ProbeStates, Registry,
-    Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Doctor, Holds, Names, Observer, ProbeStates,
+    Registry, Storage,
 };
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
@@ -38,8 +39,8 @@ use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
-    ProfileServer, SourceServer, TypeServer,
+    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, LeaseServer, Log,
+    ProbeServer, ProfileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, Cursor};
@@ -182,6 +183,7 @@ impl App {
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
+        let holds = Arc::<Holds>::default();
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
@@ -199,6 +201,8 @@ impl App {
             sample_interval: config.state.sample_interval(),
             hit_retention: config.state.hit_retention(),
             repair_interval: config.reconcile.interval(),
+            holds: Arc::clone(&holds),
+            lease_keep: config.leases.keep_listed(),
         })
         .await?;
         let info = HostInfo { host: host.clone(), cpus, start, tracefs: tracefs.root().to_owned() };
@@ -264,6 +268,10 @@ impl App {
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
+            .add_service(LeaseServiceServer::new(LeaseServer {
+                holds,
+                vanished_after: front::VANISHED_AFTER,
+            }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))

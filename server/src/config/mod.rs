@@ -86,6 +86,8 @@ pub struct Config {
     pub tracing: Tracing,
     /// What is done about probes that others have changed.
     pub reconcile: Reconcile,
+    /// What becomes of probes whose time is over.
+    pub leases: Leases,
     /// Events that are kept on disk.
     pub spool: Spool,
     /// The daemon's own log.
@@ -207,6 +209,27 @@ impl Reconcile {
     /// Time between two looks. Absent for none.
     pub fn interval(&self) -> Option<Duration> {
         (self.interval_ms > 0).then(|| Duration::from_millis(self.interval_ms))
+    }
+}
+
+/// What becomes of probes whose time is over.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leases {
+    /// Seconds that a probe stays listed after its lease has ended.
+    pub keep_listed_s: u64,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self { keep_listed_s: 3600 }
+    }
+}
+
+impl Leases {
+    /// How long a probe stays listed after its lease has ended.
+    pub fn keep_listed(&self) -> Duration {
+        Duration::from_secs(self.keep_listed_s)
     }
 }
 

@@ -52,7 +52,7 @@ impl Controller {
             enabled: request.enabled,
             filter: request.filter,
             labels: request.labels,
-            metadata: Metadata::default().changed(request.metadata, now),
+            metadata: Metadata::default().changed(self.with_hold(request.metadata)?, now),
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,

@@ -209,6 +209,18 @@ pub enum ControlError {
         /// The probe.
         name: ProbeName,
     },
+    /// The lease of a probe has ended, and the change would bring it back without another one.
+    #[error("the lease of `{name}` has ended")]
+    LeaseEnded {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// A probe is to be held by a hold that is not there.
+    #[error("there is no such hold: it has ended, or the daemon never gave out this key")]
+    NoHold,
+    /// Alarms for the end of leases cannot be had.
+    #[error("cannot make a timer: {0}")]
+    Alarm(#[source] std::io::Error),
     /// Another change of a batch failed, all or none of which is made.
     #[error("not made, since another change of the same request failed: {cause}")]
     BatchFailed {

@@ -19,6 +19,7 @@ mod grow;
 mod handover;
 mod harm;
 mod job;
+mod lease;
 mod ledger;
 mod names;
 mod observed;
@@ -56,6 +57,7 @@ pub use command::{
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
+pub use lease::{Hold, HoldError, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
 pub use observed::{KPROBES_ON, Observed};

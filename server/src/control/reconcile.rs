@@ -12,6 +12,7 @@ use super::controller::{Controller, ControllerParts, Live};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
 use super::job::{Basis, Job};
+use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, plan_options};
 use super::step::{self, Seen, Wanted};
@@ -34,6 +35,7 @@ pub(super) async fn reconcile(
     parts: &ControllerParts,
     observer: &Observer,
     sources: &SourceTable,
+    leases: &mut Leases,
 ) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
@@ -48,18 +50,28 @@ pub(super) async fn reconcile(
         let left = tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
         // One that was to take the place of another may look like it.
         let left = left.filter(|left| claimed.insert(left.id));
-        match row.phase {
-            Phase::Pending | Phase::Removing => {
-                if left.is_some()
-                    && let Some(entry) = still_recorded(parts, sources, &row)
-                {
-                    live.insert(row.uid, entry);
-                }
-                let phase = row.phase;
-                let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
-                unfinished.push(Unfinished { probe: Arc::new(probe), phase });
+        let at_start = leases.at_start(&row, left.is_some());
+        let phase = match (row.phase, at_start) {
+            // Nobody is left who held it.
+            (Phase::Settled, AtStart::Unheld) => Phase::Removing,
+            (phase, _) => phase,
+        };
+        if (phase, at_start) == (Phase::Settled, AtStart::Wanted) {
+            wanted.push((row, left));
+            continue;
+        }
+        if left.is_some()
+            && let Some(entry) = still_recorded(parts, sources, &row)
+        {
+            live.insert(row.uid, entry);
+        }
+        let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
+        match (phase, expired(&probe)) {
+            // What the kernel has of it is taken out with all others that have expired.
+            (Phase::Settled, Some(trouble)) => {
+                parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
             }
-            Phase::Settled => wanted.push((row, left)),
+            _ => unfinished.push(Unfinished { probe: Arc::new(probe), phase }),
         }
     }
     for (probe, entry) in bring_back(parts, observer, sources, &list, wanted).await {

@@ -27,6 +27,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
         let labels = probe
             .labels
@@ -36,13 +37,16 @@ impl Controller {
             enabled: request.enabled.unwrap_or(probe.enabled),
             filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
             labels,
-            metadata: probe.metadata.changed(request.metadata.clone(), now),
+            metadata: probe.metadata.changed(metadata, now),
             // Whoever changes it wants it to be so.
             left_alone: None,
             ..Probe::clone(&probe)
         };
         grounds.claim(&probe, false)?;
         if let Some(text) = request.definition.clone().filter(|text| text.trim() != probe.definition.trim()) {
+            if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
+                return Err(ControlError::LeaseEnded { name: probe.name.clone() });
+            }
             return self.judge_replacement(&probe, wanted, &text, request, grounds);
         }
         let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
@@ -69,6 +73,9 @@ impl Controller {
         request: &UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Job, ControlError> {
+        if matches!(probe.state, ProbeState::Expired(_)) {
+            return self.judge_expired(probe, wanted, request, grounds);
+        }
         let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
         if request.is_about_the_row_alone() {
             // The kernel knows of none of it, and need not even have the probe.
@@ -146,7 +153,7 @@ impl Controller {
 
 impl UpdateRequest {
     /// Whether it changes something, and nothing that the kernel has.
-    fn is_about_the_row_alone(&self) -> bool {
+    pub(super) fn is_about_the_row_alone(&self) -> bool {
         // A definition that is not another one is none.
         let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row

@@ -26,6 +26,7 @@ mod full_disk;
 mod growth;
 mod history;
 mod hostile;
+mod leases;
 mod machine;
 mod neighbours;
 mod offline;
@@ -86,6 +87,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("reconcile", reconcile::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("leases", leases::TESTS),
     ("full_disk", full_disk::TESTS),
     ("profiles", profiles::TESTS),
     ("accounting", accounting::TESTS),

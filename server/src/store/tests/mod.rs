@@ -3,6 +3,7 @@
 mod disk;
 mod faults;
 mod files;
+mod leases;
 mod vfs;
 
 use sqlx::{Connection as _, SqliteConnection};
