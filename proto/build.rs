@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
@@ -14,6 +14,7 @@ const FILES: [&str; 13] = [
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/profile_service.proto",
+    "kprobed/v1/reconcile_service.proto",
     "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
     "kprobed/v1/type_service.proto",

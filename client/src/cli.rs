@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
-    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
+    add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter,
+    get, hist, label, latency, ledger, list, observe, profile, reconcile, stacks, switch, symbols, version,
 };
 use crate::quantity::duration;
 
@@ -125,6 +125,10 @@ pub(crate) enum Command {
     Label(label::Arguments),
     /// Delete probes
     Delete(delete::Arguments),
+    /// Make probes of kprobe events that the daemon did not define
+    Adopt(adopt::Arguments),
+    /// Look at all probes now, and repair what other programs have changed
+    Reconcile(reconcile::Arguments),
     /// Follow events, or read the history
     Observe(observe::Arguments),
     /// Record a trace event that the daemon did not define, such as a tracepoint

@@ -37,6 +37,7 @@ mod error;
 pub mod event;
 pub mod format;
 mod rates;
+mod reconcile;
 mod sources;
 mod streams;
 mod target;

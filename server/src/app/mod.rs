@@ -20,6 +20,7 @@ use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
+use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
@@ -27,8 +28,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Doctor, Names, Observer, ProbeStates, Registry,
-    Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Doctor, Foreign, Names, Observer, ProbeStates,
+    Registry, Storage,
 };
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
@@ -39,7 +40,7 @@ use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
-    ProfileServer, SourceServer, TypeServer,
+    ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, Cursor};
@@ -217,6 +218,12 @@ impl App {
             procfs: procfs.clone(),
         };
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
+        let foreign = Foreign {
+            tracefs: tracefs.clone(),
+            registry: Arc::clone(&registry),
+            checker: Arc::clone(&checker),
+            instance: Arc::clone(&current_instance),
+        };
         let doctor = Doctor {
             tracefs,
             instance: current_instance,
@@ -266,6 +273,7 @@ impl App {
             .add_service(CodeServiceServer::new(code))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
+            .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer {

@@ -179,6 +179,9 @@ impl Controller {
                 tracing::warn!(%error, "cannot switch recording on again");
             }
         }
+        if is_to_record {
+            self.restore_clock();
+        }
         let (mut settled, mut undo) = (Vec::new(), Vec::new());
         let mut done = Vec::with_capacity(jobs.len());
         for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
@@ -322,7 +325,7 @@ impl Controller {
 fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
     let request = request.map(|request| request.id);
     Some(match intent? {
-        Intent::Create(_) => Undo::Probe(uid),
+        Intent::Create(_) | Intent::Adopt { .. } => Undo::Probe(uid),
         Intent::Update { before, .. } => Undo::Update { uid, before, request },
         Intent::Remove(_) => Undo::Deletion(uid),
     })

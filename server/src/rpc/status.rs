@@ -383,6 +383,11 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::OwnProbe { name } => {
             Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
         }
+        ControlError::NotAdoptable { name, obstacle } => {
+            Parts::new(Code::FailedPrecondition, "NOT_ADOPTABLE")
+                .with("event", name)
+                .with("obstacle", obstacle.code)
+        }
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

@@ -22,6 +22,7 @@ mod differential;
 mod effort;
 mod filters;
 mod fixture;
+mod foreign;
 mod full_disk;
 mod growth;
 mod history;
@@ -42,6 +43,7 @@ mod seeds;
 mod start_errors;
 mod survival;
 mod torn_deletion;
+mod triggers;
 mod types;
 mod values;
 mod verdicts;
@@ -80,6 +82,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("attached", attached::TESTS),
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
+    ("reconcile_triggers", triggers::TESTS),
+    ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("full_disk", full_disk::TESTS),
