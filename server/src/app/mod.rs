@@ -149,7 +149,8 @@ impl App {
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, &procfs)?;
+        let (instance, claim) =
+            open_instance(&tracefs, &instance_options, host_size, (&procfs, directory))?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
@@ -320,14 +321,14 @@ fn open_instance(
     tracefs: &Tracefs,
     options: &InstanceOptions,
     host: HostSize,
-    procfs: &Path,
+    (procfs, own): (&Path, &Path),
 ) -> Result<(Instance, Claim), StartError> {
     let is_there = || Instance::find(tracefs, &options.name);
     let was_there = is_there().is_some();
     Instance::open_or_create(tracefs, options).map_err(|error| match error {
         // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
-            StartError::InstanceInUse { path, holder: Holder::of_process(procfs, pid) }
+            StartError::InstanceInUse { path, own: own.to_owned(), holder: Holder::of_process(procfs, pid) }
         }
         ClaimError::Tracefs(source) => {
             if let (false, Some(begun)) = (was_there, is_there())

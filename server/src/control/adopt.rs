@@ -115,7 +115,7 @@ impl Controller {
                 return Err(ControlError::NoSuchEvent { name: name.clone() });
             }
             let obstacle =
-                Obstacle::new("NOT_A_KPROBE", "it is no kprobe event: `kprobectl attach` records it");
+                Obstacle::new("NOT_A_KPROBE", "it is not a kprobe event: `kprobectl attach` records it");
             return Err(refused(obstacle));
         }
         let checker = Arc::clone(&self.parts.checker);

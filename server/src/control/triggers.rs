@@ -37,11 +37,11 @@ impl Triggers {
     /// Begins to listen. What cannot be listened to is left to the period.
     pub(super) fn begin() -> Self {
         let missing = |what: &str, error: &std::io::Error| {
-            tracing::warn!(%error, "cannot be told at once {what}: that is noticed by the next look");
+            tracing::warn!(%error, "cannot watch {what}: the daemon notices changes with its next look");
         };
-        let files = FileWatch::new().inspect_err(|error| missing("what others write to tracefs", error)).ok();
+        let files = FileWatch::new().inspect_err(|error| missing("the files of tracefs", error)).ok();
         let modules =
-            ModuleWatch::new().inspect_err(|error| missing("which modules come and go", error)).ok();
+            ModuleWatch::new().inspect_err(|error| missing("modules", error)).ok();
         Self { files, modules, ..Self::default() }
     }
 
@@ -56,7 +56,7 @@ impl Triggers {
             return;
         }
         for (path, error) in files.watch_only(&paths) {
-            tracing::debug!(path = %path.display(), %error, "cannot watch a file: the next look notices its change");
+            tracing::debug!(path = %path.display(), %error, "cannot watch a file: the daemon notices its change with its next look");
         }
         self.paths = paths;
     }

@@ -283,7 +283,7 @@ fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
     let line = format!("p:theirs/numbers {NUMBERS}");
     guest.shell(&format!("echo '{line}' >> {TRACEFS}/kprobe_events"))?;
     // Killed at different moments of the call.
-    for pause_us in [0, 500, 1000, 2000, 4000, 8000, 16_000, 32_000] {
+    for pause_us in [0, 40_000, 80_000, 120_000, 160_000, 240_000, 400_000] {
         let script = format!(
             "kprobectl adopt theirs/numbers --enable > /dev/null 2>&1 & busybox usleep {pause_us}; kill -9 $(pidof kprobed); wait; true"
         );
