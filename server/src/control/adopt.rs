@@ -81,7 +81,7 @@ impl Controller {
         }
         let Adoption { probe, own, .. } = &adoption;
         let intent = Intent::Adopt { probe: new_row(probe), listing: own.listing.clone() };
-        let uids = self.parts.store.begin(&[(intent, request.request.clone())]).await?;
+        let uids = self.parts.store.begin(&[(intent, request.request.clone()).into()]).await?;
         let uid = uids.first().copied().unwrap_or(probe.uid);
         let done = match self.carry_out_adoption(adoption, uid) {
             Ok(done) => done,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE};
+use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::observed::Observed;
 use super::repair::Repairs;
@@ -258,7 +258,10 @@ impl Controller {
             return ControlFlow::Continue(());
         }
         match command {
-            Command::Apply(mut changes, reply) => {
+            Command::Apply(changes, Unit::All, reply) => {
+                answer(reply, Ok(self.apply(changes, Unit::All).await));
+            }
+            Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
                 // Deletions that wait right behind deletions are carried out with them.
                 while only_removes(&changes)
@@ -267,7 +270,7 @@ impl Controller {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
                         // The same request again is to find the outcome of the first.
-                        Command::Apply(more, reply)
+                        Command::Apply(more, Unit::Each, reply)
                             if only_removes(&more) && share_no_name(&changes, &more) =>
                         {
                             replies.push((more.len(), reply));
@@ -279,7 +282,7 @@ impl Controller {
                         }
                     }
                 }
-                let mut outcomes = self.apply(changes).await.into_iter();
+                let mut outcomes = self.apply(changes, Unit::Each).await.into_iter();
                 for (count, reply) in replies {
                     answer(reply, Ok(outcomes.by_ref().take(count).collect()));
                 }

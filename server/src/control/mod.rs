@@ -33,6 +33,7 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
+mod replace;
 mod sample;
 mod source;
 mod state_log;
@@ -40,6 +41,7 @@ mod states;
 mod step;
 mod storage;
 pub mod stricter;
+mod together;
 mod triggers;
 mod unread;
 mod update;
@@ -55,7 +57,7 @@ pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{Against, CheckOutcome, Checker, Preview};
 pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, Outcomes, RemoveRequest, Removed,
-    UpdateRequest,
+    Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};

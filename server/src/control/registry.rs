@@ -88,12 +88,17 @@ impl Registry {
     pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
         let probe = Arc::new(probe);
         let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = probes.by_name.insert(probe.name.clone(), Arc::clone(&probe)) {
+        let last = probes.by_name.insert(probe.name.clone(), Arc::clone(&probe));
+        let last = last.filter(|last| last.uid != probe.uid);
+        if let Some(last) = &last {
             probes.by_uid.remove(&last.uid);
         }
         probes.by_uid.insert(probe.uid, probe.name.clone());
         probes.by_event.entry(probe.name.event().to_owned()).or_default().insert(probe.name.clone());
         drop(probes);
+        if let Some(last) = last {
+            self.log.note_removal(&last);
+        }
         if !probe.state.is_of_the_kernel() {
             self.log.note(&probe);
         }

@@ -257,7 +257,7 @@ impl Controller {
     }
 
     /// What is to be done about a probe that is not as it should be. Absent when only others can do something.
-    fn judge_repair(
+    pub(super) fn judge_repair(
         &self,
         probe: &Arc<Probe>,
         grounds: &mut Grounds<'_>,

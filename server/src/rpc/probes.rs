@@ -14,7 +14,7 @@ use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
 use crate::control::{
     Applied, Change, Changed, Checker, ControlError, ControlHandle, Probe, ProbeStates, Registry,
-    RemoveRequest,
+    RemoveRequest, Unit,
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
@@ -192,7 +192,13 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
-        let probe = self.control.update(changes::update(request.into_inner())?).await?;
+        let request = request.into_inner();
+        let given = request.definition.clone().map(|definition| self.given(definition, None)).transpose()?;
+        let probe = self.control.update(changes::update(request, given.as_ref())?).await;
+        let probe = probe.map_err(|error| match &given {
+            Some(given) => status::located(&error, given),
+            None => error.into(),
+        })?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -209,11 +215,11 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ApplyProbesRequest>,
     ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
-        let asked = changes::all(request.into_inner().changes, |create| {
-            self.given(create.definition.clone(), create.spec.as_ref())
-        })?;
+        let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
+        let unit = if all_or_nothing { Unit::All } else { Unit::Each };
+        let asked = changes::all(changes, |definition, spec| self.given(definition.to_owned(), spec))?;
         let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let changed = self.control.apply(asked).await?;
+        let changed = self.control.apply(asked, unit).await?;
         let outcomes =
             changed.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
         Ok(Response::new(v1::ApplyProbesResponse { outcomes: outcomes.collect() }))
@@ -248,7 +254,7 @@ impl ProbeService for ProbeServer {
                         validate_only: request.validate_only,
                     })
                 });
-                for deleted in self.control.apply(deletions.collect()).await? {
+                for deleted in self.control.apply(deletions.collect(), Unit::Each).await? {
                     response.deleted.push(deleted?.removed()?.name.to_string());
                 }
             }

@@ -388,6 +388,7 @@ fn parts_of(error: &ControlError) -> Parts {
                 .with("event", name)
                 .with("obstacle", obstacle.code)
         }
+        ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

@@ -15,12 +15,13 @@ mod labels;
 mod metadata;
 mod probes;
 mod requests;
+mod reversal;
 mod set_aside;
 mod states;
 mod undo;
 
 pub use attachments::StoredAttachment;
-pub use changes::{Intent, Settled};
+pub use changes::{Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{
