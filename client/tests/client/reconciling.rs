@@ -16,7 +16,10 @@ async fn the_library_lists_adopts_and_reconciles() {
     let request = |name: &str| AdoptProbeRequest { name: name.to_owned(), ..Default::default() };
     let adopted = client.adopt_probe(request("perf/slow_path")).await.unwrap();
     assert_eq!(adopted.enabled_in, ["", "trace-cmd"]);
-    assert_eq!(client.adopt_probe(request("no/event")).await.unwrap_err().rpc().unwrap().code, Code::NotFound);
+    assert_eq!(
+        client.adopt_probe(request("no/event")).await.unwrap_err().rpc().unwrap().code,
+        Code::NotFound
+    );
     let outcomes = client.reconcile_probes(false).await.unwrap();
     let outcomes: Vec<_> = outcomes.iter().map(|probe| probe.outcome()).collect();
     let expected = [ReconcileOutcome::AsWanted, ReconcileOutcome::Repaired, ReconcileOutcome::NotRepaired];

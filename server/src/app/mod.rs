@@ -149,8 +149,7 @@ impl App {
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let (instance, claim) =
-            open_instance(&tracefs, &instance_options, host_size, (&procfs, directory))?;
+        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, (&procfs, directory))?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));

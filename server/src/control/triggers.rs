@@ -40,8 +40,7 @@ impl Triggers {
             tracing::warn!(%error, "cannot watch {what}: the daemon notices changes with its next look");
         };
         let files = FileWatch::new().inspect_err(|error| missing("the files of tracefs", error)).ok();
-        let modules =
-            ModuleWatch::new().inspect_err(|error| missing("modules", error)).ok();
+        let modules = ModuleWatch::new().inspect_err(|error| missing("modules", error)).ok();
         Self { files, modules, ..Self::default() }
     }
 

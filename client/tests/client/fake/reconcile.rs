@@ -63,7 +63,8 @@ impl ReconcileService for Services {
     async fn adopt_probe(&self, request: Request<AdoptProbeRequest>) -> Answer<AdoptProbeResponse> {
         let request = request.into_inner();
         let found = events().into_iter().find(|event| event.name == request.name);
-        let found = found.ok_or_else(|| Status::not_found(format!("the host has no event `{}`", request.name)))?;
+        let found =
+            found.ok_or_else(|| Status::not_found(format!("the host has no event `{}`", request.name)))?;
         if !found.obstacle.is_empty() {
             let message = format!("`{}` cannot be adopted: {}", found.name, found.obstacle_message);
             return Err(Status::failed_precondition(message));

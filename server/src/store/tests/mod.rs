@@ -120,7 +120,10 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     let intent = Intent::Adopt { probe: new_probe("a"), listing: "p:kprobes/a vfs_read".to_owned() };
     let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap()[0];
     let row = store.probes().await.unwrap().remove(0);
-    assert_eq!((row.uid, row.phase, row.kernel_listing.as_str()), (uid, Phase::Settled, "p:kprobes/a vfs_read"));
+    assert_eq!(
+        (row.uid, row.phase, row.kernel_listing.as_str()),
+        (uid, Phase::Settled, "p:kprobes/a vfs_read")
+    );
     assert_eq!((row.labels, row.metadata), (labels("team=storage"), with_leases().remove(0)));
     assert_eq!(store.carried_out(&request).await.unwrap(), Some(uid));
     // A second one of that name is refused, and nothing of it is written.
