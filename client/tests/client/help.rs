@@ -32,6 +32,8 @@ fn help_says_what_there_is() {
       filter        Show, set or clear the kernel filter of a probe
       label         Set and remove labels
       delete        Delete probes
+      adopt         Make probes of kprobe events that the daemon did not define
+      reconcile     Look at all probes now, and repair what other programs have changed
       observe       Follow events, or read the history
       attach        Record a trace event that the daemon did not define, such as a tracepoint
       detach        Stop recording attached events

@@ -2,8 +2,8 @@
 //!
 //! Owns which notices count, and how soon a look follows. The daemon's own writes are no reason: what they have caused is dropped behind each
 //! change, and with it what a neighbour did at the same moment, which the period finds. Only the period finds as well what nobody has written:
-//! the switch and the filter of a single event, which on 6.12 and later have no inode of their own for long enough to be watched (fs/tracefs/
-//! `event_inode.c`), and a livepatch that is switched on long after its module was loaded.
+//! a livepatch that is switched on long after its module was loaded. So it is with the switch and the filter of a single event: they would take two
+//! watches for each probe, of inodes that since 6.6 the kernel makes and forgets as they are used (fs/tracefs/event_inode.c).
 //!
 //! Costs nothing while nothing happens: the control thread sleeps until the kernel wakes it. A neighbour who writes without a pause does not
 //! keep it busy either: between two looks it rests ten times as long as the last one took.

@@ -43,7 +43,8 @@ fn adopt(guest: &DaemonGuest, request: AdoptProbeRequest) -> Result<AdoptProbeRe
 fn refused(guest: &DaemonGuest, request: AdoptProbeRequest) -> Result<(String, String)> {
     let error = guest.wait_for(guest.client.adopt_probe(request))?.err().context("it was adopted")?;
     let error = error.rpc().with_context(|| format!("{error}"))?;
-    Ok((error.reason.clone(), error.metadata.get("obstacle").cloned().unwrap_or_default()))
+    let obstacle = error.metadata.iter().find(|(key, _)| key == "obstacle");
+    Ok((error.reason.clone(), obstacle.map(|(_, code)| code.clone()).unwrap_or_default()))
 }
 
 fn request(name: &str) -> AdoptProbeRequest {
@@ -103,7 +104,7 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
         }
         page.page_token = response.next_page_token;
     }
-    ensure!(names == expected.map(|(name, ..)| name.to_owned()), "{names:?}");
+    ensure!(names == expected.clone().map(|(name, ..)| name.to_owned()), "{names:?}");
     // The command shows the same.
     let shown = guest.shell("kprobectl list --foreign -o wide")?;
     ensure!(expected.iter().all(|(name, ..)| shown.contains(name)) && !shown.contains("kprobes/"), "{shown}");
