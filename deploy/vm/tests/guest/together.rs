@@ -167,7 +167,9 @@ fn a_batch_is_made_whole_or_not_at_all(fixture: &Fixture) -> Result<()> {
     let picture = || -> Result<Vec<Probe>> {
         let mut probes = guest.probes()?;
         // An event that was defined again is the same probe, and has another schema.
-        probes.iter_mut().for_each(|probe| (probe.schema, probe.state_time) = (None, None));
+        for probe in &mut probes {
+            (probe.schema, probe.state_time) = (None, None);
+        }
         Ok(probes)
     };
     let events = || -> Result<Vec<String>> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::ProbeWatch;
-use kprobed_client::api::{ProbeState, WatchEvent, WatchProbesRequest, WatchProbesResponse};
+use kprobed_client::api::{Probe, ProbeState, WatchEvent, WatchProbesRequest, WatchProbesResponse};
 use kprobed_vm::daemon;
 
 use crate::Test;
@@ -17,7 +17,7 @@ type Told = (WatchEvent, String, ProbeState);
 fn told(message: &WatchProbesResponse) -> Told {
     let probe = message.probe.as_ref();
     let name = probe.map_or("", |probe| probe.name.trim_start_matches("kprobes/"));
-    (message.event(), name.to_owned(), probe.map_or(ProbeState::Unspecified, |probe| probe.state()))
+    (message.event(), name.to_owned(), probe.map_or(ProbeState::Unspecified, Probe::state))
 }
 
 fn next(guest: &DaemonGuest, watch: &mut ProbeWatch) -> Result<WatchProbesResponse> {
