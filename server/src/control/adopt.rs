@@ -95,6 +95,8 @@ impl Controller {
         tracing::info!(probe = %name, %uid, others = ?enabled_in, "adopted");
         let probe = self.parts.registry.put(done.probe);
         self.note_sharing();
+        // With what was left out of it: a daemon that ends now would not know that any more.
+        self.sample(false).await;
         Ok(Adopted { probe: self.shown(&probe), enabled_in, plan: Vec::new() })
     }
 
