@@ -15,6 +15,7 @@ const FILES: [&str; 14] = [
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/profile_service.proto",
+    "kprobed/v1/reconcile_service.proto",
     "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
     "kprobed/v1/type_service.proto",

@@ -9,8 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
-    hist, label, latency, ledger, list, observe, profile, renew, stacks, switch, symbols, trace, version,
+    add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter,
+    get, hist, label, latency, ledger, list, observe, profile, reconcile, renew, stacks, switch, symbols,
+    trace, version,
 };
 use crate::quantity::duration;
 
@@ -127,6 +128,10 @@ pub(crate) enum Command {
     Renew(renew::Arguments),
     /// Delete probes
     Delete(delete::Arguments),
+    /// Make probes of kprobe events that the daemon did not define
+    Adopt(adopt::Arguments),
+    /// Look at all probes now, and repair what other programs have changed
+    Reconcile(reconcile::Arguments),
     /// Follow events, or read the history
     Observe(observe::Arguments),
     /// Define probes for as long as the command runs, and follow their events

@@ -38,6 +38,7 @@ pub mod event;
 pub mod format;
 mod hold;
 mod rates;
+mod reconcile;
 mod sources;
 mod streams;
 mod target;

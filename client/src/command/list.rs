@@ -27,12 +27,16 @@ LEASE is how long a probe is still there (`held`: as long as the command that de
 --watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
 programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
 
+--foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): `kprobectl adopt` makes probes of \
+them. ENABLED IN names the trace instances in which an event is switched on. What perf and BPF use is not known.
+
 Examples:
   kprobectl list
   kprobectl list 'kprobes/*' -o wide
   kprobectl list -l 'team=storage,tier!=2,!reviewed'
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
+  kprobectl list --foreign
   kprobectl list -o json";
 
 /// Arguments of `list`.
@@ -47,10 +51,16 @@ pub(crate) struct Arguments {
     /// Follow the probes: print what there is, and then every change, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
+    /// Instead of probes: the kprobe events of the host that are not the daemon's, which it never touches
+    #[arg(long, conflicts_with_all = ["selector", "watch"])]
+    foreign: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    if arguments.foreign {
+        return foreign(&client, arguments, output).await;
+    }
     if arguments.watch {
         return watch(&client, arguments, output).await;
     }
@@ -67,6 +77,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             "there are no probes: `kprobectl add` defines one"
         } else {
             "no probe matches"
+        });
+    }
+    Ok(Exit::Success)
+}
+
+/// Prints events that are not the daemon's.
+async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let glob = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    let events = client.foreign_probes(&glob).await?;
+    output.foreign_events(&events)?;
+    if events.is_empty() {
+        output.empty(if glob.is_empty() {
+            "every kprobe event of this host is a probe of the daemon"
+        } else {
+            "no foreign event matches"
         });
     }
     Ok(Exit::Success)

@@ -4,6 +4,7 @@
 //! for `output`.
 
 pub(crate) mod add;
+pub(crate) mod adopt;
 pub(crate) mod aggregations;
 pub(crate) mod attach;
 pub(crate) mod check;
@@ -22,6 +23,7 @@ pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
+pub(crate) mod reconcile;
 pub(crate) mod renew;
 pub(crate) mod stacks;
 pub(crate) mod switch;
@@ -93,6 +95,8 @@ async fn dispatch(
         Command::Label(arguments) => label::run(global, arguments, output).await,
         Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
+        Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
+        Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
         Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,

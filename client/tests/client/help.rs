@@ -33,6 +33,8 @@ fn help_says_what_there_is() {
       label         Set and remove labels
       renew         Renew the leases of probes
       delete        Delete probes
+      adopt         Make probes of kprobe events that the daemon did not define
+      reconcile     Look at all probes now, and repair what other programs have changed
       observe       Follow events, or read the history
       trace         Define probes for as long as the command runs, and follow their events
       attach        Record a trace event that the daemon did not define, such as a tracepoint

@@ -21,5 +21,7 @@ mod probes;
 #[cfg(test)]
 mod rates;
 mod reach;
+#[cfg(test)]
+mod reconciling;
 mod types;
 mod watching;

@@ -21,6 +21,7 @@ use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
+use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
@@ -28,8 +29,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Doctor, Holds, Names, Observer, ProbeStates,
-    Registry, Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Doctor, Foreign, Holds, Names, Observer,
+    ProbeStates, Registry, Storage,
 };
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
@@ -40,7 +41,7 @@ use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, LeaseServer, Log,
-    ProbeServer, ProfileServer, SourceServer, TypeServer,
+    ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, Cursor};
@@ -149,7 +150,7 @@ impl App {
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, &procfs)?;
+        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, (&procfs, directory))?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
@@ -221,6 +222,12 @@ impl App {
             procfs: procfs.clone(),
         };
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
+        let foreign = Foreign {
+            tracefs: tracefs.clone(),
+            registry: Arc::clone(&registry),
+            checker: Arc::clone(&checker),
+            instance: Arc::clone(&current_instance),
+        };
         let doctor = Doctor {
             tracefs,
             instance: current_instance,
@@ -274,6 +281,7 @@ impl App {
             }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
+            .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer {
@@ -320,14 +328,14 @@ fn open_instance(
     tracefs: &Tracefs,
     options: &InstanceOptions,
     host: HostSize,
-    procfs: &Path,
+    (procfs, own): (&Path, &Path),
 ) -> Result<(Instance, Claim), StartError> {
     let is_there = || Instance::find(tracefs, &options.name);
     let was_there = is_there().is_some();
     Instance::open_or_create(tracefs, options).map_err(|error| match error {
         // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
-            StartError::InstanceInUse { path, holder: Holder::of_process(procfs, pid) }
+            StartError::InstanceInUse { path, own: own.to_owned(), holder: Holder::of_process(procfs, pid) }
         }
         ClaimError::Tracefs(source) => {
             if let (false, Some(begun)) = (was_there, is_there())

@@ -41,10 +41,16 @@ pub enum StartError {
         holder: Holder,
     },
     /// The tracing instance belongs to another daemon.
-    #[error("another kprobed uses the tracing instance `{path}`: {holder}", path = path.display())]
+    #[error(
+        "another kprobed uses the tracing instance `{path}`: {holder}; this one has the state directory `{own}`",
+        path = path.display(),
+        own = own.display()
+    )]
     InstanceInUse {
         /// The instance.
         path: PathBuf,
+        /// The state directory of this daemon.
+        own: PathBuf,
         /// The other one.
         holder: Holder,
     },

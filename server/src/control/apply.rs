@@ -273,8 +273,9 @@ impl Controller {
         }
     }
 
-    /// Switches recording on, if another program has switched it off. If that cannot be mended, the states say so.
+    /// Switches recording on and sets the clock, if another program has changed them. If that cannot be mended, the states say so.
     pub(super) fn record_again(&self) {
+        self.restore_clock();
         if !self.parts.instance.is_recording().unwrap_or(true)
             && let Err(error) = self.parts.instance.set_recording(true)
         {
@@ -372,7 +373,7 @@ fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
 pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
     let request = request.map(|request| request.id);
     Some(match intent? {
-        Intent::Create(_) => Undo::Probe(uid),
+        Intent::Create(_) | Intent::Adopt { .. } => Undo::Probe(uid),
         Intent::Update { before, .. } => Undo::Update { uid, before, request },
         Intent::Remove(_) => Undo::Deletion(uid),
     })

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::step::PlannedStep;
-use super::{AttachedEvent, ControlError, Ledger};
+use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciled};
 use crate::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use crate::store::RequestKey;
 
@@ -172,6 +172,11 @@ pub(super) enum Command {
     Detach(ProbeName, Reply<AttachedEvent>),
     Attached(Reply<Vec<AttachedEvent>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
+    Adopt(AdoptRequest, Reply<Adopted>),
+    Reconcile {
+        force: bool,
+        reply: Reply<Vec<Reconciled>>,
+    },
     /// Without a sender when nobody is left to wait for the end.
     Stop(Option<oneshot::Sender<()>>),
 }
@@ -188,8 +193,28 @@ impl Command {
             Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
+            Self::Adopt(_, reply) => reply.is_closed(),
+            Self::Reconcile { reply, .. } => reply.is_closed(),
             // The daemon has to stop all the same.
             Self::Stop(_) => false,
+        }
+    }
+
+    /// Whether it may write to the kernel.
+    pub(super) const fn writes(&self) -> bool {
+        match self {
+            Self::Apply(..)
+            | Self::Aggregation(_)
+            | Self::Attach(..)
+            | Self::Detach(..)
+            | Self::Adopt(..)
+            | Self::Ledger(_)
+            | Self::Reconcile { .. } => true,
+            Self::HitProfiles(_)
+            | Self::Sample(_)
+            | Self::Attached(_)
+            | Self::Observe(..)
+            | Self::Stop(_) => false,
         }
     }
 
@@ -210,6 +235,8 @@ impl Command {
             Self::Detach(..) => "detach",
             Self::Attached(_) => "attached",
             Self::Observe(..) => "observe",
+            Self::Adopt(..) => "adopt",
+            Self::Reconcile { .. } => "reconcile",
             Self::Stop(_) => "stop",
         }
     }
@@ -322,6 +349,22 @@ impl ControlHandle {
     /// [`ControlError::Stopping`].
     pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, ControlError> {
         self.ask(|reply| Command::Observe(probes, reply)).await
+    }
+
+    /// Makes a probe of an event that the kernel has.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn adopt(&self, request: AdoptRequest) -> Result<Adopted, ControlError> {
+        self.ask(|reply| Command::Adopt(request, reply)).await
+    }
+
+    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those that were repaired too often or too lately.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`].
+    pub async fn reconcile(&self, force: bool) -> Result<Vec<Reconciled>, ControlError> {
+        self.ask(|reply| Command::Reconcile { force, reply }).await
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -17,6 +17,7 @@ use super::lease::{Holds, Leases, Wake};
 use super::observed::Observed;
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
+use super::triggers::Triggers;
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::kernel::{FactsCache, HostIdentity};
@@ -97,6 +98,7 @@ pub struct Controller {
     pub(super) aggregations: Aggregations,
     pub(super) repairs: Repairs,
     pub(super) leases: Leases,
+    pub(super) triggers: Triggers,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
     pub(super) resized: Resized,
@@ -155,6 +157,7 @@ impl Controller {
             aggregations: Aggregations::default(),
             repairs: Repairs::default(),
             leases,
+            triggers: Triggers::default(),
             demand,
             growth: Growth::default(),
             resized: Resized::default(),
@@ -183,9 +186,16 @@ impl Controller {
         let mut next_repair = self.next_repair();
         let mut noted = self.parts.registry.log().newest();
         let mut store_states_at = None;
-        let mut waiting = VecDeque::new();
+        let mut waiting: VecDeque<Command> = VecDeque::new();
+        if self.parts.repair_interval.is_some() {
+            self.triggers = Triggers::begin();
+        }
         loop {
             if let Some(command) = waiting.pop_front() {
+                let writes = command.writes();
+                if writes {
+                    self.triggers.set_apart();
+                }
                 if let ControlFlow::Break(done) = self.carry_out(command, &mut queue, &mut waiting).await {
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
@@ -193,8 +203,13 @@ impl Controller {
                     }
                     return;
                 }
+                if writes {
+                    self.triggers.forget_own();
+                }
                 continue;
             }
+            self.triggers.follow(&self.parts);
+            let look_at = self.triggers.due().filter(|_| !self.live.is_empty());
             let expiry = self.aggregations.next_expiry();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
@@ -209,6 +224,14 @@ impl Controller {
                 () = sleep_until(next_repair.unwrap_or(next_sample)), if next_repair.is_some() => {
                     self.repair().await;
                     next_repair = None;
+                    continue;
+                }
+                () = self.triggers.fired(), if look_at.is_none() && !self.live.is_empty() => {
+                    self.triggers.note(Instant::now());
+                    continue;
+                }
+                () = sleep_until(look_at.unwrap_or(next_sample)), if look_at.is_some() => {
+                    self.repair().await;
                     continue;
                 }
                 // Together, and behind what clients wait for.
@@ -227,10 +250,12 @@ impl Controller {
                 }
                 wake = self.leases.woken() => {
                     self.attend_leases(wake).await;
+                    self.triggers.forget_own();
                     continue;
                 }
                 wanted_kib = self.demand.raised() => {
                     self.grow(wanted_kib);
+                    self.triggers.forget_own();
                     continue;
                 }
             };
@@ -293,6 +318,8 @@ impl Controller {
             Command::Attach(request, reply) => answer(reply, self.attach(request).await),
             Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
+            Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
+            Command::Reconcile { force, reply } => answer(reply, Ok(self.reconcile(force).await)),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),
         }

@@ -108,7 +108,7 @@ impl Doctor {
                 format!(
                     "the daemon's instance was changed to the clock `{clock}`: times of events are wrong"
                 ),
-                "restart the daemon: that sets the clock `boot` and empties the buffers",
+                "enable a probe: that sets the clock `boot` and empties the buffers",
             ),
             Err(error) => failed("trace_clock", error.to_string(), ""),
         }

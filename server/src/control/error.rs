@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::Taken;
+use super::{Obstacle, Taken};
 use crate::definition::Diagnostic;
 use crate::filter::FilterError;
 use crate::kernel::FactsError;
@@ -151,6 +151,14 @@ pub enum ControlError {
     OwnProbe {
         /// The event.
         name: ProbeName,
+    },
+    /// The event cannot become a probe.
+    #[error("`{name}` cannot be adopted: {}", obstacle.message)]
+    NotAdoptable {
+        /// The event.
+        name: ProbeName,
+        /// Why.
+        obstacle: Obstacle,
     },
     /// The event is attached and recorded.
     #[error("`{name}` is attached already: detach it first to give it another filter")]

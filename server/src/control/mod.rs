@@ -4,6 +4,8 @@
 //! database does not know of, it never removes from the kernel.
 
 mod account;
+mod adopt;
+mod adoptable;
 mod aggregation;
 mod apply;
 mod attach;
@@ -15,6 +17,7 @@ mod create;
 mod doctor;
 mod error;
 mod execute;
+mod foreign;
 mod grow;
 mod handover;
 mod harm;
@@ -40,10 +43,13 @@ mod step;
 mod storage;
 pub mod stricter;
 mod together;
+mod triggers;
 mod unread;
 mod update;
 
 pub use account::Terms;
+pub use adopt::{AdoptRequest, Adopted};
+pub use adoptable::Obstacle;
 pub use aggregation::{
     Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
@@ -57,6 +63,7 @@ pub use command::{
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
+pub use foreign::{Foreign, ForeignEvent};
 pub use lease::{Hold, HoldError, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
@@ -66,6 +73,7 @@ pub use observer::Observer;
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
+pub use repair::{LookOutcome, Reconciled};
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::{PlannedStep, Step};

@@ -49,6 +49,8 @@ pub(super) struct Switches {
     pub(super) recording: bool,
     /// `set_event_pid` of our instance is in use.
     pub(super) limited_to_tasks: bool,
+    /// `trace_clock` of our instance, if it is not the daemon's.
+    pub(super) wrong_clock: Option<String>,
     /// Debugfs `kprobes/enabled`.
     pub(super) kprobes: bool,
     /// `kernel.ftrace_enabled`.
@@ -153,7 +155,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
 
 /// Why nothing of a probe is recorded that is on.
 fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
-    let Switches { instance, recording, limited_to_tasks, kprobes, ftrace } = switches;
+    let Switches { instance, recording, limited_to_tasks, wrong_clock, kprobes, ftrace } = switches;
     if !kprobes {
         trouble("KPROBES_OFF", KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
     }
@@ -170,6 +172,15 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static 
             "another program has switched recording off in the daemon's instance (`tracing_on` is 0)"
                 .to_owned(),
             "enable the probe: that switches recording on again".to_owned(),
+        );
+    }
+    if let Some(clock) = wrong_clock {
+        trouble(
+            "CLOCK_CHANGED",
+            format!(
+                "another program has set the clock of the daemon's instance to `{clock}`: times of events are wrong"
+            ),
+            "enable the probe: that sets the clock again, and empties the buffers".to_owned(),
         );
     }
     if *limited_to_tasks {
@@ -222,7 +233,14 @@ mod tests {
 
     fn all_on() -> Switches {
         let instance = "/sys/kernel/tracing/instances/kprobed".to_owned();
-        Switches { instance, recording: true, limited_to_tasks: false, kprobes: true, ftrace: true }
+        Switches {
+            instance,
+            recording: true,
+            limited_to_tasks: false,
+            wrong_clock: None,
+            kprobes: true,
+            ftrace: true,
+        }
     }
 
     fn event(switch: Switch, filter: &str) -> ObservedEvent {

@@ -10,6 +10,7 @@ use super::doctor::ftrace_enabled;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::probe::Probe;
 use crate::definition::ProbeKind;
+use crate::kernel::TRACE_CLOCK;
 use crate::tracefs::{
     CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError,
 };
@@ -44,6 +45,7 @@ impl Observer {
                     instance: instance.root().display().to_string(),
                     recording: false,
                     limited_to_tasks: false,
+                    wrong_clock: None,
                     kprobes: true,
                     ftrace: true,
                 }),
@@ -81,6 +83,7 @@ impl Observer {
             instance: instance.root().display().to_string(),
             recording: instance.is_recording()?,
             limited_to_tasks: instance.is_limited_to_tasks()?,
+            wrong_clock: Some(instance.clock()?).filter(|clock| clock != TRACE_CLOCK),
             kprobes: self.tracefs.kprobes_enabled() != Some(false),
             ftrace: ftrace_enabled(&self.procfs),
         })
@@ -187,6 +190,7 @@ mod tests {
             host.write("kprobe_events", "");
             host.write("instances/kprobed/tracing_on", "1\n");
             host.write("instances/kprobed/set_event_pid", "");
+            host.write("instances/kprobed/trace_clock", "local global counter [boot] tai\n");
             host.write("debug/kprobes/enabled", "1\n");
             host.write("debug/kprobes/list", "");
             host.write("proc/sys/kernel/ftrace_enabled", "1\n");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 
 use super::controller::{Controller, ControllerParts};
-use crate::model::{HitProfile, ProbeUid};
+use crate::model::{HitProfile, Hits, ProbeUid};
 use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
 use crate::tracefs::Tracefs;
 
@@ -114,6 +114,14 @@ impl Controller {
     /// Stores the last hit counts of probes that go.
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
         self.store_tick(samples, TickOf::Leaving, false).await;
+    }
+
+    /// What the kernel has counted of an event by now is no part of the probe that it has become.
+    pub(super) async fn leave_out(&mut self, uid: ProbeUid, until_now: Hits) {
+        match self.sampler.counters(&self.parts).await {
+            Ok(counters) => counters.begin_at(uid, until_now),
+            Err(error) => self.note_outcome(Err(error)),
+        }
     }
 
     async fn store_tick(&mut self, profiles: &[HitProfile], of: TickOf, at_once: bool) {

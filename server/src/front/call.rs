@@ -17,12 +17,13 @@ use super::lane::Lane;
 use crate::rpc::{ConnectionId, status};
 
 /// Calls that take more than a moment: they go on for as long as the client wants.
-const STREAMS: [&str; 5] = [
+const STREAMS: [&str; 6] = [
     "/kprobed.v1.EventService/StreamEvents",
     "/kprobed.v1.EventService/StreamEventRows",
     "/kprobed.v1.AggregationService/StreamAggregation",
     "/kprobed.v1.LeaseService/HoldProbes",
     "/kprobed.v1.ProbeService/CheckProbes",
+    "/kprobed.v1.ProbeService/WatchProbes",
 ];
 
 /// All services.

@@ -19,6 +19,7 @@ mod similar;
 mod symbol;
 mod symbols;
 mod text;
+mod watch;
 
 pub use armed::ArmedProbes;
 pub use behaviour::Behaviour;
@@ -38,6 +39,7 @@ pub use symbols::SymbolTable;
 #[cfg(test)]
 pub(crate) use text::tests::image as image_text;
 pub use text::{KernelText, TextError};
+pub use watch::{FileWatch, ModuleWatch};
 
 use std::io;
 use std::path::{Path, PathBuf};

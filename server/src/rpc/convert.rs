@@ -114,8 +114,8 @@ pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
     }
 }
 
-pub(super) fn probe(probe: &Probe) -> v1::Probe {
-    let state = match probe.state {
+pub(super) const fn state(state: &ProbeState) -> v1::ProbeState {
+    match state {
         ProbeState::Pending => v1::ProbeState::Pending,
         ProbeState::Armed => v1::ProbeState::Armed,
         ProbeState::Disabled => v1::ProbeState::Disabled,
@@ -125,7 +125,10 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
         ProbeState::ShadowedByLivepatch(_) => v1::ProbeState::ShadowedByLivepatch,
         ProbeState::Expired(_) => v1::ProbeState::Expired,
-    };
+    }
+}
+
+pub(super) fn probe(probe: &Probe) -> v1::Probe {
     let (reason, message, hint) = match probe.state.trouble() {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
         None if probe.state == ProbeState::PendingModule => ("MODULE_ABSENT", "its module is not loaded", ""),
@@ -145,7 +148,7 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         enabled: probe.enabled,
         filter: probe.filter.clone(),
         labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        state: state.into(),
+        state: state(&probe.state).into(),
         state_reason: reason.to_owned(),
         state_message: message.to_owned(),
         state_hint: hint.to_owned(),

@@ -36,7 +36,7 @@ pub struct ProbeServer {
 }
 
 /// Probes on a page, unless the client says otherwise, and at most.
-const PROBE_PAGE: (u32, u32) = (100, 1000);
+pub(super) const PROBE_PAGE: (u32, u32) = (100, 1000);
 
 /// Samples on a page, unless the client says otherwise, and at most.
 const SAMPLE_PAGE: (u32, u32) = (1000, 10_000);
@@ -44,7 +44,7 @@ const SAMPLE_PAGE: (u32, u32) = (1000, 10_000);
 /// Longest id of a request, in bytes.
 const MAX_REQUEST_ID: usize = 128;
 
-fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
+pub(super) fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
     if asked == 0 { default } else { asked.min(most) }
 }
 
@@ -60,6 +60,16 @@ pub(super) fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// A probe as a message, with its definition as fields.
+pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
+    let fields = checker.parse_probe(&probe.definition).ok().map(|definition| v1::ProbeSpec {
+        group: probe.name.group().to_owned(),
+        event: probe.name.event().to_owned(),
+        ..spec::write(&definition)
+    });
+    v1::Probe { spec: fields, ..convert::probe(probe) }
+}
+
 /// A position among samples, as a token has it.
 fn position(token: &str) -> Option<SamplePosition> {
     let (tick, series) = token.split_once('.')?;
@@ -73,14 +83,8 @@ impl ProbeServer {
         Given::of(definition, spec, features).map_err(status::not_given)
     }
 
-    /// A probe as a message, with its definition as fields.
     fn message(&self, probe: &Probe) -> v1::Probe {
-        let fields = self.checker.parse_probe(&probe.definition).ok().map(|definition| v1::ProbeSpec {
-            group: probe.name.group().to_owned(),
-            event: probe.name.event().to_owned(),
-            ..spec::write(&definition)
-        });
-        v1::Probe { spec: fields, ..convert::probe(probe) }
+        probe_message(&self.checker, probe)
     }
 
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {

@@ -397,6 +397,11 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::OwnProbe { name } => {
             Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
         }
+        ControlError::NotAdoptable { name, obstacle } => {
+            Parts::new(Code::FailedPrecondition, "NOT_ADOPTABLE")
+                .with("event", name)
+                .with("obstacle", obstacle.code)
+        }
         ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)

@@ -14,6 +14,14 @@ pub enum Intent {
     /// To make it. Its row is `pending` until that is settled; one of that name that was left unfinished goes: the kernel has nothing of it, or
     /// the name would not be free.
     Create(NewProbe),
+    /// To take over an event that the kernel has. Its row is settled at once, since a start takes out of the kernel what is not: from here on the
+    /// event is ours, and what is still to be done to it is done by the next start.
+    Adopt {
+        /// The probe.
+        probe: NewProbe,
+        /// How the kernel lists it.
+        listing: String,
+    },
     /// To have it so from now on.
     Update {
         /// The probe.
@@ -82,6 +90,10 @@ impl Store {
         let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
             // A row that is not settled is put right by whoever finds it.
             Intent::Create(_) => None,
+            Intent::Adopt { probe, .. } => {
+                let request = request.as_ref().map(|request| request.id.clone());
+                Some(Undo::Adoption(probe.name.clone(), request))
+            }
             Intent::Update { uid, before, .. } => {
                 let request = request.as_ref().map(|request| request.id.clone());
                 Some(Undo::Update { uid: *uid, before: before.clone(), request })
@@ -98,6 +110,12 @@ impl Store {
                 }
                 uids.push(match intent {
                     Intent::Create(probe) => create(transaction, probe, unfinished).await?,
+                    Intent::Adopt { probe, listing } => {
+                        let uid = create(transaction, probe, unfinished).await?;
+                        settle(transaction, uid, listing).await?;
+                        requests::remember(transaction, request, uid).await?;
+                        uid
+                    }
                     Intent::Update { uid, before, wanted } => {
                         write_settings(transaction, *uid, Some(before), wanted).await?;
                         requests::remember(transaction, request, *uid).await?;

@@ -6,7 +6,7 @@ use sqlx::SqliteConnection;
 
 use super::probes::Settings;
 use super::{StoreError, labels, metadata, requests, reversal};
-use crate::model::ProbeUid;
+use crate::model::{ProbeName, ProbeUid};
 
 /// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
 /// row that is not settled, and puts it right when it starts.
@@ -16,6 +16,8 @@ pub enum Undo {
     Probe(ProbeUid),
     /// A probe was not made after all, and the request with this id was not carried out.
     Creation(ProbeUid, Option<String>),
+    /// An event was not adopted after all, and the request with this id was not carried out.
+    Adoption(ProbeName, Option<String>),
     /// A probe is not deleted after all.
     Deletion(ProbeUid),
     /// A probe stays as it was, and the request that was to change it was not carried out.
@@ -47,6 +49,14 @@ impl Undo {
             Self::Probe(uid) => delete_probe(transaction, *uid).await?,
             Self::Creation(uid, request) => {
                 delete_probe(transaction, *uid).await?;
+                requests::forget(transaction, request.as_deref()).await?;
+            }
+            Self::Adoption(name, request) => {
+                sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase = 'settled'")
+                    .bind(name.group())
+                    .bind(name.event())
+                    .execute(&mut *transaction)
+                    .await?;
                 requests::forget(transaction, request.as_deref()).await?;
             }
             Self::Deletion(uid) => {

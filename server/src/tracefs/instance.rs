@@ -37,6 +37,22 @@ impl Instance {
         Ok(current.unwrap_or_default())
     }
 
+    /// Sets the clock. The kernel empties the buffers (kernel/trace/trace.c: tracing_set_clock).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn set_clock(&self, clock: &str) -> Result<(), TracefsError> {
+        control_file::write(&self.root.join("trace_clock"), clock)
+    }
+
+    /// The files that say what is recorded in this instance, and how: whoever changes that writes to them. The switches and filters of single
+    /// events are not among them.
+    pub fn switches(&self) -> Vec<PathBuf> {
+        ["tracing_on", "set_event_pid", "trace_clock", "buffer_size_kb"]
+            .map(|file| self.root.join(file))
+            .into()
+    }
+
     /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used is not allocated yet and shows
     /// `SMALL (expanded: SIZE)`: what counts is the size that it will have.
     ///

@@ -17,6 +17,7 @@ mod life;
 mod mount;
 mod own;
 mod profile;
+mod recorders;
 mod registered;
 mod settle;
 mod stats;
@@ -31,6 +32,7 @@ pub use life::InstanceOptions;
 pub use mount::{MountError, Mounted, Mounts};
 pub use own::{Deleted, KprobeList, OwnEvent, Presence};
 pub use profile::ProfileRow;
+pub use recorders::Recorder;
 pub use registered::RegisteredProbe;
 pub use settle::grace_period;
 pub use stats::BufferStats;
@@ -98,6 +100,11 @@ impl Tracefs {
     /// Whether this kernel has kprobe events at all (CONFIG_KPROBE_EVENTS).
     pub fn has_kprobe_events(&self) -> bool {
         self.kprobe_events().exists()
+    }
+
+    /// The files that say which kprobe events there are, and whether any kprobe fires: whoever changes that writes to them.
+    pub fn switches(&self) -> Vec<PathBuf> {
+        vec![self.kprobe_events(), self.debugfs.join("kprobes/enabled")]
     }
 
     /// Whether an event directory of that name exists, whoever made it.

@@ -7,6 +7,7 @@ pub(crate) mod answers;
 mod history;
 mod probes;
 mod profiles;
+mod reconcile;
 mod services;
 mod sources;
 
@@ -25,6 +26,7 @@ use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::profile_service_server::ProfileServiceServer;
+use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
 use kprobed_client::{Client, ConnectOptions, Target};
@@ -79,6 +81,7 @@ impl Fake {
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(ProfileServiceServer::new(services.clone()))
+                .add_service(ReconcileServiceServer::new(services.clone()))
                 .add_service(SourceServiceServer::new(services.clone()))
                 .add_service(TypeServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

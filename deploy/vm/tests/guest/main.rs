@@ -22,6 +22,7 @@ mod differential;
 mod effort;
 mod filters;
 mod fixture;
+mod foreign;
 mod full_disk;
 mod growth;
 mod history;
@@ -44,6 +45,7 @@ mod start_errors;
 mod survival;
 mod together;
 mod torn_deletion;
+mod triggers;
 mod types;
 mod values;
 mod verdicts;
@@ -85,6 +87,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("attached", attached::TESTS),
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
+    ("reconcile_triggers", triggers::TESTS),
+    ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("leases", leases::TESTS),

@@ -287,7 +287,7 @@ fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
         "/sys/kernel/tracing/instances/kprobed".to_owned(),
         format!("process {}", pid.trim()),
         "state directory `/var/lib/kprobed`".to_owned(),
-        "socket `/run/kprobed/kprobed.sock`".to_owned(),
+        "socket `/run/kprobed/kprobed.sock`; this one has the state directory `".to_owned(),
     ];
     let run = "kprobed --config /etc/kprobed/a.toml";
     for _ in 0..2 {

@@ -121,6 +121,12 @@ impl Counters {
         self.span.map(|span| as_second(span.end_s))
     }
 
+    /// The kernel has counted so much of a probe before it was one: that is no part of its history.
+    pub fn begin_at(&mut self, uid: ProbeUid, counter: Hits) {
+        let series = Series { id: 0, first_s: 0, counter, stored: counter, is_open: false };
+        self.series.insert(uid, series);
+    }
+
     /// Takes a look in. Answers the rows that it makes.
     fn take(&mut self, tick: &Tick) -> Rows {
         let (since, time) = (second(tick.since), second(tick.time));

@@ -128,6 +128,18 @@ async fn a_counter_that_begins_anew_loses_nothing() {
 }
 
 #[tokio::test]
+async fn what_was_counted_before_a_probe_was_one_is_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let mut counters = store.counters("boot", "6.1", |_| false).await.unwrap();
+    counters.begin_at(ProbeUid(1), Hits { hits: 1000, nmissed: 0 });
+    store.add_tick(&mut counters, &tick(0, 60, &[(1, 1007)]), false).await.unwrap();
+    let page = store.rates(&query(0, 60, 60)).await.unwrap();
+    assert_eq!(page.series.len(), 1);
+    assert_eq!(points(&page.series[0]), [(0, 60, 7)]);
+}
+
+#[tokio::test]
 async fn a_probe_is_watched_as_long_as_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;

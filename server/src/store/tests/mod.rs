@@ -114,6 +114,30 @@ async fn update(
 }
 
 #[tokio::test]
+async fn an_adopted_event_is_settled_from_the_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let request = key("r", "adopt kprobes/a");
+    let intent = Intent::Adopt { probe: new_probe("a"), listing: "p:kprobes/a vfs_read".to_owned() };
+    let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap()[0];
+    let row = store.probes().await.unwrap().remove(0);
+    assert_eq!(
+        (row.uid, row.phase, row.kernel_listing.as_str()),
+        (uid, Phase::Settled, "p:kprobes/a vfs_read")
+    );
+    assert_eq!((row.labels, row.metadata), (labels("team=storage"), with_leases().remove(0)));
+    assert_eq!(store.carried_out(&request).await.unwrap(), Some(uid));
+    // A second one of that name is refused, and nothing of it is written.
+    let other = key("other", "adopt kprobes/a");
+    assert!(store.begin(&[(intent, Some(other.clone())).into()]).await.is_err());
+    assert_eq!((store.probes().await.unwrap().len(), store.carried_out(&other).await.unwrap()), (1, None));
+    // It was not adopted after all: known by its uid, or by its name where the disk has not said whether it has the row.
+    store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some("r".to_owned()))]).await;
+    assert!(store.probes().await.unwrap().is_empty());
+    assert_eq!(store.carried_out(&request).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_probe_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;

@@ -1,0 +1,94 @@
+//! `kprobectl adopt`: make probes of events that the kernel has.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use kprobed_client::api::AdoptProbeRequest;
+
+use super::connection::connect;
+use super::labels::{labels, pair};
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+An event is adopted as it is: it goes on, and its hits go on being counted. From then on it is a probe like all others: the daemon \
+removes its event with the probe and when it stops, and defines it again when it starts. What others have switched on stays on, \
+and as long as they use the event the kernel does not let it be removed.
+
+`kprobectl list --foreign` shows which events there are, and what stands against adopting them. --all-own takes those that look as \
+if a daemon had made them whose database was lost, as they are in its instance: switched on or off, with their filters.
+
+Examples:
+  kprobectl list --foreign
+  kprobectl adopt perf/slow_path --enable
+  kprobectl adopt perf/slow_path --enable --filter 'size > 4096' -l team=storage
+  kprobectl adopt --all-own --dry-run
+  kprobectl adopt --all-own";
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// GROUP/EVENT, as `list --foreign` shows it
+    #[arg(required_unless_present = "all_own", conflicts_with = "all_own", value_name = "NAME")]
+    names: Vec<String>,
+    /// Adopt all events that look like the daemon's own
+    #[arg(long)]
+    all_own: bool,
+    /// Record them from now on [default: as they are in the daemon's instance]
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Do not record them
+    #[arg(long)]
+    disable: bool,
+    /// Record only events that pass this filter, in the kernel's filter language [default: as it is in the daemon's instance]
+    #[arg(long, value_name = "FILTER", conflicts_with = "all_own")]
+    filter: Option<String>,
+    /// Give the probes this label; may be given more than once
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Only check the request, show what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let labels: HashMap<_, _> = labels(&arguments.labels)?;
+    let client = connect(global).await?;
+    let names = if arguments.all_own {
+        let foreign = client.foreign_probes("").await?;
+        foreign.into_iter().filter(|event| event.made_by_kprobed).map(|event| event.name).collect()
+    } else {
+        arguments.names
+    };
+    if names.is_empty() {
+        output.note("no event looks like one of the daemon's own");
+    }
+    let mut exit = Exit::Success;
+    let (mut adopted, mut plan) = (Vec::with_capacity(names.len()), Vec::new());
+    for name in names {
+        let request = AdoptProbeRequest {
+            name,
+            enabled: (arguments.enable || arguments.disable).then_some(arguments.enable),
+            filter: arguments.filter.clone(),
+            labels: labels.clone(),
+            validate_only: arguments.dry_run,
+            ..Default::default()
+        };
+        match client.adopt_probe(request).await {
+            Ok(mut response) => {
+                plan.append(&mut response.plan);
+                adopted.push(response);
+            }
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
+    }
+    output.probes_adopted(&adopted)?;
+    if arguments.dry_run {
+        output.plan(&plan);
+        output.note("nothing was changed");
+    }
+    Ok(exit)
+}

@@ -1,0 +1,136 @@
+//! Events that the daemon did not define, and what becomes of them.
+
+use std::io;
+
+use kprobed_client::api::{AdoptProbeResponse, ForeignEvent, ProbeKind};
+use serde::Serialize;
+
+use super::Output;
+use super::probe::{ProbeView, state};
+use super::style::Tone;
+use super::table::{Cell, Table};
+
+/// An event, for programs.
+#[derive(Serialize)]
+struct ForeignView<'a> {
+    name: &'a str,
+    kernel_definitions: &'a [String],
+    kind: &'static str,
+    place: &'a str,
+    enabled_in: Vec<&'a str>,
+    hits: Option<u64>,
+    nmissed: Option<u64>,
+    made_by_kprobed: bool,
+    adoptable: bool,
+    obstacle: &'a str,
+    obstacle_message: &'a str,
+    definition: &'a str,
+}
+
+/// A probe that was adopted, for programs.
+#[derive(Serialize)]
+struct AdoptedView<'a> {
+    #[serde(flatten)]
+    probe: Option<ProbeView<'a>>,
+    enabled_in: Vec<&'a str>,
+}
+
+/// The instance at the top has no name.
+fn instances(names: &[String]) -> Vec<&str> {
+    names.iter().map(|name| if name.is_empty() { "(top)" } else { name }).collect()
+}
+
+fn kind(event: &ForeignEvent) -> &'static str {
+    match event.kind() {
+        ProbeKind::Entry => "entry",
+        ProbeKind::Return => "return",
+        ProbeKind::Unspecified => "unknown",
+    }
+}
+
+impl<'a> ForeignView<'a> {
+    fn new(event: &'a ForeignEvent) -> Self {
+        Self {
+            name: &event.name,
+            kernel_definitions: &event.kernel_definitions,
+            kind: kind(event),
+            place: &event.place,
+            enabled_in: instances(&event.enabled_in),
+            hits: event.hits,
+            nmissed: event.nmissed,
+            made_by_kprobed: event.made_by_kprobed,
+            adoptable: event.obstacle.is_empty(),
+            obstacle: &event.obstacle,
+            obstacle_message: &event.obstacle_message,
+            definition: &event.definition,
+        }
+    }
+}
+
+fn count(hits: Option<u64>) -> Cell {
+    hits.map_or_else(|| Cell::text("-"), Cell::number)
+}
+
+impl Output {
+    /// Prints events that are not the daemon's.
+    pub(crate) fn foreign_events(&mut self, events: &[ForeignEvent]) -> io::Result<()> {
+        if self.structured(&events.iter().map(ForeignView::new).collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        let wide = self.is_wide();
+        let mut headings = vec!["NAME", "KIND", "PLACE", "ENABLED IN", "HITS", "LOOKS OWN", "ADOPTABLE"];
+        if wide {
+            headings.extend(["NMISSED", "KERNEL DEFINITION"]);
+        }
+        let mut table = Table::new(&headings);
+        for event in events {
+            let adoptable = if event.obstacle.is_empty() {
+                Cell::toned("yes", Tone::Good)
+            } else {
+                Cell::toned("no", Tone::Faint)
+            };
+            let mut cells = vec![
+                Cell::text(&event.name),
+                Cell::text(kind(event)),
+                Cell::text(&event.place),
+                Cell::text(instances(&event.enabled_in).join(",")),
+                count(event.hits),
+                Cell::text(if event.made_by_kprobed { "yes" } else { "no" }),
+                adoptable,
+            ];
+            if wide {
+                cells.push(count(event.nmissed));
+                cells.push(Cell::text(event.kernel_definitions.join("; ")));
+            }
+            table.row(cells);
+        }
+        self.table(&table)?;
+        for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
+            self.note(&format!("`{}` cannot be adopted: {}", event.name, event.obstacle_message));
+        }
+        Ok(())
+    }
+
+    /// Prints probes that events were made to.
+    pub(crate) fn probes_adopted(&mut self, adopted: &[AdoptProbeResponse]) -> io::Result<()> {
+        let views = adopted.iter().map(|one| AdoptedView {
+            probe: one.probe.as_ref().map(ProbeView::new),
+            enabled_in: instances(&one.enabled_in),
+        });
+        if self.structured(&views.collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        for AdoptProbeResponse { probe, enabled_in, .. } in adopted {
+            let Some(probe) = probe else { continue };
+            self.line(&format!("{} {}", probe.name, state(probe).0))?;
+            if !enabled_in.is_empty() {
+                let others = instances(enabled_in).join(", ");
+                self.note(&format!(
+                    "`{}` is switched on in other trace instances as well, and stays so: {others}",
+                    probe.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}

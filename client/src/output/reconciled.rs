@@ -1,0 +1,77 @@
+//! Probes that were looked at, and what was done about them.
+
+use std::io;
+
+use kprobed_client::api::{ReconcileOutcome, ReconciledProbe};
+use serde::Serialize;
+
+use super::Output;
+use super::probe::state_name;
+use super::style::Tone;
+use super::table::{Cell, Table};
+
+/// A probe that was looked at, for programs.
+#[derive(Serialize)]
+struct ReconciledView<'a> {
+    name: &'a str,
+    found: &'static str,
+    found_reason: &'a str,
+    found_message: &'a str,
+    outcome: &'static str,
+    message: &'a str,
+    state: &'static str,
+}
+
+const fn outcome(outcome: ReconcileOutcome) -> (&'static str, Tone) {
+    match outcome {
+        ReconcileOutcome::AsWanted => ("as-wanted", Tone::Good),
+        ReconcileOutcome::Repaired => ("repaired", Tone::Doubtful),
+        ReconcileOutcome::NotRepaired => ("not-repaired", Tone::Bad),
+        ReconcileOutcome::NotDue => ("not-due", Tone::Doubtful),
+        ReconcileOutcome::LeftAlone => ("left-alone", Tone::Bad),
+        ReconcileOutcome::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
+impl Output {
+    /// Prints probes that were looked at.
+    pub(crate) fn reconciled(&mut self, probes: &[ReconciledProbe]) -> io::Result<()> {
+        let views = probes.iter().map(|probe| ReconciledView {
+            name: &probe.name,
+            found: state_name(probe.found()).0,
+            found_reason: &probe.found_reason,
+            found_message: &probe.found_message,
+            outcome: outcome(probe.outcome()).0,
+            message: &probe.message,
+            state: state_name(probe.state()).0,
+        });
+        if self.structured(&views.collect::<Vec<_>>())? {
+            return Ok(());
+        }
+        let mut table = Table::new(&["NAME", "FOUND", "OUTCOME", "STATE"]);
+        for probe in probes {
+            let cell = |(text, tone)| Cell::toned(text, tone);
+            table.row(vec![
+                Cell::text(&probe.name),
+                cell(state_name(probe.found())),
+                cell(outcome(probe.outcome())),
+                cell(state_name(probe.state())),
+            ]);
+        }
+        self.table(&table)?;
+        for probe in probes {
+            if !probe.found_message.is_empty() {
+                self.note(&format!(
+                    "`{}` was {}: {}",
+                    probe.name,
+                    state_name(probe.found()).0,
+                    probe.found_message
+                ));
+            }
+            if !probe.message.is_empty() {
+                self.note(&format!("`{}` was not repaired: {}", probe.name, probe.message));
+            }
+        }
+        Ok(())
+    }
+}

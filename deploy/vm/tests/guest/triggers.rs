@@ -1,0 +1,304 @@
+//! The daemon looks soon after somebody has changed something, and at nothing while nobody has. Its period is so long here that it never ends.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_client::Client;
+use kprobed_client::api::{
+    CheckStatus, CreateProbeRequest, DeleteProbeRequest, ProbeState, ReconcileOutcome, ReconciledProbe,
+};
+use kprobed_vm::{daemon, progress};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("writes_of_others_are_noticed", writes_of_others_are_noticed),
+    ("switches_of_the_host_are_noticed", switches_of_the_host_are_noticed),
+    ("modules_that_come_and_go_are_noticed", modules_that_come_and_go_are_noticed),
+    ("our_own_writes_cause_no_look", our_own_writes_cause_no_look),
+    ("a_client_asks_for_a_look", a_client_asks_for_a_look),
+    ("an_instance_in_use_cannot_be_removed", an_instance_in_use_cannot_be_removed),
+    ("what_a_look_costs", what_a_look_costs),
+];
+
+/// How long it may take at most until something is noticed, in an emulated guest that has other work.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn config() -> String {
+    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 3600000")
+        + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
+}
+
+/// Waits until something is so. Nothing here may ask the daemon for a state: it would look.
+fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Result<bool>) -> Result<Duration> {
+    let begun = Instant::now();
+    while !is()? {
+        if begun.elapsed() > PATIENCE {
+            bail!("{what} was not noticed\n{}", guest.log());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(begun.elapsed())
+}
+
+/// The reason that the daemon has noted last for a probe, without a look; the name of its state where it has none.
+fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
+    let states = guest.wait_for(guest.client.probe_states(name))??;
+    let last = states.first().context("no state was noted")?;
+    Ok(if last.state_reason.is_empty() { format!("{:?}", last.state()) } else { last.state_reason.clone() })
+}
+
+fn wait_for_note(guest: &DaemonGuest, name: &str, wanted: &str) -> Result<()> {
+    wait_until(guest, wanted, || Ok(noted(guest, name)? == wanted)).map(drop)
+}
+
+/// Calls are recorded, each of them.
+fn records(guest: &DaemonGuest) -> Result<()> {
+    let recording = guest.record(|| guest.workload(&["getppid", "7"]).map(drop))?;
+    let seen = recording.of("kprobes/calls", "workload").count();
+    ensure!(seen == 7, "{seen} of 7\n{}", guest.log());
+    Ok(())
+}
+
+fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("noticed", &config())?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let instance = guest.instance()?;
+    let off = format!("echo 0 > {instance}/events/enable");
+    for (harm, file, mended) in [
+        (format!("echo 0 > {instance}/tracing_on"), format!("{instance}/tracing_on"), "1"),
+        (format!("echo global > {instance}/trace_clock"), format!("{instance}/trace_clock"), "[boot]"),
+        (
+            format!("{off}; echo '-:kprobes/calls' >> {TRACEFS}/kprobe_events"),
+            format!("{instance}/events/kprobes/calls/enable"),
+            "1",
+        ),
+        // Truncated with a write, and by opening it alone.
+        (
+            format!("{off}; echo > {TRACEFS}/kprobe_events"),
+            format!("{instance}/events/kprobes/calls/enable"),
+            "1",
+        ),
+        (
+            format!("{off}; : > {TRACEFS}/kprobe_events"),
+            format!("{instance}/events/kprobes/calls/enable"),
+            "1",
+        ),
+    ] {
+        // As often as it takes: each kind of harm is forgiven.
+        guest.wait_for(guest.client.set_enabled("calls", true))??;
+        guest.shell(&harm)?;
+        let is_mended = || Ok(guest.shell(&format!("cat {file} 2>/dev/null || true"))?.contains(mended));
+        let took = wait_until(&guest, &harm, is_mended)?;
+        progress::note(format_args!("{}: mended {took:.1?} after `{harm}`", fixture.series()));
+        records(&guest).context(harm)?;
+        wait_for_note(&guest, "calls", "Armed")?;
+    }
+    // What only its owner can take back is said.
+    guest.shell(&format!("echo 1 > {instance}/set_event_pid"))?;
+    wait_for_note(&guest, "calls", "LIMITED_TO_TASKS")?;
+    guest.shell(&format!("echo > {instance}/set_event_pid"))?;
+    wait_for_note(&guest, "calls", "Armed")?;
+    records(&guest)?;
+    // Another size makes no probe wrong: the doctor says it.
+    let kib: u64 = guest.in_instance("buffer_size_kb")?.trim().parse()?;
+    guest.shell(&format!("echo {} > {instance}/buffer_size_kb", kib / 2))?;
+    let checks = guest.wait_for(guest.client.host())??.checks;
+    let found = checks.into_iter().find(|check| check.id == "buffer_size").context("no check")?;
+    ensure!(found.status() == CheckStatus::Warning && !found.fix.is_empty(), "{found:?}");
+    records(&guest)
+}
+
+fn switches_of_the_host_are_noticed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("host-switches", &config())?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    // Two of them: in the middle of a function there is no ftrace.
+    for (file, reason) in [
+        ("/sys/kernel/debug/kprobes/enabled", "KPROBES_OFF"),
+        ("/proc/sys/kernel/ftrace_enabled", "FTRACE_OFF"),
+    ] {
+        for _ in 0..2 {
+            guest.shell(&format!("echo 0 > {file}"))?;
+            wait_for_note(&guest, "calls", reason)?;
+            // Off and on again: the kernel arms by itself what was armed.
+            guest.shell(&format!("echo 1 > {file}"))?;
+            wait_for_note(&guest, "calls", "Armed")?;
+            records(&guest).context(reason)?;
+        }
+    }
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("modules", &config())?;
+    let file = guest.shell("ls /lib/kprobed-guest/modules/*-virtio_rng.ko 2>/dev/null || true")?;
+    let file = file.trim();
+    let devices = "ls -d /sys/bus/virtio/drivers/virtio_rng/virtio* 2>/dev/null | wc -l";
+    let devices: usize = guest.shell(devices)?.trim().parse()?;
+    ensure!(!file.is_empty() && devices > 0, "the guest has no module that can be spared");
+    guest.shell("rmmod virtio_rng")?;
+    let probe = guest.add("p:probed virtio_rng:virtrng_probe")?;
+    ensure!(probe.state() == ProbeState::PendingModule, "{probe:?}");
+    ensure!(noted(&guest, "probed")? == "PendingModule", "{}", noted(&guest, "probed")?);
+    for round in 1..=2 {
+        let recording = guest.record(|| {
+            guest.shell(&format!("insmod {file}"))?;
+            wait_for_note(&guest, "probed", "Armed")
+        })?;
+        // The kernel arms it before the module begins to run: the first call is there already.
+        let hits = recording.events.iter().filter(|event| event.probe == "kprobes/probed").count();
+        ensure!(hits == devices, "round {round}: {hits} of {devices}: {recording:?}");
+        guest.shell("rmmod virtio_rng")?;
+        wait_for_note(&guest, "probed", "PendingModule")?;
+    }
+    guest.shell(&format!("insmod {file}"))?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// How often the daemon has looked since it was started.
+fn looks(guest: &DaemonGuest) -> Result<usize> {
+    let log = guest.machine.get("/run/log/kprobed.log")?;
+    Ok(String::from_utf8_lossy(&log).matches("looked at the probes").count())
+}
+
+fn our_own_writes_cause_no_look(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("own-writes", &config())?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    for round in 0..5 {
+        guest.add(&format!("p:goes{round} __x64_sys_getpgid"))?;
+        guest.wait_for(guest.client.set_filter("calls", &format!("common_pid > {round}")))??;
+        // The last one of these makes another instance, and the files of that one are followed.
+        guest.delete(&format!("goes{round}"))?;
+    }
+    guest.wait_for(guest.client.set_enabled("calls", false))??;
+    guest.wait_for(guest.client.set_enabled("calls", true))??;
+    // A write that changes nothing is one all the same: it is what ends the wait.
+    let instance = guest.instance()?;
+    guest.shell(&format!("echo 1 > {instance}/tracing_on"))?;
+    wait_until(&guest, "a write", || Ok(looks(&guest)? > 0))?;
+    ensure!(looks(&guest)? == 1, "{}", guest.log());
+    // Reading is none.
+    guest.shell(&format!("cat {TRACEFS}/kprobe_events {instance}/tracing_on {instance}/trace_clock"))?;
+    guest.shell(&format!("echo 1 > {instance}/tracing_on"))?;
+    wait_until(&guest, "a write", || Ok(looks(&guest)? > 1))?;
+    ensure!(looks(&guest)? == 2, "{}", guest.log());
+    // Somebody who writes without a pause gets few looks.
+    let writes = 400;
+    let begun = Instant::now();
+    guest.shell(&format!("for i in $(seq {writes}); do echo 1 > {instance}/tracing_on; done"))?;
+    wait_until(&guest, "a write", || Ok(looks(&guest)? > 2))?;
+    let (more, most) = (looks(&guest)? - 2, 1 + begun.elapsed().as_millis() / 100);
+    ensure!(u128::try_from(more)? <= most, "{more} looks, and no more than {most} are due\n{}", guest.log());
+    records(&guest)
+}
+
+fn reconcile(guest: &DaemonGuest, force: bool) -> Result<Vec<ReconciledProbe>> {
+    Ok(guest.wait_for(guest.client.reconcile_probes(force))??)
+}
+
+/// With an interval of 0 the daemon never looks by itself, and does when it is asked.
+fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    guest.add("p:other __x64_sys_getpgid")?;
+    let outcomes = |force| -> Result<Vec<(String, String, ReconcileOutcome, ProbeState)>> {
+        let probes = reconcile(&guest, force)?.into_iter();
+        let told =
+            |one: ReconciledProbe| (one.name.clone(), one.found_reason.clone(), one.outcome(), one.state());
+        Ok(probes.map(told).collect())
+    };
+    let expected = |reason: &str, outcome, state| {
+        let well = (String::new(), ReconcileOutcome::AsWanted, ProbeState::Armed);
+        let of = |name: &str, (reason, outcome, state)| (name.to_owned(), reason, outcome, state);
+        vec![of("kprobes/calls", (reason.to_owned(), outcome, state)), of("kprobes/other", well)]
+    };
+    ensure!(outcomes(false)? == expected("", ReconcileOutcome::AsWanted, ProbeState::Armed));
+    let event = format!("{}/events/kprobes/calls", guest.instance()?);
+    let harm = format!("echo 0 > {event}/enable");
+    guest.shell(&harm)?;
+    ensure!(outcomes(false)? == expected("SWITCHED_OFF", ReconcileOutcome::Repaired, ProbeState::Armed));
+    records(&guest)?;
+    // The next one has to wait, unless it is asked for.
+    guest.shell(&harm)?;
+    let waits = expected("SWITCHED_OFF", ReconcileOutcome::NotDue, ProbeState::Drifted);
+    ensure!(outcomes(false)? == waits, "{:?}", outcomes(false)?);
+    let shown = guest.shell("kprobectl reconcile || echo $?")?;
+    ensure!(shown.contains("not-due") && shown.trim().ends_with('1'), "{shown}");
+    let shown = guest.shell("kprobectl reconcile --force")?;
+    ensure!(shown.contains("repaired") && !shown.contains("not-due"), "{shown}");
+    records(&guest)?;
+    // What only others can do something about says so.
+    guest.shell(&format!("echo 1 > {}/set_event_pid", guest.instance()?))?;
+    let found = reconcile(&guest, true)?;
+    let stuck = |one: &ReconciledProbe| {
+        one.outcome() == ReconcileOutcome::NotRepaired
+            && one.found_reason == "LIMITED_TO_TASKS"
+            && !one.message.is_empty()
+    };
+    ensure!(found.len() == 2 && found.iter().all(stuck), "{found:?}");
+    guest.shell(&format!("echo > {}/set_event_pid", guest.instance()?))?;
+    ensure!(outcomes(false)? == expected("", ReconcileOutcome::AsWanted, ProbeState::Armed));
+    Ok(())
+}
+
+/// The kernel refuses to remove an instance that somebody reads.
+fn an_instance_in_use_cannot_be_removed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let said = guest.shell(&format!("rmdir {} 2>&1 || true", guest.instance()?))?;
+    ensure!(said.contains("busy"), "{said}");
+    records(&guest)
+}
+
+/// CPU time of the control thread in nanoseconds, and how often it has read from files.
+fn cost(guest: &DaemonGuest) -> Result<(u64, u64)> {
+    let text = guest.shell(
+        "for task in /proc/$(pidof kprobed)/task/*; do [ $(cat $task/comm) = kprobed-control ] \
+         && cut -d' ' -f1 $task/schedstat && grep syscr $task/io | cut -d' ' -f2; done; true",
+    )?;
+    let numbers: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    match numbers.as_slice() {
+        [cpu_ns, reads] => Ok((*cpu_ns, *reads)),
+        _ => bail!("{text}"),
+    }
+}
+
+fn what_a_look_costs(fixture: &Fixture) -> Result<()> {
+    const LOOKS: u32 = 10;
+    let guest = fixture.own_daemon("cost", daemon::DEFAULT_CONFIG)?;
+    let mut made = 0;
+    for size in [10, 100, 1000] {
+        let requests = (made..size).map(|number| CreateProbeRequest {
+            definition: format!("p:cost/n{number} __x64_sys_getpgid"),
+            ..Default::default()
+        });
+        let requests: Vec<_> = requests.collect();
+        for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
+            let outcomes = guest.wait_for(guest.client.create_probes(requests.to_vec()))??;
+            outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        }
+        made = size;
+        let (cpu_before, reads_before) = cost(&guest)?;
+        for _ in 0..LOOKS {
+            let all = reconcile(&guest, false)?;
+            ensure!(all.len() == size && all.iter().all(|one| one.outcome() == ReconcileOutcome::AsWanted));
+        }
+        let (cpu, reads) = cost(&guest)?;
+        // A request ends with a second look, for its answer.
+        let each = |total: u64| total / u64::from(2 * LOOKS);
+        let (cpu_us, reads) = (each(cpu - cpu_before) / 1000, each(reads - reads_before));
+        progress::note(format_args!(
+            "{}: a look at {size} probes: {cpu_us} us of CPU, {reads} reads",
+            fixture.series()
+        ));
+        // Three short files of each, read to their end, and some lists.
+        ensure!(reads <= 8 * size as u64 + 60, "{reads} reads for {size} probes");
+    }
+    let probes =
+        (0..made).map(|number| DeleteProbeRequest { name: format!("cost/n{number}"), ..Default::default() });
+    guest.wait_for(guest.client.delete_probes(probes.collect()))??;
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Adopting an event that the kernel has: a probe of the daemon is made of it, and the event stays as it is.
+//!
+//! Owns the order in which that is safe. The row is written first, and as settled: a start takes out of the kernel what is not, and the event is
+//! not ours to take out before it is adopted. A daemon that ends behind that finds the row and the event, and does the rest. Nothing is written
+//! but to the daemon's own instance: what others have switched on stays on.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::account::{Account, Sample};
+use super::adoptable::{Adoptable, judge};
+use super::controller::{Controller, Live};
+use super::create::{new_row, settled_state};
+use super::harm::refuse_harm;
+use super::job::Job;
+use super::observed::{ObservedEvent, Switch};
+use super::source::{event_source, plan_options};
+use super::step::{self, PlannedStep, Seen, Step, Wanted};
+use super::{CheckOutcome, ControlError, Observed, Obstacle, Probe, ProbeState, own};
+use crate::definition::ProbeDefinition;
+use crate::model::{Hits, Labels, Metadata, ProbeName, ProbeUid};
+use crate::store::{Intent, RequestKey, Undo};
+use crate::tracefs::{OwnEvent, Presence};
+
+/// Make a probe of an event that the kernel has.
+#[derive(Clone, Debug)]
+pub struct AdoptRequest {
+    /// The event.
+    pub name: ProbeName,
+    /// Record it. Absent: as it is in the daemon's instance.
+    pub enabled: Option<bool>,
+    /// Kernel filter; empty for none. Absent: as it is in the daemon's instance.
+    pub filter: Option<String>,
+    /// What it is found by.
+    pub labels: Labels,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// An event that was adopted.
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    /// The probe; with `validate_only`, as it would be.
+    pub probe: Arc<Probe>,
+    /// Names of the other tracing instances in which it is switched on; an empty one for the top.
+    pub enabled_in: Vec<String>,
+    /// What would be done, in order, if it was only checked.
+    pub plan: Vec<PlannedStep>,
+}
+
+/// An event that is about to be adopted.
+struct Adoption {
+    probe: Probe,
+    definition: ProbeDefinition,
+    own: OwnEvent,
+    seen: Seen,
+}
+
+impl Controller {
+    /// Adopts an event.
+    pub(super) async fn adopt(&mut self, request: AdoptRequest) -> Result<Adopted, ControlError> {
+        let name = request.name.clone();
+        if let Some(key) = &request.request
+            && let Some(uid) = self.parts.store.carried_out(key).await?
+        {
+            let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
+            let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
+            return Ok(Adopted {
+                probe: self.shown(&probe),
+                enabled_in: self.others(&name),
+                plan: Vec::new(),
+            });
+        }
+        let adoption = self.judge_adoption(&request)?;
+        let enabled_in = self.others(&name);
+        if request.validate_only {
+            let plan = step::plan(&name, steps(&adoption));
+            return Ok(Adopted { probe: Arc::new(adoption.probe), enabled_in, plan });
+        }
+        let Adoption { probe, own, .. } = &adoption;
+        let intent = Intent::Adopt { probe: new_row(probe), listing: own.listing.clone() };
+        let uids = self.parts.store.begin(&[(intent, request.request.clone()).into()]).await?;
+        let uid = uids.first().copied().unwrap_or(probe.uid);
+        let done = match self.carry_out_adoption(adoption, uid) {
+            Ok(done) => done,
+            Err(error) => {
+                let request = request.request.map(|request| request.id);
+                self.parts.store.undo_all(vec![Undo::Creation(uid, request)]).await;
+                return Err(error);
+            }
+        };
+        self.leave_out(uid, done.until_now).await;
+        tracing::info!(probe = %name, %uid, others = ?enabled_in, "adopted");
+        let probe = self.parts.registry.put(done.probe);
+        self.note_sharing();
+        // With what was left out of it: a daemon that ends now would not know that any more.
+        self.sample(false).await;
+        Ok(Adopted { probe: self.shown(&probe), enabled_in, plan: Vec::new() })
+    }
+
+    /// Whether an event can be adopted like that. Writes nothing, but for a filter that is tried where nothing is recorded.
+    fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, ControlError> {
+        let AdoptRequest { name, enabled, filter, labels, .. } = request;
+        let refused = |obstacle: Obstacle| ControlError::NotAdoptable { name: name.clone(), obstacle };
+        if self.parts.registry.get(name).is_some() {
+            let obstacle = Obstacle::new("NAME_OF_PROBE", "kprobed has a probe of this name");
+            return Err(refused(obstacle));
+        }
+        if self.attached.contains_key(name) {
+            return Err(ControlError::Attached { name: name.clone() });
+        }
+        let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
+        if lines.is_empty() {
+            if !self.tracefs().has_event(name.group(), name.event()) {
+                return Err(ControlError::NoSuchEvent { name: name.clone() });
+            }
+            let obstacle =
+                Obstacle::new("NOT_A_KPROBE", "it is not a kprobe event: `kprobectl attach` records it");
+            return Err(refused(obstacle));
+        }
+        let checker = Arc::clone(&self.parts.checker);
+        let found = judge(&checker, &mut checker.recent_facts(), (name.group(), name.event()), &lines);
+        let Adoptable { listing, outcome, .. } = found.map_err(refused)?;
+        let gone = || own::missing(Presence::Absent, name);
+        let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
+        let own = OwnEvent { name: name.clone(), listing, id };
+        let CheckOutcome { definition, text, report, .. } = outcome;
+        let now = SystemTime::now();
+        let probe = Probe {
+            uid: ProbeUid(0),
+            name: name.clone(),
+            definition: text,
+            kernel_definition: own.listing.clone(),
+            kind: definition.kind,
+            enabled: false,
+            filter: String::new(),
+            labels: labels.clone(),
+            metadata: Metadata::default(),
+            state: ProbeState::Pending,
+            revision: 1,
+            create_time: now,
+            update_time: now,
+            schema: None,
+            warnings: definition.warnings.clone(),
+            location: report.location.clone(),
+            arming: report.arming,
+            own: Some(own.clone()),
+            left_alone: None,
+            state_time: None,
+        };
+        let Observed { switches, mut events } = self.observer.observe(&[Arc::new(probe.clone())]);
+        let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
+        else {
+            return Err(gone());
+        };
+        let seen = Seen { switch, filter: in_force, unarmed };
+        let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
+        if enabled {
+            switches.require_firing(report.arming)?;
+        }
+        let filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
+        self.try_first_filter(name, &seen, &filter)?;
+        let state = settled_state(enabled, &report);
+        Ok(Adoption { probe: Probe { enabled, filter, state, ..probe }, definition, own, seen })
+    }
+
+    /// Has the kernel judge a filter in the daemon's instance, where the event is off: at the top it can be in use.
+    fn try_first_filter(&self, name: &ProbeName, seen: &Seen, filter: &str) -> Result<(), ControlError> {
+        if filter.is_empty() || filter.trim() == seen.filter.trim() {
+            return Ok(());
+        }
+        if seen.switch != Switch::Off {
+            let message = "the event is recorded already: adopt it as it is, and give it the filter then";
+            return Err(ControlError::BadArgument { field: "filter", message: message.to_owned() });
+        }
+        refuse_harm(self.tracefs(), name, filter)?;
+        let refused = |(error, message)| ControlError::Filter {
+            filter: filter.to_owned(),
+            error,
+            message,
+            found: None,
+        };
+        self.parts.instance.set_first_filter(name, filter).map_err(refused)?;
+        Ok(self.parts.instance.set_filter(name, &seen.filter)?)
+    }
+
+    /// Lets the event be recorded as a probe. When that fails, it is as it was.
+    fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, ControlError> {
+        let mut steps = steps(&adoption);
+        let Adoption { probe, definition, own, seen } = adoption;
+        let (_id, source) = event_source(self.tracefs(), uid, &own.name, &plan_options(&definition))?;
+        source.origin.set_labels(probe.labels.clone());
+        let schema = Some(Arc::clone(&source.origin.schema));
+        if steps.first() == Some(&Step::Disable) {
+            // What it has recorded before is read while it is of no probe, so that the account begins with what is hit from now on.
+            steps.remove(0);
+            self.parts.instance.set_enabled(&own.name, false)?;
+            self.readers.drain();
+        }
+        let counted = self.tracefs().hit_profile().unwrap_or_default();
+        let counted = counted.iter().find(|row| row.listing == own.listing);
+        let mut until_now = counted.map(|row| row.hits).unwrap_or_default();
+        self.sources.insert([(own.id, Arc::clone(&source))]);
+        let probe = Probe { uid, schema, ..probe };
+        let mut job = Job::adopt(probe, Arc::clone(&source), steps);
+        self.executor().carry_out(std::slice::from_mut(&mut job));
+        if let Err(error) = job.outcome {
+            self.sources.remove(&[uid]);
+            if seen.switch != Switch::Off
+                && let Err(error) = self.parts.instance.set_enabled(&own.name, true)
+            {
+                tracing::warn!(event = %own.name, %error, "cannot switch an event on again that was not adopted");
+            }
+            return Err(error);
+        }
+        // Others can have had it hit until it was switched on.
+        until_now.hits = job.hits.unwrap_or(until_now.hits);
+        let probe = job.probe;
+        let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
+        let account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
+        self.live.insert(uid, Live { source, ever_enabled: true, account });
+        Ok(Done { probe, until_now })
+    }
+
+    /// The other tracing instances in which an event is switched on.
+    fn others(&self, name: &ProbeName) -> Vec<String> {
+        let recorders = self.tracefs().recorders();
+        let ours = self.parts.instance.name();
+        let on = self.tracefs().recording(&recorders, (name.group(), name.event()));
+        on.map(|recorder| recorder.name().to_owned()).filter(|name| name != ours).collect()
+    }
+}
+
+/// What was done.
+struct Done {
+    probe: Probe,
+    /// What the kernel had counted when it began to be recorded.
+    until_now: Hits,
+}
+
+/// What brings the event to what is wanted. One that is on goes off first: see [`Controller::carry_out_adoption`].
+fn steps(adoption: &Adoption) -> Vec<Step> {
+    let Adoption { probe, seen, .. } = adoption;
+    let is_on = seen.switch != Switch::Off;
+    let seen = Seen { unarmed: seen.unarmed || is_on, ..seen.clone() };
+    step::change(&seen, Wanted { enabled: Some(probe.enabled), filter: &probe.filter })
+}

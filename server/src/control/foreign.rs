@@ -1,0 +1,220 @@
+//! The events of `kprobe_events` that no probe of this daemon stands for.
+//!
+//! Owns whose an event is, and what can be known of one that is not ours. Looks only: foreign events are never written to, unless they are
+//! adopted (see [`super::adopt`]).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::adoptable::{Obstacle, has_guards, judge};
+use super::{Checker, ControlError, Registry};
+use crate::definition::ProbeKind;
+use crate::model::{Hits, ProbeName};
+use crate::tracefs::{CurrentInstance, Tracefs};
+
+/// Looks for them.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Tracefs.
+    pub tracefs: Tracefs,
+    /// The daemon's own probes.
+    pub registry: Arc<Registry>,
+    /// Judges whether they can be adopted.
+    pub checker: Arc<Checker>,
+    /// The daemon's instance.
+    pub instance: Arc<CurrentInstance>,
+}
+
+/// An event that is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignEvent {
+    /// `GROUP/EVENT` as the kernel lists it, which may be no name that a probe can have.
+    pub name: String,
+    /// Its lines in `kprobe_events`, one for each place; never empty.
+    pub lines: Vec<String>,
+    /// Entry or return.
+    pub kind: ProbeKind,
+    /// Its first place, as it is listed.
+    pub place: String,
+    /// Names of the tracing instances in which it is switched on; an empty one for the top.
+    pub enabled_in: Vec<String>,
+    /// What the kernel has counted of all its places. Absent when that cannot be read.
+    pub hits: Option<Hits>,
+    /// It looks as if a daemon had made it whose database was lost.
+    pub looks_own: bool,
+    /// The definition that it would be adopted with, or what stands against that.
+    pub adoptable: Result<String, Obstacle>,
+}
+
+/// Lines of the kernel by the name that they stand under.
+type ByName = BTreeMap<String, Vec<String>>;
+
+impl Foreign {
+    /// Events in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out. `attached` are those
+    /// that are recorded though they are foreign.
+    ///
+    /// # Errors
+    /// [`ControlError::Tracefs`].
+    pub fn page(
+        &self,
+        after: Option<&str>,
+        most: usize,
+        selected: impl Fn(&str) -> bool,
+        attached: &HashSet<ProbeName>,
+    ) -> Result<Vec<ForeignEvent>, ControlError> {
+        let by_name = self.by_name()?;
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = by_name.range::<str, _>((start, Bound::Unbounded));
+        let page: Vec<_> = rest.filter(|(name, _)| selected(name)).take(most).collect();
+        if page.is_empty() {
+            return Ok(Vec::new());
+        }
+        let counted = self.tracefs.hit_profile().unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot read the hits of foreign events");
+            Vec::new()
+        });
+        let counted: HashMap<_, _> = counted.iter().map(|row| (row.listing.as_str(), row.hits)).collect();
+        let recorders = self.tracefs.recorders();
+        let mut facts = self.checker.recent_facts();
+        let ours = self.instance.get().name().to_owned();
+        let events = page.into_iter().filter_map(|(name, lines)| {
+            let (group, event) = name.split_once('/')?;
+            let first = lines.first()?;
+            let enabled_in: Vec<_> = self.tracefs.recording(&recorders, (group, event)).collect();
+            let enabled_in: Vec<_> = enabled_in.iter().map(|recorder| recorder.name().to_owned()).collect();
+            let is_attached = ProbeName::new(group, event).is_ok_and(|name| attached.contains(&name));
+            let adoptable = self.obstacle(group, event, is_attached).map_or_else(
+                || judge(&self.checker, &mut facts, (group, event), lines).map(|found| found.outcome.text),
+                Err,
+            );
+            let hits = lines.iter().map(|line| counted.get(line.as_str()).copied());
+            Some(ForeignEvent {
+                name: name.clone(),
+                kind: if first.starts_with('r') { ProbeKind::Return } else { ProbeKind::Entry },
+                place: first.split(' ').nth(1).unwrap_or_default().to_owned(),
+                looks_own: lines.iter().any(|line| has_guards(line))
+                    || (!is_attached && enabled_in.contains(&ours)),
+                hits: sum(hits),
+                lines: lines.clone(),
+                enabled_in,
+                adoptable,
+            })
+        });
+        Ok(events.collect())
+    }
+
+    /// What stands against an event whatever it does.
+    fn obstacle(&self, group: &str, event: &str, is_attached: bool) -> Option<Obstacle> {
+        if ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some()) {
+            let message =
+                "kprobed has a probe of this name, whose event another program has replaced or added to";
+            return Some(Obstacle::new("NAME_OF_PROBE", message));
+        }
+        is_attached.then(|| Obstacle::new("ATTACHED", "it is attached: detach it first (`kprobectl detach`)"))
+    }
+
+    /// The lines that are not ours.
+    fn by_name(&self) -> Result<ByName, ControlError> {
+        let mut by_name = ByName::new();
+        for listed in self.tracefs.list_kprobes()? {
+            let Some((group, event)) = listed.group_and_event() else { continue };
+            let ours = listed.name.as_ref().and_then(|name| self.registry.get(name));
+            let is_ours =
+                ours.is_some_and(|probe| probe.own.as_ref().is_some_and(|own| own.listing == listed.line));
+            if !is_ours {
+                let name = format!("{group}/{event}");
+                by_name.entry(name).or_default().push(listed.line);
+            }
+        }
+        Ok(by_name)
+    }
+}
+
+/// Several counts as one. Absent if one of them is.
+fn sum(mut hits: impl Iterator<Item = Option<Hits>>) -> Option<Hits> {
+    hits.try_fold(Hits::default(), |sum, hits| {
+        let hits = hits?;
+        Some(Hits { hits: sum.hits + hits.hits, nmissed: sum.nmissed + hits.nmissed })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::control::probe::tests::probe;
+    use crate::definition::Features;
+    use crate::kernel::{FactsCache, KernelPaths};
+    use crate::tracefs::Instance;
+
+    const LIST: &str = "p:kprobes/fork kernel_clone\np:kprobes/fork vfs_statx\nr8:other/opened do_sys_openat2 a=%di\n\
+                        p:own/one vfs_read __kpd_end=$comm:string\np:own/two vfs_write\np:attached/one vfs_read\n";
+
+    fn foreign(root: &std::path::Path) -> Foreign {
+        let tracefs = Tracefs::new(root, root);
+        fs::create_dir_all(root.join("instances/kprobed")).unwrap();
+        fs::write(root.join("kprobe_events"), LIST).unwrap();
+        let profile = "fork 1 0\nfork 2 1\nopened 3 0\none 4 0\ntwo 5 0\none 6 0\n";
+        fs::write(root.join("kprobe_profile"), profile).unwrap();
+        for event in ["own/two", "attached/one"] {
+            let event = root.join("instances/kprobed/events").join(event);
+            fs::create_dir_all(&event).unwrap();
+            fs::write(event.join("enable"), "1\n").unwrap();
+        }
+        let registry = Arc::<Registry>::default();
+        registry.note_for_test(probe(1, "kprobes/fork"));
+        let nowhere = || "/nonexistent".into();
+        let paths =
+            KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
+        let facts = Arc::new(FactsCache::new(paths));
+        Foreign {
+            instance: Arc::new(CurrentInstance::new(Instance::find(&tracefs, "kprobed").unwrap())),
+            tracefs,
+            registry,
+            checker: Arc::new(Checker::new(Features::from_readme("string"), facts)),
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = foreign(directory.path());
+        let attached = HashSet::from(["attached/one".parse().unwrap()]);
+        let all = foreign.page(None, 10, |_| true, &attached).unwrap();
+        let told = |event: &ForeignEvent| {
+            let code = event.adoptable.as_ref().err().map(|obstacle| obstacle.code);
+            (event.name.clone(), event.hits.map(|hits| hits.hits), event.looks_own, code)
+        };
+        let expected = [
+            ("attached/one", Some(6), false, Some("ATTACHED")),
+            ("kprobes/fork", Some(2), false, Some("NAME_OF_PROBE")),
+            ("other/opened", Some(3), false, Some("UNREADABLE")),
+            ("own/one", Some(4), true, Some("UNREADABLE")),
+            ("own/two", Some(5), true, Some("UNREADABLE")),
+        ]
+        .map(|(name, hits, own, code)| (name.to_owned(), hits, own, code));
+        assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(all[1].lines, ["p:kprobes/fork vfs_statx"], "our own place of the event is not foreign");
+        let opened = &all[2];
+        assert_eq!((opened.kind, opened.place.as_str()), (ProbeKind::Return, "do_sys_openat2"));
+        assert_eq!(all[4].enabled_in, ["kprobed"]);
+        // Pages follow each other.
+        let names = |after, most, selected: &dyn Fn(&str) -> bool| {
+            let page = foreign.page(after, most, selected, &attached).unwrap();
+            page.into_iter().map(|event| event.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None, 2, &|_| true), ["attached/one", "kprobes/fork"]);
+        assert_eq!(names(Some("kprobes/fork"), 1, &|name| name.starts_with("own/")), ["own/one"]);
+        assert!(names(Some("own/two"), 9, &|_| true).is_empty());
+    }
+
+    #[test]
+    fn a_count_that_is_not_known_makes_the_sum_unknown() {
+        let hits = |hits| Hits { hits, nmissed: 1 };
+        let (one, two) = (hits(1), hits(2));
+        assert_eq!(sum([Some(one), Some(two)].into_iter()), Some(Hits { hits: 3, nmissed: 2 }));
+        assert_eq!(sum([Some(one), None].into_iter()), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! When the probes are looked at besides the period: soon after another program has written to what they depend on, and when modules come and go.
+//!
+//! Owns which notices count, and how soon a look follows. The daemon's own writes are no reason: what they have caused is dropped behind each
+//! change, and with it what a neighbour did at the same moment, which the period finds. Only the period finds as well what nobody has written:
+//! a livepatch that is switched on long after its module was loaded. So it is with the switch and the filter of a single event: they would take two
+//! watches for each probe, of inodes that since 6.6 the kernel makes and forgets as they are used (fs/tracefs/event_inode.c).
+//!
+//! Costs nothing while nothing happens: the control thread sleeps until the kernel wakes it. A neighbour who writes without a pause does not
+//! keep it busy either: between two looks it rests ten times as long as the last one took.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::controller::ControllerParts;
+use crate::kernel::{FileWatch, ModuleWatch};
+
+/// Time from the first notice to the look: most programs write more than once.
+const CALM: Duration = Duration::from_millis(100);
+
+/// A look is followed by a rest that is so many times as long.
+const REST: u32 = 10;
+
+/// What makes the daemon look.
+#[derive(Debug, Default)]
+pub(super) struct Triggers {
+    files: Option<FileWatch>,
+    modules: Option<ModuleWatch>,
+    /// The files that are watched, or could not be.
+    paths: Vec<PathBuf>,
+    due: Option<Instant>,
+    not_before: Option<Instant>,
+}
+
+impl Triggers {
+    /// Begins to listen. What cannot be listened to is left to the period.
+    pub(super) fn begin() -> Self {
+        let missing = |what: &str, error: &std::io::Error| {
+            tracing::warn!(%error, "cannot watch {what}: the daemon notices changes with its next look");
+        };
+        let files = FileWatch::new().inspect_err(|error| missing("the files of tracefs", error)).ok();
+        let modules = ModuleWatch::new().inspect_err(|error| missing("modules", error)).ok();
+        Self { files, modules, ..Self::default() }
+    }
+
+    /// Watches the files that count now: the daemon's instance is another one at times.
+    pub(super) fn follow(&mut self, parts: &ControllerParts) {
+        let Some(files) = &mut self.files else { return };
+        let tracefs = &parts.mounted.tracefs;
+        let mut paths = tracefs.switches();
+        paths.extend(parts.instance.switches());
+        paths.push(parts.procfs.join("sys/kernel/ftrace_enabled"));
+        if paths == self.paths {
+            return;
+        }
+        for (path, error) in files.watch_only(&paths) {
+            tracing::debug!(path = %path.display(), %error, "cannot watch a file: the daemon notices its change with its next look");
+        }
+        self.paths = paths;
+    }
+
+    /// Waits until somebody has changed something. For ever while a look is due already.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost that was not waited for.
+    pub(super) async fn fired(&self) {
+        let files = async {
+            match &self.files {
+                Some(files) => files.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let modules = async {
+            match &self.modules {
+                Some(modules) => modules.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = files => {}
+            () = modules => {}
+        }
+    }
+
+    /// Somebody has changed something: a look is due soon.
+    pub(super) fn note(&mut self, now: Instant) {
+        let soon = now + CALM;
+        let at = self.not_before.map_or(soon, |rested| rested.max(soon));
+        self.due.get_or_insert(at);
+    }
+
+    /// Before the daemon writes: what has come until now is of others.
+    pub(super) fn set_apart(&mut self) {
+        let by_files = self.files.as_ref().is_some_and(FileWatch::drain);
+        if by_files {
+            self.note(Instant::now());
+        }
+    }
+
+    /// Behind what the daemon has written: that is no reason for a look.
+    pub(super) fn forget_own(&self) {
+        self.files.as_ref().map(FileWatch::drain);
+    }
+
+    /// When a look is due. Absent while nothing has happened.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// A look begins. What comes from here on asks for another one.
+    pub(super) fn take(&mut self) {
+        self.due = None;
+        self.forget_own();
+    }
+
+    /// A look has ended.
+    pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
+        self.forget_own();
+        self.not_before = Some(now + (now - begun) * REST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_come_soon_and_never_all_the_time() {
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        let mut triggers = Triggers::default();
+        assert_eq!(triggers.due(), None);
+        triggers.note(at(0));
+        triggers.note(at(90));
+        assert_eq!(triggers.due(), Some(at(100)), "the first one counts");
+        triggers.take();
+        assert_eq!(triggers.due(), None);
+        // It took 50 ms: the next one comes half a second later at the earliest.
+        triggers.looked(at(100), at(150));
+        triggers.note(at(160));
+        assert_eq!(triggers.due(), Some(at(650)));
+        triggers.take();
+        triggers.note(at(900));
+        assert_eq!(triggers.due(), Some(at(1000)));
+    }
+}

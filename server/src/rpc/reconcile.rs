@@ -1,0 +1,132 @@
+//! `ReconcileService`.
+
+use std::collections::HashSet;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::reconcile_service_server::ReconcileService;
+use tonic::{Request, Response, Status};
+
+use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
+use super::{convert, labels, status};
+use crate::control::{AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled};
+use crate::definition::ProbeKind;
+use crate::model::{Glob, ProbeName};
+
+/// The service.
+#[derive(Debug)]
+pub struct ReconcileServer {
+    /// Changes go here.
+    pub control: ControlHandle,
+    /// Looks for events that are not ours.
+    pub foreign: Foreign,
+}
+
+#[tonic::async_trait]
+impl ReconcileService for ReconcileServer {
+    async fn list_foreign_probes(
+        &self,
+        request: Request<v1::ListForeignProbesRequest>,
+    ) -> Result<Response<v1::ListForeignProbesResponse>, Status> {
+        let request = request.into_inner();
+        let limit = page_size(request.page_size, PROBE_PAGE) as usize;
+        let glob = non_empty(request.name_glob).map(Glob::new);
+        // The token is the last name of the page before: it stays good whatever is added or deleted in between.
+        let after = non_empty(request.page_token);
+        if after.as_ref().is_some_and(|name| !name.contains('/')) {
+            return Err(status::page_token());
+        }
+        let attached: HashSet<_> = self.control.attached().await?.into_iter().map(|one| one.name).collect();
+        let selected = |name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
+        // Reads the code of each place, and the symbol table when modules have changed.
+        let mut page = tokio::task::block_in_place(|| {
+            self.foreign.page(after.as_deref(), limit + 1, selected, &attached)
+        })?;
+        let more = page.len() > limit;
+        page.truncate(limit);
+        Ok(Response::new(v1::ListForeignProbesResponse {
+            next_page_token: page.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default(),
+            events: page.into_iter().map(event).collect(),
+        }))
+    }
+
+    async fn adopt_probe(
+        &self,
+        request: Request<v1::AdoptProbeRequest>,
+    ) -> Result<Response<v1::AdoptProbeResponse>, Status> {
+        let request = adoption(request.into_inner())?;
+        let Adopted { probe, enabled_in, plan } = self.control.adopt(request).await?;
+        Ok(Response::new(v1::AdoptProbeResponse {
+            probe: Some(probe_message(&self.foreign.checker, &probe)),
+            enabled_in,
+            plan: plan.iter().map(ToString::to_string).collect(),
+        }))
+    }
+
+    async fn reconcile_probes(
+        &self,
+        request: Request<v1::ReconcileProbesRequest>,
+    ) -> Result<Response<v1::ReconcileProbesResponse>, Status> {
+        let reconciled = self.control.reconcile(request.into_inner().force).await?;
+        Ok(Response::new(v1::ReconcileProbesResponse { probes: reconciled.iter().map(looked_at).collect() }))
+    }
+}
+
+fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Status> {
+    let name = request.name.parse::<ProbeName>();
+    let name = name.map_err(|error| status::invalid("name", &error.to_string()))?;
+    let labels = labels::of(request.labels)?;
+    let fingerprint = format!("adopt {name} {:?} {:?} {labels}", request.enabled, request.filter);
+    Ok(AdoptRequest {
+        name,
+        enabled: request.enabled,
+        filter: request.filter,
+        labels,
+        request: request_key(request.request_id, fingerprint)?,
+        validate_only: request.validate_only,
+    })
+}
+
+fn event(event: ForeignEvent) -> v1::ForeignEvent {
+    let (definition, obstacle) = match event.adoptable {
+        Ok(definition) => (definition, None),
+        Err(obstacle) => (String::new(), Some(obstacle)),
+    };
+    let kind = match event.kind {
+        ProbeKind::Entry => v1::ProbeKind::Entry,
+        ProbeKind::Return => v1::ProbeKind::Return,
+    };
+    v1::ForeignEvent {
+        name: event.name,
+        kernel_definitions: event.lines,
+        kind: kind.into(),
+        place: event.place,
+        enabled_in: event.enabled_in,
+        hits: event.hits.map(|hits| hits.hits),
+        nmissed: event.hits.map(|hits| hits.nmissed),
+        made_by_kprobed: event.looks_own,
+        obstacle: obstacle.as_ref().map(|obstacle| obstacle.code.to_owned()).unwrap_or_default(),
+        obstacle_message: obstacle.map(|obstacle| obstacle.message).unwrap_or_default(),
+        definition,
+    }
+}
+
+fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {
+    let Reconciled { found, outcome, now } = reconciled;
+    let (outcome, message) = match outcome {
+        LookOutcome::AsWanted => (v1::ReconcileOutcome::AsWanted, String::new()),
+        LookOutcome::Repaired => (v1::ReconcileOutcome::Repaired, String::new()),
+        LookOutcome::NotRepaired { reason } => (v1::ReconcileOutcome::NotRepaired, reason.clone()),
+        LookOutcome::NotDue => (v1::ReconcileOutcome::NotDue, String::new()),
+        LookOutcome::LeftAlone => (v1::ReconcileOutcome::LeftAlone, String::new()),
+    };
+    let trouble = found.state.trouble();
+    v1::ReconciledProbe {
+        name: found.name.to_string(),
+        found: convert::state(&found.state).into(),
+        found_reason: trouble.map(|trouble| trouble.code.to_owned()).unwrap_or_default(),
+        found_message: trouble.map(|trouble| trouble.reason.clone()).unwrap_or_default(),
+        outcome: outcome.into(),
+        message,
+        state: convert::state(&now.state).into(),
+    }
+}
