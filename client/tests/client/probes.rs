@@ -26,7 +26,7 @@ fn add() {
     warning: some calls are inlined and will not be seen [INLINED]
       | p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
       |        ^^^^^^^^^^^^^^
-    note: `kprobes/waiting` is waiting: module `btrfs` is not loaded
+    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
     note: this would be written, in the tracing directory and in the daemon's instance:
       echo 'p:waiting do_sys_openat2' >> kprobe_events
     note: nothing was changed
@@ -372,17 +372,17 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["list"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE    LOCATION            FILTER
-    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -
+    NAME             KIND    STATE           LOCATION            FILTER
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
     -- stderr
     ");
     assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE    LOCATION            FILTER       LABELS               UID  CREATED               REASON                        DEFINITION
-    kprobes/open     entry   armed    do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kprobes/waiting  return  waiting  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    NAME             KIND    STATE           LOCATION            FILTER       LABELS               UID  CREATED               REASON                        DEFINITION
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "open"]), @"
@@ -394,10 +394,15 @@ fn list_and_get() {
     state              armed
     state reason       -
     state hint         -
+    state since        -
     enabled            yes
     location           do_sys_openat2+0x0
     filter             dfd == -100
     labels             team=storage,tier=2
+    description        slow opens
+    owner              storage
+    declared by        -
+    on kernel change   hold
     definition         p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     kernel definition  p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
     created            2026-01-31T12:00:00Z
@@ -415,8 +420,9 @@ fn list_and_get() {
     name: kprobes/waiting
     uid: 1
     kind: return
-    state: waiting
-    state_reason: module `btrfs` is not loaded
+    state: pending-module
+    state_reason: MODULE_ABSENT
+    state_message: module `btrfs` is not loaded
     state_hint: ''
     enabled: true
     location: do_sys_openat2+0x0
@@ -435,6 +441,11 @@ fn list_and_get() {
     create_time: 2026-01-31T12:00:00Z
     update_time: 2026-01-31T12:01:00Z
     etag: e1
+    description: ''
+    owner: ''
+    declared_by: ''
+    on_kernel_change: hold
+    state_time: null
     spec: null
     -- stderr
     ");
@@ -453,10 +464,10 @@ fn enable_disable_and_filter() {
     exit: 1
     -- stdout
     kprobes/open armed
-    kprobes/waiting waiting
+    kprobes/waiting pending-module
     -- stderr
     error: there is no probe `gone`
-    note: `kprobes/waiting` is waiting: module `btrfs` is not loaded
+    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
     ");
     assert_snapshot!(fake.run(&["disable", "open"]), @"
     exit: 0
