@@ -160,6 +160,7 @@ pub(super) enum Command {
     Attach(AttachRequest, Reply<AttachedEvent>),
     Detach(ProbeName, Reply<AttachedEvent>),
     Attached(Reply<Vec<AttachedEvent>>),
+    Accept(super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     /// Without a sender when nobody is left to wait for the end.
     Stop(Option<oneshot::Sender<()>>),
@@ -176,6 +177,7 @@ impl Command {
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
+            Self::Accept(_, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             // The daemon has to stop all the same.
             Self::Stop(_) => false,
@@ -198,6 +200,7 @@ impl Command {
             Self::Attach(..) => "attach",
             Self::Detach(..) => "detach",
             Self::Attached(_) => "attached",
+            Self::Accept(..) => "accept",
             Self::Observe(..) => "observe",
             Self::Stop(_) => "stop",
         }
@@ -254,6 +257,14 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn remove(&self, request: RemoveRequest) -> Result<Removed, ControlError> {
         self.apply_one(Change::Remove(request)).await?.removed()
+    }
+
+    /// Takes what a probe records on this kernel for what it is to record, and arms it.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn accept(&self, request: super::AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+        self.ask(|reply| Command::Accept(request, reply)).await
     }
 
     /// Reads the current hit counts of all probes.

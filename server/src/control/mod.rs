@@ -3,6 +3,7 @@
 //! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
 //! database does not know of, it never removes from the kernel.
 
+mod accept;
 mod account;
 mod aggregation;
 mod apply;
@@ -16,6 +17,8 @@ mod doctor;
 mod error;
 mod execute;
 mod grow;
+mod guard;
+mod guard_watch;
 mod handover;
 mod harm;
 mod job;
@@ -51,8 +54,10 @@ pub use command::{
     UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use accept::AcceptRequest;
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
+pub use guard::{Guarded, MeaningChange};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
 pub use observed::{KPROBES_ON, Observed};

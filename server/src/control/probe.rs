@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ControlError;
+use super::guard::Guarded;
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
 use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
@@ -133,6 +134,8 @@ pub struct Probe {
     pub location: String,
     /// How the kernel arms it. Absent while it is not resolved.
     pub arming: Option<Arming>,
+    /// What its definition meant where it was made, and what has become of that.
+    pub guarded: Guarded,
 }
 
 impl Probe {

@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::read_text;
+
 /// Type of the note that holds a build id (`NT_GNU_BUILD_ID`), among those of the owner `GNU`.
 const BUILD_ID: u32 = 3;
 
@@ -15,21 +17,32 @@ const MAX_BYTES: usize = 64;
 /// Where the running kernel, or an image, says which build it is.
 #[derive(Debug, Default)]
 pub struct BuildIds {
+    release: String,
     kernel: Option<String>,
     /// Usually `/sys/module`; absent for an image, which has no modules.
     modules: Option<PathBuf>,
 }
 
 impl BuildIds {
-    /// Of the kernel that shows itself in this sysfs.
-    pub fn read(sysfs: &Path) -> Self {
+    /// Of the kernel that shows itself in this procfs and sysfs.
+    pub fn read(procfs: &Path, sysfs: &Path) -> Self {
         let notes = std::fs::read(sysfs.join("kernel/notes")).unwrap_or_default();
-        Self { kernel: build_id(&notes), modules: Some(sysfs.join("module")) }
+        let release = read_text(&procfs.join("sys/kernel/osrelease")).unwrap_or_default();
+        Self {
+            release: release.trim().to_owned(),
+            kernel: build_id(&notes),
+            modules: Some(sysfs.join("module")),
+        }
     }
 
-    /// Of an image that has these notes.
-    pub fn of_image(notes: Option<&[u8]>) -> Self {
-        Self { kernel: notes.and_then(build_id), modules: None }
+    /// Of an image of that release that has these notes.
+    pub fn of_image(release: &str, notes: Option<&[u8]>) -> Self {
+        Self { release: release.to_owned(), kernel: notes.and_then(build_id), modules: None }
+    }
+
+    /// The release of the kernel (`uname -r`), for people: many builds can have the same.
+    pub fn release(&self) -> &str {
+        &self.release
     }
 
     /// The build id of the kernel, in hexadecimal. Absent where it was linked without.
@@ -111,12 +124,14 @@ mod tests {
         };
         file("kernel/notes", &note(b"GNU\0", BUILD_ID, &[0x12]));
         file("module/ext4/notes/.note.gnu.build-id", &note(b"GNU\0", BUILD_ID, &[0x34]));
-        let ids = BuildIds::read(sysfs.path());
+        file("proc/sys/kernel/osrelease", b"6.1.0-56-amd64\n");
+        let ids = BuildIds::read(&sysfs.path().join("proc"), sysfs.path());
+        assert_eq!(ids.release(), "6.1.0-56-amd64");
         assert_eq!(ids.kernel(), Some("12"));
         assert_eq!(ids.module("ext4").as_deref(), Some("34"));
         assert_eq!(ids.module("xfs"), None);
         assert_eq!(ids.module("../module/ext4"), None, "no path is followed");
-        let image = BuildIds::of_image(Some(&note(b"GNU\0", BUILD_ID, &[0x56])));
+        let image = BuildIds::of_image("6.12", Some(&note(b"GNU\0", BUILD_ID, &[0x56])));
         assert_eq!((image.kernel(), image.module("ext4")), (Some("56"), None));
     }
 

@@ -112,7 +112,7 @@ impl KernelFacts {
             core_text,
             text,
             types,
-            build_ids: BuildIds::read(&paths.sysfs),
+            build_ids: BuildIds::read(&paths.procfs, &paths.sysfs),
             modules,
         })
     }
@@ -125,7 +125,7 @@ impl KernelFacts {
         let traceable = image.traceable()?;
         let blacklist = image.blacklist()?;
         let types = KernelTypes::of_image(image.types());
-        let build_ids = BuildIds::of_image(image.notes().as_deref());
+        let build_ids = BuildIds::of_image(&image.release, image.notes().as_deref());
         let KernelImage { readme, symbols, text, .. } = image;
         let patch_sites = PatchSites::of_kernel(&text, &symbols);
         let boot_sites = BootSites::read(&text, &symbols);

@@ -24,8 +24,6 @@ pub struct Subject<'a> {
     pub notes: &'a [Note],
     /// Where its place is.
     pub report: &'a Report,
-    /// `uname -r` of the kernel.
-    pub release: &'a str,
     /// The kernel.
     pub facts: &'a KernelFacts,
 }
@@ -80,12 +78,13 @@ impl<'a> Around<'a> {
 
 /// What a definition means on a kernel.
 pub fn capture(subject: &Subject<'_>) -> Meaning {
-    let Subject { written, resolved, notes, report, release, facts } = *subject;
-    let kernel = Build { name: release.to_owned(), id: facts.build_ids.kernel().map(str::to_owned) };
+    let Subject { written, resolved, notes, report, facts } = *subject;
+    let build_ids = &facts.build_ids;
+    let kernel = Build { name: build_ids.release().to_owned(), id: build_ids.kernel().map(str::to_owned) };
     let around = Around::of(subject);
     let of_place = report.location.split_once(':').map(|(module, _)| module);
     let module = of_place.or(report.absent_module.as_deref());
-    let module = module.map(|name| Build { name: name.to_owned(), id: facts.build_ids.module(name) });
+    let module = module.map(|name| Build { name: name.to_owned(), id: build_ids.module(name) });
     let named = names(written, resolved, notes);
     let parts: Vec<Part> = resolved
         .args

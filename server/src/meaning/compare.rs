@@ -58,7 +58,7 @@ pub fn compare(before: &Meaning, now: &Meaning) -> Vec<Difference> {
 }
 
 /// Whether a line for another build records there what the first one did: all members and parameters are the same, wherever they lie.
-pub(super) fn means_the_same_elsewhere(before: &Meaning, ported: &Meaning) -> bool {
+pub fn means_the_same_elsewhere(before: &Meaning, ported: &Meaning) -> bool {
     differences(before, ported, Matters::Names).is_empty()
 }
 

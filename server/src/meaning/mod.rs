@@ -32,7 +32,7 @@ mod type_name;
 
 pub use capture::{Subject, capture};
 pub use code::{Code, Line};
-pub use compare::{Difference, DifferenceKind, compare};
+pub use compare::{Difference, DifferenceKind, compare, means_the_same_elsewhere};
 pub use layout::Slot;
 pub use port::port;
 

@@ -1,13 +1,11 @@
 //! The line as it would have to be on another build, where exactly one is possible.
 
-use super::capture::{Around, Subject, bits_of};
+use super::capture::{Around, Subject};
 use super::chain::{self, At, Chain, PARAMETER_REGISTERS, Root};
 use super::layout::slot_at;
 use super::type_name::{pointed, type_name};
 use super::{Meaning, Origin, Part, Read};
-use crate::definition::{
-    Argument, Fetch, FetchKind, Place, ProbeDefinition, Register, Span,
-};
+use crate::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition, Register};
 use crate::kernel::btf::{Btf, Kind, TypeId};
 
 /// A definition that records on this build what `before` says the first one did: parameters in the registers that they are in now, members at

@@ -368,6 +368,12 @@ fn parts_of(error: &ControlError) -> Parts {
             let parts = Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name);
             if hint.is_empty() { parts } else { parts.with("fix", hint) }
         }
+        ControlError::HeldBack { name, hint, .. } => {
+            Parts::new(Code::FailedPrecondition, "HELD_BACK").with("probe", name).with("fix", hint)
+        }
+        ControlError::NotHeldBack { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_HELD_BACK").with("probe", name)
+        }
         ControlError::Claim(_) => Parts::new(Code::FailedPrecondition, "INSTANCE_IN_USE"),
         ControlError::Labels { field, error } => label_parts(field, error),
         ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),

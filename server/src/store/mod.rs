@@ -12,6 +12,7 @@ mod files;
 mod hits;
 mod integrity;
 mod labels;
+mod meanings;
 mod metadata;
 mod probes;
 mod requests;
