@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
-    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
+    accept, add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter,
+    get, hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
 };
 use crate::quantity::duration;
 
@@ -115,6 +115,8 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
+    /// Arm probes that are held back: what they record on this kernel is right
+    Accept(accept::Arguments),
     /// Switch recording on
     Enable(switch::EnableArguments),
     /// Switch recording off, and keep the probes

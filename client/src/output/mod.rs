@@ -16,6 +16,7 @@ mod explain;
 mod filter;
 mod host;
 mod ledger;
+mod meaning;
 mod probe;
 mod profile;
 mod rates;

@@ -11,10 +11,12 @@ use serde::Serialize;
 
 use super::Output;
 use super::diagnostic::{self, DiagnosticView};
+use super::meaning::{self, MeaningView};
 use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
+use super::width::columns;
 use crate::spec::Spec;
 
 /// A probe, for programs.
@@ -43,6 +45,7 @@ struct ProbeView<'a> {
     declared_by: &'a str,
     on_kernel_change: &'static str,
     state_time: Option<String>,
+    meaning_change: Option<MeaningView<'a>>,
     #[serde(serialize_with = "crate::spec::serialize")]
     spec: Option<Spec>,
 }
@@ -102,6 +105,7 @@ impl<'a> ProbeView<'a> {
             declared_by: &probe.declared_by,
             on_kernel_change: on_kernel_change(probe),
             state_time: rfc3339(probe.state_time.as_ref()),
+            meaning_change: probe.meaning_change.as_ref().map(MeaningView::new),
             spec: probe.spec.as_ref().and_then(Spec::from_message),
         }
     }
@@ -284,6 +288,9 @@ impl Output {
             ],
         );
         self.raw(text.as_bytes())?;
+        if let Some(change) = &probe.meaning_change {
+            self.raw(meaning::render(change, columns()).as_bytes())?;
+        }
         if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
             let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
             for field in &fields {

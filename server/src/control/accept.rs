@@ -58,13 +58,11 @@ impl Controller {
             ..Probe::clone(&probe)
         };
         // It is at home here from now on: nothing holds it back.
-        let job = if is_held {
-            self.define_anew(wanted, &mut grounds)?
-        } else {
-            Job::change(wanted, Vec::new())
-        };
+        let job =
+            if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
         self.parts.store.set_meanings(&written.collect::<Vec<_>>()).await?;
-        let intent = Intent::Update { uid: probe.uid, before: settings(&probe), wanted: settings(&job.probe) };
+        let intent =
+            Intent::Update { uid: probe.uid, before: settings(&probe), wanted: settings(&job.probe) };
         let is_to_record = probe.enabled;
         let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
         let work = Work { intent: Some(intent), request: request.request, before: Some(before), job };

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::ControlError;
 use super::checker::{CheckOutcome, Checker};
 use super::create::refuse;
 use super::probe::{Probe, ProbeState, Trouble};
-use super::ControlError;
 use crate::kernel::{KernelFacts, RecentFacts};
 use crate::meaning::{Build, Difference, DifferenceKind, Meaning, compare, means_the_same_elsewhere};
 use crate::model::{KernelChange, ProbeUid};
@@ -239,7 +239,8 @@ impl Checker {
 impl Guarded {
     fn offering(mut self, line: String) -> Self {
         if let Some(change) = &self.change {
-            self.change = Some(Arc::new(MeaningChange { offered: Some(line), ..MeaningChange::clone(change) }));
+            self.change =
+                Some(Arc::new(MeaningChange { offered: Some(line), ..MeaningChange::clone(change) }));
         }
         self
     }
@@ -277,6 +278,9 @@ fn trouble(probe: &Probe, before: Option<&Meaning>, differences: &[Difference]) 
     Trouble {
         code: first.map_or(DifferenceKind::Unknown, |first| first.kind).code(),
         reason: format!("{made}{message}{more}"),
-        hint: format!("`kprobectl get {0}` shows both sides, `kprobectl accept {0}` arms it as it is", probe.name),
+        hint: format!(
+            "`kprobectl get {0}` shows both sides, `kprobectl accept {0}` arms it as it is",
+            probe.name
+        ),
     }
 }

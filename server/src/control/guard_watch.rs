@@ -50,7 +50,8 @@ impl Controller {
         {
             tracing::warn!(%error, "cannot write down what probes mean in a module that was loaded");
         }
-        let there: Vec<_> = held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state)).collect();
+        let there: Vec<_> =
+            held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state)).collect();
         let there: Vec<_> = there.into_iter().cloned().collect();
         let mut left = Vec::new();
         for (probe, outcome) in there.iter().zip(self.take_all_out_of_kernel(&there)) {

@@ -42,6 +42,7 @@ pub mod stricter;
 mod unread;
 mod update;
 
+pub use accept::AcceptRequest;
 pub use account::Terms;
 pub use aggregation::{
     Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,
@@ -54,7 +55,6 @@ pub use command::{
     UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
-pub use accept::AcceptRequest;
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use guard::{Guarded, MeaningChange};

@@ -226,7 +226,7 @@ mod tests {
         Probe {
             uid: ProbeUid(1),
             left_alone: None,
-            guarded: Guarded::default(),
+            guarded: crate::control::Guarded::default(),
             state_time: None,
             metadata: Metadata::default(),
             own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id: 1500 }),

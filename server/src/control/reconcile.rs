@@ -310,7 +310,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         arming: None,
         own: None,
         left_alone: None,
-            guarded: Guarded::default(),
+        guarded: Guarded::default(),
         state_time: None,
     }
 }

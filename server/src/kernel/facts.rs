@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::btf::KernelTypes;
 use super::{
-    ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage, KernelText,
-    Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
+    ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
+    KernelText, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
 };
 
 /// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.

@@ -149,8 +149,7 @@ fn argument_name(argument: &Argument) -> String {
 /// An argument of a probe whose function is not there.
 fn unplaced(argument: &Argument, path: Option<&str>) -> Part {
     let root = &chain::root_of(&argument.fetch).kind;
-    let is_fixed =
-        matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
+    let is_fixed = matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
     let why = || "the function was not there".to_owned();
     Part {
         argument: argument_name(argument),
@@ -213,7 +212,8 @@ fn parameter(around: &Around<'_>, word: u32) -> (Origin, Option<TypeId>) {
         return (Origin::Unknown { why }, None);
     };
     let btf = &signature.btf;
-    let read = type_name(btf, parameter.ty).and_then(|ty| Ok((ty, btf.declaration(parameter.ty, &parameter.name)?)));
+    let read =
+        type_name(btf, parameter.ty).and_then(|ty| Ok((ty, btf.declaration(parameter.ty, &parameter.name)?)));
     match read {
         Ok((ty, declaration)) => {
             let origin = Origin::Parameter { word, part, name: parameter.name.clone(), ty, declaration };

@@ -43,7 +43,7 @@ const SOMEWHERE: &str = "ADDRESS";
 /// above them negative ones.
 const KERNEL_ADDRESSES: std::ops::Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000;
 
-/// The instructions of the function at `start`, without NOPs.
+/// The instructions of the function at `start`, without those that do nothing.
 pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
     let length = usize::try_from(size.min(MAX_BYTES)).unwrap_or_default();
     let code = facts.code(start, length);
@@ -59,7 +59,9 @@ pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
         } else {
             without_per_cpu_address(&one.text)
         };
-        let is_nothing = text.starts_with("nop") || text.starts_with("endbr") || text == "xchg %ax,%ax";
+        // What fills gaps, and what stands behind jumps against speculation.
+        let is_nothing =
+            ["nop", "endbr", "int3"].iter().any(|word| text.starts_with(word)) || text == "xchg %ax,%ax";
         (!is_nothing).then_some(Line { offset: one.offset, text })
     };
     listing.into_iter().filter_map(line).collect()
@@ -75,7 +77,9 @@ fn name(facts: &KernelFacts, function: std::ops::Range<u64>, address: u64) -> Op
         return None;
     }
     Some(match facts.symbols.locate(address) {
-        Some(located) if located.offset == 0 || located.symbol.is_code() => stable(located.symbol.name).to_owned(),
+        Some(located) if located.offset == 0 || located.symbol.is_code() => {
+            stable(located.symbol.name).to_owned()
+        }
         _ => SOMEWHERE.to_owned(),
     })
 }

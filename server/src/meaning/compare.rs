@@ -152,7 +152,8 @@ impl Pair<'_> {
     fn prototype(&self, what: String) -> Difference {
         let shown = |meaning: &Meaning| meaning.prototype.clone().unwrap_or_default();
         let Part { argument, written, origin, .. } = self.part;
-        let was = declaration(origin).map(|declaration| format!("was `{declaration}` and ")).unwrap_or_default();
+        let was =
+            declaration(origin).map(|declaration| format!("was `{declaration}` and ")).unwrap_or_default();
         let message = format!("`{written}` {was}{what}");
         difference(DifferenceKind::Prototype, argument, message, (shown(self.before), shown(self.now)))
     }
@@ -176,7 +177,13 @@ impl Pair<'_> {
         match (&self.part.origin, &other.origin) {
             (Origin::Unknown { why }, _) => Some(self.unknown(why)),
             (Origin::Parameter { word, part, name, ty, .. }, now) => match now {
-                Origin::Parameter { word: other_word, part: other_part, name: other_name, ty: other_ty, .. } => {
+                Origin::Parameter {
+                    word: other_word,
+                    part: other_part,
+                    name: other_name,
+                    ty: other_ty,
+                    ..
+                } => {
                     let is_same = (part, name, ty) == (other_part, other_name, other_ty)
                         && (self.matters == Matters::Names || word == other_word);
                     if is_same {
@@ -206,7 +213,10 @@ impl Pair<'_> {
                 Read::Members { .. } | Read::Elements { .. } => Some(self.layout(read, other)),
                 Read::Unknown { .. } => Some(self.unknown(why)),
             },
-            (Read::Members { structure, slots, .. }, Read::Members { structure: there, slots: others, .. }) => {
+            (
+                Read::Members { structure, slots, .. },
+                Read::Members { structure: there, slots: others, .. },
+            ) => {
                 let is_there = |slot: &super::Slot| {
                     others.iter().any(|other| match self.matters {
                         Matters::All => slot.is_same(other),
@@ -245,8 +255,7 @@ const NAMED_MAX: usize = 3;
 fn in_words(read: &Read) -> String {
     match read {
         Read::Members { structure, slots, .. } => {
-            let names: Vec<_> =
-                slots.iter().take(NAMED_MAX).map(|slot| format!("`{}`", slot.path)).collect();
+            let names: Vec<_> = slots.iter().take(NAMED_MAX).map(|slot| format!("`{}`", slot.path)).collect();
             let more = if slots.len() > NAMED_MAX { " and more" } else { "" };
             format!("{}{more} of `{structure}`", names.join(", "))
         }

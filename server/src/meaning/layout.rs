@@ -48,7 +48,8 @@ impl Slot {
 
     /// Whether all its bits are among those of another one.
     pub(super) fn lies_in(&self, other: &Self) -> bool {
-        let end = |slot: &Self| if slot.bits == 0 { u64::MAX } else { slot.bit_offset.saturating_add(slot.bits) };
+        let end =
+            |slot: &Self| if slot.bits == 0 { u64::MAX } else { slot.bit_offset.saturating_add(slot.bits) };
         self.bit_offset >= other.bit_offset && end(self) <= end(other)
     }
 }

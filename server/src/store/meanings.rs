@@ -31,7 +31,8 @@ impl Store {
     /// [`StoreError::Database`].
     pub async fn meanings(&self) -> Result<HashMap<ProbeUid, String>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let rows = sqlx::query("SELECT probe_uid, meaning FROM probe_meaning").fetch_all(connection).await?;
+            let rows =
+                sqlx::query("SELECT probe_uid, meaning FROM probe_meaning").fetch_all(connection).await?;
             let pair = |row: &sqlx::sqlite::SqliteRow| {
                 Ok((ProbeUid(row.try_get("probe_uid")?), row.try_get("meaning")?))
             };

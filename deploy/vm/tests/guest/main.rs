@@ -26,6 +26,7 @@ mod full_disk;
 mod growth;
 mod history;
 mod hostile;
+mod kernels;
 mod machine;
 mod neighbours;
 mod offline;
@@ -82,6 +83,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("reconcile", reconcile::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
     ("profiles", profiles::TESTS),
     ("accounting", accounting::TESTS),
