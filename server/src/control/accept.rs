@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Work};
-use super::command::Changed;
+use super::command::{Change, Changed, Unit, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
@@ -18,6 +18,8 @@ use crate::store::{Intent, RequestKey};
 pub struct AcceptRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
+    /// Give it the line that was offered for this kernel, instead of the definition that it has.
+    pub ported: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.
@@ -37,6 +39,9 @@ impl Controller {
         let is_held = matches!(probe.state, ProbeState::HeldBack(_));
         if !is_held && probe.guarded.change.is_none() {
             return Err(ControlError::NotHeldBack { name: probe.name.clone() });
+        }
+        if request.ported {
+            return self.port(&probe, request).await;
         }
         let checker = Arc::clone(&self.parts.checker);
         let observed = self.observer.observe(std::slice::from_ref(&probe));
@@ -78,5 +83,20 @@ impl Controller {
                 Err(error)
             }
         }
+    }
+
+    /// Replaces the definition by the line that records here what the definition was made for.
+    async fn port(&mut self, probe: &Probe, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+        let offered = probe.guarded.change.as_ref().and_then(|change| change.offered.clone());
+        let Some(line) = offered else {
+            return Err(ControlError::NotOffered { name: probe.name.clone() });
+        };
+        let update = UpdateRequest {
+            definition: Some(line),
+            request: request.request,
+            ..UpdateRequest::of(probe.name.to_string())
+        };
+        let outcome = self.apply(vec![Change::Update(update)], Unit::Each).await.pop();
+        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 }

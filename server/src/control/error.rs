@@ -145,6 +145,12 @@ pub enum ControlError {
         /// The probe.
         name: ProbeName,
     },
+    /// No line for this kernel is known to record the same.
+    #[error("there is no line that is known to record on this kernel what `{name}` was made for")]
+    NotOffered {
+        /// The probe.
+        name: ProbeName,
+    },
     /// The kernel was built without kprobe events.
     #[error(
         "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"
@@ -224,6 +230,12 @@ pub enum ControlError {
     Twice {
         /// The probe.
         name: ProbeName,
+    },
+    /// Another change of a batch failed, all or none of which is made.
+    #[error("not made, since another change of the same request failed: {cause}")]
+    BatchFailed {
+        /// Why the other one failed.
+        cause: String,
     },
     /// The daemon is stopping.
     #[error("the daemon is stopping")]

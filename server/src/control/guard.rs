@@ -187,7 +187,8 @@ impl Checker {
             (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
             (Looked::Held(held), Some(line)) => {
                 let Held { mut trouble, guarded } = *held;
-                trouble.hint = format!("the line for this kernel is `{line}`; {}", trouble.hint);
+                trouble.hint =
+                    format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
                 Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
             }
         }

@@ -43,6 +43,9 @@ impl Controller {
             ..Probe::clone(&probe)
         };
         grounds.claim(&probe, false)?;
+        if let Some(text) = request.definition.clone().filter(|text| text.trim() != probe.definition.trim()) {
+            return self.judge_replacement(&probe, wanted, &text, request, grounds);
+        }
         let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         if request.validate_only {
@@ -157,19 +160,26 @@ impl Controller {
 impl UpdateRequest {
     /// Whether it changes something, and nothing that the kernel has.
     fn is_about_the_row_alone(&self) -> bool {
-        let of_row = !self.labels.is_empty() || !self.metadata.is_empty();
+        // A definition that is not another one is none.
+        let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row
     }
 
     /// To switch a probe, and nothing else.
     pub(super) fn to_switch(name: String, enabled: bool) -> Self {
+        Self { enabled: Some(enabled), ..Self::of(name) }
+    }
+
+    /// To change nothing.
+    pub(super) fn of(name: String) -> Self {
         Self {
             name,
-            enabled: Some(enabled),
+            enabled: None,
             filter: None,
             labels: LabelChange::default(),
             metadata: MetadataChange::default(),
             take_over: false,
+            definition: None,
             etag: None,
             request: None,
             validate_only: false,

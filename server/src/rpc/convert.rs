@@ -12,7 +12,7 @@ use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
 use crate::kernel::ClockMapping;
 use crate::meaning::{Build, Difference};
-use crate::model::HitProfile;
+use crate::model::{HitProfile, StateRecord};
 use crate::pipeline::Span;
 use crate::validate::Arming;
 use crate::wire::schema_message;
@@ -186,6 +186,17 @@ fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
         module_running: change.module_now.as_ref().map(build),
         differences: change.differences.iter().map(difference).collect(),
         offered_definition: change.offered.clone().unwrap_or_default(),
+    }
+}
+
+pub(super) fn state_record(record: &StateRecord) -> v1::ProbeStateRecord {
+    let state = v1::ProbeState::from_str_name(&format!("PROBE_STATE_{}", record.state));
+    v1::ProbeStateRecord {
+        state: state.unwrap_or_default().into(),
+        state_reason: record.reason.clone(),
+        state_message: record.message.clone(),
+        state_hint: record.hint.clone(),
+        time: Some(timestamp(record.time)),
     }
 }
 

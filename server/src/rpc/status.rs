@@ -128,6 +128,11 @@ pub(super) fn invalid(field: impl Into<Cow<'static, str>>, message: &str) -> Sta
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
+/// A page token that no answer had.
+pub(super) fn page_token() -> Status {
+    invalid("page_token", "`page_token` was not returned by this call: repeat the call without it")
+}
+
 /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
 pub(super) fn internal(message: &str) -> Status {
     Parts::new(Code::Internal, "INTERNAL").status(message)
@@ -371,6 +376,9 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::HeldBack { name, hint, .. } => {
             Parts::new(Code::FailedPrecondition, "HELD_BACK").with("probe", name).with("fix", hint)
         }
+        ControlError::NotOffered { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_OFFERED").with("probe", name)
+        }
         ControlError::NotHeldBack { name } => {
             Parts::new(Code::FailedPrecondition, "NOT_HELD_BACK").with("probe", name)
         }
@@ -384,6 +392,7 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::OwnProbe { name } => {
             Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
         }
+        ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

@@ -116,10 +116,12 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
     let offset = named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next());
     let offset: u32 = offset.context("no offset")?.parse()?;
-    guest.add(&format!("p:raw vfs_open flags=+{offset}(%si):u32"))?;
+    for name in ["raw", "ported"] {
+        guest.add(&format!("p:{name} vfs_open flags=+{offset}(%si):u32"))?;
+    }
     guest.add(&format!("p:inside {}", inside(&guest)?))?;
     let (held, armed) = (ProbeState::HeldBack, ProbeState::Armed);
-    let all = ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "inside"];
+    let all = ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "ported", "inside"];
     let at_home: Vec<_> = all.iter().map(|name| (*name, armed, "")).collect();
     let before = expect(&guest, &at_home)?;
     ensure!(before.values().all(|probe| probe.meaning_change.is_none()), "{before:?}");
@@ -136,6 +138,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
         ("accepted", held, "PROTOTYPE_CHANGED"),
         ("anyway", armed, ""),
         ("raw", held, "LAYOUT_CHANGED"),
+        ("ported", held, "LAYOUT_CHANGED"),
         ("inside", held, "CODE_CHANGED"),
     ];
     let probes = expect(&guest, &elsewhere)?;
@@ -172,6 +175,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let accept = |name: &str, etag: &str| AcceptProbeRequest {
         name: name.to_owned(),
         etag: etag.to_owned(),
+        ported: false,
         request_id: format!("accept-{name}"),
     };
     let stale = guest.wait_for(guest.client.accept_probe(accept("accepted", "1-99")))?;
@@ -183,8 +187,11 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     ensure!(again.etag == accepted.etag, "it was repeated: {again:?}");
     let nothing = guest.wait_for(guest.client.accept_probe(accept("plain", "")))?;
     ensure!(refused(nothing)? == "NOT_HELD_BACK");
-    let ledger = guest.ledger_of("kprobes/accepted")?;
-    ensure!(ledger.read == 0, "{ledger:?}");
+    let not_offered = AcceptProbeRequest { name: "accept".to_owned(), ported: true, ..Default::default() };
+    ensure!(refused(guest.wait_for(guest.client.accept_probe(not_offered))?)? == "NOT_OFFERED");
+    let printed = guest.shell("kprobectl accept --ported ported")?;
+    ensure!(printed == "kprobes/ported armed\n", "{printed}");
+    expect_flags(&guest, &["named", "ported"])?;
     guest.machine.power_off()?;
 
     let guest = DaemonGuest::boot(fixture, &disk, daemon::DEFAULT_CONFIG)?;
@@ -193,11 +200,14 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
         .map(|name| match *name {
             // What was accepted there is not what it records here.
             "accepted" => ("accepted", held, "PROTOTYPE_CHANGED"),
+            "ported" => ("ported", held, "LAYOUT_CHANGED"),
             name => (name, armed, ""),
         })
         .collect();
     let probes = expect(&guest, &home)?;
-    let others = probes.iter().filter(|(name, _)| *name != "accepted");
+    let back = change(&probes, "ported")?.offered_definition;
+    ensure!(back == format!("p:kprobes/ported vfs_open flags=+{offset}(%si):u32"), "{back}");
+    let others = probes.iter().filter(|(name, _)| !["accepted", "ported"].contains(&name.as_str()));
     ensure!(others.clone().all(|(_, probe)| probe.meaning_change.is_none()), "{probes:?}");
     expect_flags(&guest, &["named", "raw"])?;
     guest.machine.power_off().map_err(Into::into)
