@@ -41,7 +41,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let mut exit = Exit::Success;
     let mut probes = Vec::with_capacity(chosen.len());
     for one in chosen {
-        let request = AcceptProbeRequest { name: one.name, etag: one.etag, ported, ..AcceptProbeRequest::default() };
+        let request =
+            AcceptProbeRequest { name: one.name, etag: one.etag, ported, ..AcceptProbeRequest::default() };
         match client.accept_probe(request).await {
             Ok(probe) => probes.push(probe),
             Err(error) => exit = exit.max(Failure::from(error).report(output)),

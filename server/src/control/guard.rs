@@ -156,7 +156,7 @@ impl Checker {
             if !now.is_raw() {
                 return Looked::Clear(Guarded::new(now));
             }
-            return self.decide(probe, None, &now, vec![not_written_down()], recent);
+            return decide(probe, None, &now, vec![not_written_down()], &facts);
         };
         if before.is_of_same_build(&now) {
             return clear();
@@ -181,7 +181,7 @@ impl Checker {
             return clear();
         }
         let offered = self.offered(probe, before, outcome, recent);
-        let looked = self.decide(probe, Some(before), &now, differences, recent);
+        let looked = decide(probe, Some(before), &now, differences, &facts);
         match (looked, offered) {
             (looked, None) => looked,
             (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
@@ -190,34 +190,6 @@ impl Checker {
                 trouble.hint =
                     format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
                 Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
-            }
-        }
-    }
-
-    fn decide(
-        &self,
-        probe: &Probe,
-        before: Option<&Meaning>,
-        now: &Meaning,
-        differences: Vec<Difference>,
-        recent: &mut RecentFacts<'_>,
-    ) -> Looked {
-        let Ok(facts) = recent.get() else { return Looked::Clear(probe.guarded.clone()) };
-        let trouble = trouble(probe, before, &differences);
-        let change = MeaningChange {
-            before: before.map(|before| before.kernel.clone()),
-            module_before: before.and_then(|before| before.module.clone()),
-            now: now.kernel.clone(),
-            module_now: now.module.clone(),
-            differences,
-            offered: None,
-        };
-        let guarded = probe.guarded.with(Some(change), now, &facts);
-        match probe.metadata.on_kernel_change {
-            KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),
-            KernelChange::ArmAnyway => {
-                tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
-                Looked::Clear(guarded)
             }
         }
     }
@@ -234,6 +206,32 @@ impl Checker {
         let checked = self.check_with(&line, facts).ok()?;
         refuse(&line, &checked, None).ok()?;
         means_the_same_elsewhere(before, &checked.meaning()).then_some(line)
+    }
+}
+
+fn decide(
+    probe: &Probe,
+    before: Option<&Meaning>,
+    now: &Meaning,
+    differences: Vec<Difference>,
+    facts: &KernelFacts,
+) -> Looked {
+    let trouble = trouble(probe, before, &differences);
+    let change = MeaningChange {
+        before: before.map(|before| before.kernel.clone()),
+        module_before: before.and_then(|before| before.module.clone()),
+        now: now.kernel.clone(),
+        module_now: now.module.clone(),
+        differences,
+        offered: None,
+    };
+    let guarded = probe.guarded.with(Some(change), now, facts);
+    match probe.metadata.on_kernel_change {
+        KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),
+        KernelChange::ArmAnyway => {
+            tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
+            Looked::Clear(guarded)
+        }
     }
 }
 

@@ -47,8 +47,8 @@ impl<'a> Around<'a> {
         // Of several names for one address, types know the one that was written.
         let function = match &written.place {
             Place::Symbol { symbol, module, .. } => {
-                let here = facts.symbols.named(symbol, module.as_deref());
-                let is_here = here.into_iter().any(|named| named.address == range.start);
+                let mut here = facts.symbols.named(symbol, module.as_deref());
+                let is_here = here.any(|named| named.address == range.start);
                 if is_here { symbol.as_str() } else { located.name }
             }
             Place::Address { .. } => located.name,
@@ -250,7 +250,7 @@ impl Behind<'_, '_> {
             return unknown("the type of the pointer is not known");
         };
         let btf = &signature.btf;
-        match self.found(btf, ty, read, name) {
+        match found_behind(btf, ty, read, name) {
             Ok(Ok((found, next))) => {
                 self.ty = next;
                 found
@@ -259,49 +259,49 @@ impl Behind<'_, '_> {
             Err(error) => unknown(&format!("the type of the pointer cannot be read: {error}")),
         }
     }
+}
 
-    fn found(
-        &self,
-        btf: &Btf,
-        ty: TypeId,
-        read: &chain::MemoryRead,
-        name: Option<&str>,
-    ) -> Result<Result<(Read, Option<TypeId>), &'static str>, crate::kernel::btf::BtfError> {
-        let Some(target) = pointed(btf, ty)? else { return Ok(Err("it is read from what is not a pointer")) };
-        let behind = btf.resolved(target)?;
-        let composite = match behind.kind {
-            Kind::Composite(composite) => composite,
-            Kind::Int(_) | Kind::Enum { .. } | Kind::Float(_) | Kind::Pointer(_) | Kind::Array { .. } => {
-                let next = matches!(behind.kind, Kind::Pointer(_)) && read.offset.rem_euclid(8) == 0;
-                let elements = Read::Elements { ty: type_name(btf, target)?, offset: read.offset };
-                return Ok(Ok((elements, next.then_some(target))));
-            }
-            _ => return Ok(Err("the pointer does not say what it points to")),
-        };
-        let Some(bits) = read.bits() else { return Ok(Err("it is read from before the structure")) };
-        let Some(mut found) = slots(btf, composite, &bits)? else {
-            return Ok(Err("it is read from more members than are compared"));
-        };
-        if let Some(name) = name {
-            let is_named = |found: &Found| {
-                let rest = found.slot.path.strip_prefix(name);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            };
-            if found.iter().any(is_named) {
-                found.retain(is_named);
-            }
+/// What a read finds behind a pointer, and the type of it; or why that is not known.
+fn found_behind(
+    btf: &Btf,
+    ty: TypeId,
+    read: &chain::MemoryRead,
+    name: Option<&str>,
+) -> Result<Result<(Read, Option<TypeId>), &'static str>, crate::kernel::btf::BtfError> {
+    let Some(target) = pointed(btf, ty)? else { return Ok(Err("it is read from what is not a pointer")) };
+    let behind = btf.resolved(target)?;
+    let composite = match behind.kind {
+        Kind::Composite(composite) => composite,
+        Kind::Int(_) | Kind::Enum { .. } | Kind::Float(_) | Kind::Pointer(_) | Kind::Array { .. } => {
+            let next = matches!(behind.kind, Kind::Pointer(_)) && read.offset.rem_euclid(8) == 0;
+            let elements = Read::Elements { ty: type_name(btf, target)?, offset: read.offset };
+            return Ok(Ok((elements, next.then_some(target))));
         }
-        if found.is_empty() {
-            return Ok(Err("no member of the structure lies there"));
-        }
-        let next = match found.as_slice() {
-            [only] if only.slot.bit_offset == bits.start => Some(only.ty),
-            _ => None,
+        _ => return Ok(Err("the pointer does not say what it points to")),
+    };
+    let Some(bits) = read.bits() else { return Ok(Err("it is read from before the structure")) };
+    let Some(mut found) = slots(btf, composite, &bits)? else {
+        return Ok(Err("it is read from more members than are compared"));
+    };
+    if let Some(name) = name {
+        let is_named = |found: &Found| {
+            let rest = found.slot.path.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        let structure = type_name(btf, target)?;
-        let slots = found.into_iter().map(|found| found.slot).collect();
-        Ok(Ok((Read::Members { structure, offset: read.offset, slots }, next)))
+        if found.iter().any(is_named) {
+            found.retain(is_named);
+        }
     }
+    if found.is_empty() {
+        return Ok(Err("no member of the structure lies there"));
+    }
+    let next = match found.as_slice() {
+        [only] if only.slot.bit_offset == bits.start => Some(only.ty),
+        _ => None,
+    };
+    let structure = type_name(btf, target)?;
+    let slots = found.into_iter().map(|found| found.slot).collect();
+    Ok(Ok((Read::Members { structure, offset: read.offset, slots }, next)))
 }
 
 /// Bits that a type reads from its place on, from which bit.

@@ -77,7 +77,7 @@ fn differences(before: &Meaning, now: &Meaning, matters: Matters) -> Vec<Differe
         let pair = Pair { before, now, part, matters: if part.named { Matters::Names } else { matters } };
         found.extend(match other {
             Some(other) => pair.difference(other),
-            None => Some(pair.prototype("is not a parameter now".to_owned())),
+            None => Some(pair.prototype("is not a parameter now")),
         });
     }
     found.sort_by_key(|difference| difference.kind);
@@ -149,7 +149,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn prototype(&self, what: String) -> Difference {
+    fn prototype(&self, what: &str) -> Difference {
         let shown = |meaning: &Meaning| meaning.prototype.clone().unwrap_or_default();
         let Part { argument, written, origin, .. } = self.part;
         let was =
@@ -190,14 +190,16 @@ impl Pair<'_> {
                         return None;
                     }
                     let declaration = declaration(now).unwrap_or_default();
-                    Some(self.prototype(format!("is `{declaration}` now")))
+                    Some(self.prototype(&format!("is `{declaration}` now")))
                 }
-                Origin::Unknown { .. } => Some(self.prototype("is not a parameter now".to_owned())),
+                Origin::Unknown { .. } => Some(self.prototype("is not a parameter now")),
                 _ => Some(self.unknown("the kernel shows no types of the function now")),
             },
             (Origin::Result { ty, .. }, now) => match now {
                 Origin::Result { ty: other_ty, .. } if ty == other_ty => None,
-                Origin::Result { declaration, .. } => Some(self.prototype(format!("is `{declaration}` now"))),
+                Origin::Result { declaration, .. } => {
+                    Some(self.prototype(&format!("is `{declaration}` now")))
+                }
                 _ => Some(self.unknown("the kernel shows no types of the function now")),
             },
             // The code was compared.

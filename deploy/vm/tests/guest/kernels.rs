@@ -121,7 +121,8 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     }
     guest.add(&format!("p:inside {}", inside(&guest)?))?;
     let (held, armed) = (ProbeState::HeldBack, ProbeState::Armed);
-    let all = ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "ported", "inside"];
+    let all =
+        ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "ported", "inside"];
     let at_home: Vec<_> = all.iter().map(|name| (*name, armed, "")).collect();
     let before = expect(&guest, &at_home)?;
     ensure!(before.values().all(|probe| probe.meaning_change.is_none()), "{before:?}");
