@@ -9,9 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter,
-    get, hist, label, latency, ledger, list, observe, profile, reconcile, renew, stacks, switch, symbols,
-    trace, version,
+    accept, add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain,
+    filter, get, hist, label, latency, ledger, list, observe, profile, reconcile, renew, stacks, switch,
+    symbols, trace, version,
 };
 use crate::quantity::duration;
 
@@ -116,6 +116,8 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
+    /// Arm probes that are held back: what they record on this kernel is right
+    Accept(accept::Arguments),
     /// Switch recording on
     Enable(switch::EnableArguments),
     /// Switch recording off, and keep the probes

@@ -20,7 +20,7 @@
 //! package or image -> kernel (image, facts) -> control (checker) -> rpc (verdict) -> offline (text, JSON)
 //! ```
 //!
-//! Imports point one way: `app`, `offline` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Imports point one way: `app`, `offline` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
@@ -34,6 +34,7 @@ pub mod front;
 pub mod history;
 pub mod insn;
 pub mod kernel;
+pub mod meaning;
 pub mod model;
 pub mod offline;
 pub mod pipeline;

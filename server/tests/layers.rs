@@ -10,7 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     &["definition", "insn", "kernel", "ring"],
     &["tracefs", "validate", "store", "spool"],
-    &["decode"],
+    &["decode", "meaning"],
     &["wire", "filter"],
     &["pipeline"],
     &["control", "history"],

@@ -3,6 +3,7 @@
 //! Owns the way from arguments to calls and back to an exit code, one file for each command. It never prints by itself: that is
 //! for `output`.
 
+pub(crate) mod accept;
 pub(crate) mod add;
 pub(crate) mod adopt;
 pub(crate) mod aggregations;
@@ -89,6 +90,7 @@ async fn dispatch(
         Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
+        Command::Accept(arguments) => accept::run(global, arguments, output).await,
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,
         Command::Disable(arguments) => switch::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,

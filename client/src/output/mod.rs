@@ -18,6 +18,7 @@ mod foreign;
 mod host;
 mod lease;
 mod ledger;
+mod meaning;
 mod past;
 mod probe;
 mod profile;

@@ -13,11 +13,13 @@ use serde::Serialize;
 use super::Output;
 use super::diagnostic::{self, DiagnosticView};
 use super::lease::{LeaseView, left, sentence};
+use super::meaning::{self, MeaningView};
 use super::past::ProbePast;
 use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
+use super::width::columns;
 use crate::spec::Spec;
 
 /// A probe, for programs.
@@ -47,6 +49,7 @@ pub(super) struct ProbeView<'a> {
     lease: Option<LeaseView<'a>>,
     on_kernel_change: &'static str,
     state_time: Option<String>,
+    meaning_change: Option<MeaningView<'a>>,
     #[serde(serialize_with = "crate::spec::serialize")]
     spec: Option<Spec>,
 }
@@ -116,6 +119,7 @@ impl<'a> ProbeView<'a> {
             lease: probe.lease.as_ref().map(LeaseView::new),
             on_kernel_change: on_kernel_change(probe),
             state_time: rfc3339(probe.state_time.as_ref()),
+            meaning_change: probe.meaning_change.as_ref().map(MeaningView::new),
             spec: probe.spec.as_ref().and_then(Spec::from_message),
         }
     }
@@ -320,6 +324,9 @@ impl Output {
         ];
         rows.extend(past.properties());
         self.raw(properties(self.style, &rows).as_bytes())?;
+        if let Some(change) = &probe.meaning_change {
+            self.raw(meaning::render(change, columns()).as_bytes())?;
+        }
         if let Some(states) = past.table(self.style) {
             self.line("")?;
             self.raw(states.as_bytes())?;

@@ -27,6 +27,7 @@ fn help_says_what_there_is() {
       disasm        Show the code of a function, and where it can be probed
       list          List probes
       get           Show all properties of a probe
+      accept        Arm probes that are held back: what they record on this kernel is right
       enable        Switch recording on
       disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe

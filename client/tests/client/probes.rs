@@ -455,6 +455,7 @@ fn list_and_get() {
     declared_by: ''
     on_kernel_change: hold
     state_time: null
+    meaning_change: null
     spec: null
     hits: null
     misses: null

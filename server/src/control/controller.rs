@@ -216,7 +216,8 @@ impl Controller {
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
-                () = sleep_until(next_sample), if !self.live.is_empty() => {
+                () = sleep_until(next_sample), if !self.live.is_empty() || self.has_modules_to_watch() => {
+                    self.watch_modules().await;
                     self.sample(false).await;
                     next_sample = Instant::now() + until_next(self.parts.sample_interval, SystemTime::now());
                     continue;
@@ -320,6 +321,7 @@ impl Controller {
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
             Command::Reconcile { force, reply } => answer(reply, Ok(self.reconcile(force).await)),
+            Command::Accept(request, reply) => answer(reply, self.accept(request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),
         }
@@ -524,5 +526,8 @@ fn share_no_name(some: &[Change], others: &[Change]) -> bool {
 
 /// Whether the kernel has the definition.
 pub(super) fn in_kernel(state: &ProbeState) -> bool {
-    !matches!(state, ProbeState::Pending | ProbeState::Failed(_))
+    !matches!(
+        state,
+        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_)
+    )
 }

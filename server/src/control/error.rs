@@ -129,6 +129,28 @@ pub enum ControlError {
         /// What to do; empty for nothing.
         hint: String,
     },
+    /// The probe would record something else here than what it was made for.
+    #[error("`{name}` is held back: {reason}")]
+    HeldBack {
+        /// The probe.
+        name: ProbeName,
+        /// Why.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+    /// There is nothing to accept.
+    #[error("`{name}` is not held back: it records what it was made for")]
+    NotHeldBack {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// No line for this kernel is known to record the same.
+    #[error("there is no line that is known to record on this kernel what `{name}` was made for")]
+    NotOffered {
+        /// The probe.
+        name: ProbeName,
+    },
     /// The kernel was built without kprobe events.
     #[error(
         "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"

@@ -7,11 +7,12 @@ use super::apply::{Before, Grounds, Judged, Work};
 use super::command::{Applied, Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
+use super::guard::Looked;
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Seen, Wanted};
 use super::{CheckOutcome, ControlError, Probe, ProbeState};
-use crate::model::{LabelChange, MetadataChange};
+use crate::model::{KernelChange, LabelChange, MetadataChange};
 use crate::store::{Intent, Settings};
 
 impl Controller {
@@ -77,6 +78,13 @@ impl Controller {
             return self.judge_expired(probe, wanted, request, grounds);
         }
         let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
+        if matches!(probe.state, ProbeState::HeldBack(_))
+            && probe.enabled
+            && request.metadata.on_kernel_change == Some(KernelChange::ArmAnyway)
+        {
+            // That was all that kept it from being armed.
+            return self.define_anew(wanted, grounds);
+        }
         if request.is_about_the_row_alone() {
             // The kernel knows of none of it, and need not even have the probe.
             return Ok(Job::change(wanted, Vec::new()));
@@ -116,7 +124,7 @@ impl Controller {
             }
             (event, _) => {
                 let trouble = match (&probe.state, event) {
-                    (ProbeState::Failed(trouble), _) => trouble.clone(),
+                    (ProbeState::Failed(trouble) | ProbeState::HeldBack(trouble), _) => trouble.clone(),
                     (_, Some(event)) => lost(event),
                     (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
                 };
@@ -131,6 +139,10 @@ impl Controller {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
             return Err(ControlError::ExistsForeign { name: probe.name });
         }
+        let guarded = match self.parts.checker.look(&probe, &mut grounds.facts) {
+            Looked::Clear(guarded) => guarded,
+            Looked::Held(held) => return Err(held.error(&probe)),
+        };
         let outcome = self.parts.checker.check_with(&probe.definition, &mut grounds.facts)?;
         refuse(&probe.definition, &outcome, None)?;
         let CheckOutcome { definition, report, .. } = outcome;
@@ -143,6 +155,7 @@ impl Controller {
             state: settled_state(probe.enabled, &report),
             location: report.location.clone(),
             arming: report.arming,
+            guarded,
             ..probe
         };
         let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
@@ -161,9 +174,14 @@ impl UpdateRequest {
 
     /// To switch a probe, and nothing else.
     pub(super) fn to_switch(name: String, enabled: bool) -> Self {
+        Self { enabled: Some(enabled), ..Self::of(name) }
+    }
+
+    /// To change nothing.
+    pub(super) fn of(name: String) -> Self {
         Self {
             name,
-            enabled: Some(enabled),
+            enabled: None,
             filter: None,
             labels: LabelChange::default(),
             metadata: MetadataChange::default(),

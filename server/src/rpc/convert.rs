@@ -6,11 +6,12 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use super::metadata::{lease_message, policy_message};
-use crate::control::{Probe, ProbeState, Trouble};
+use crate::control::{MeaningChange, Probe, ProbeState, Trouble};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
 use crate::kernel::ClockMapping;
+use crate::meaning::{Build, Difference};
 use crate::model::{HitProfile, StateRecord};
 use crate::pipeline::Span;
 use crate::validate::Arming;
@@ -165,6 +166,29 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         lease: metadata.lease.as_ref().map(lease_message),
         on_kernel_change: policy_message(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
+        meaning_change: probe.guarded.change.as_deref().map(meaning_change),
+    }
+}
+
+fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
+    let build = |build: &Build| v1::KernelBuild {
+        name: build.name.clone(),
+        build_id: build.id.clone().unwrap_or_default(),
+    };
+    let difference = |found: &Difference| v1::MeaningDifference {
+        code: found.kind.code().to_owned(),
+        argument: found.argument.clone(),
+        message: found.message.clone(),
+        before: found.before.clone(),
+        after: found.after.clone(),
+    };
+    v1::MeaningChange {
+        made_for: change.before.as_ref().map(build),
+        module_made_for: change.module_before.as_ref().map(build),
+        running: Some(build(&change.now)),
+        module_running: change.module_now.as_ref().map(build),
+        differences: change.differences.iter().map(difference).collect(),
+        offered_definition: change.offered.clone().unwrap_or_default(),
     }
 }
 

@@ -202,6 +202,14 @@ impl ProbeService for ProbeServer {
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
+    async fn accept_probe(
+        &self,
+        request: Request<v1::AcceptProbeRequest>,
+    ) -> Result<Response<v1::AcceptProbeResponse>, Status> {
+        let probe = self.control.accept(changes::acceptance(request.into_inner())?).await?;
+        Ok(Response::new(v1::AcceptProbeResponse { probe: Some(self.message(&probe)) }))
+    }
+
     async fn delete_probe(
         &self,
         request: Request<v1::DeleteProbeRequest>,

@@ -387,6 +387,15 @@ fn parts_of(error: &ControlError) -> Parts {
             .with("fix", &format!("kprobectl renew {name}")),
         ControlError::NoHold => Parts::new(Code::InvalidArgument, "NO_SUCH_HOLD").field("lease.holder"),
         ControlError::Alarm(_) => Parts::new(Code::Unavailable, "NO_TIMER"),
+        ControlError::HeldBack { name, hint, .. } => {
+            Parts::new(Code::FailedPrecondition, "HELD_BACK").with("probe", name).with("fix", hint)
+        }
+        ControlError::NotOffered { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_OFFERED").with("probe", name)
+        }
+        ControlError::NotHeldBack { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_HELD_BACK").with("probe", name)
+        }
         ControlError::Claim(_) => Parts::new(Code::FailedPrecondition, "INSTANCE_IN_USE"),
         ControlError::Labels { field, error } => label_parts(field, error),
         ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),

@@ -13,6 +13,7 @@ mod hits;
 mod integrity;
 mod labels;
 mod leases;
+mod meanings;
 mod metadata;
 mod probes;
 mod requests;

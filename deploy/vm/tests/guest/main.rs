@@ -27,6 +27,7 @@ mod full_disk;
 mod growth;
 mod history;
 mod hostile;
+mod kernels;
 mod leases;
 mod machine;
 mod neighbours;
@@ -92,6 +93,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("leases", leases::TESTS),
+    ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
     ("profiles", profiles::TESTS),
     ("accounting", accounting::TESTS),
