@@ -8,7 +8,7 @@ use kprobed_client::api::{FileDefinition, ProbeSpec};
 use tokio::sync::oneshot;
 
 use super::Failure;
-use crate::spec;
+use kprobed_document::spec;
 
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {

@@ -15,7 +15,7 @@ use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
-use crate::spec::Spec;
+use kprobed_document::spec::Spec;
 
 /// A probe, for programs.
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ struct ProbeView<'a> {
     declared_by: &'a str,
     on_kernel_change: &'static str,
     state_time: Option<String>,
-    #[serde(serialize_with = "crate::spec::serialize")]
+    #[serde(serialize_with = "kprobed_document::spec::serialize")]
     spec: Option<Spec>,
 }
 
