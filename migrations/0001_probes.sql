@@ -19,9 +19,11 @@ CREATE TABLE probe (
     -- Counts the changes that clients made.
     revision          INTEGER NOT NULL CHECK (revision >= 1),
     create_time_ns    INTEGER NOT NULL,
-    update_time_ns    INTEGER NOT NULL,
-    UNIQUE (event_group, event)
+    update_time_ns    INTEGER NOT NULL
 ) STRICT;
+
+-- While a probe is replaced, the one that goes has its name too.
+CREATE UNIQUE INDEX probe_by_name ON probe (event_group, event) WHERE phase != 'removing';
 
 -- Hit counts over time. Only changes are stored. Rows outlive their probe: its name is kept with them.
 CREATE TABLE hit_sample (

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::api::event_service_client::EventServiceClient;
 use crate::api::host_service_client::HostServiceClient;
@@ -18,9 +18,9 @@ use crate::api::{
     CheckProbesRequest, CreateProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
     EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest,
     GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
-    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbesRequest, ListProbesResponse,
-    Probe, ProbeFilter, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest,
-    UpdateProbeRequest,
+    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbeStatesRequest, ListProbesRequest,
+    ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord, ReadDefinitionsRequest, StreamEventRowsRequest,
+    StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -172,6 +172,22 @@ impl Client {
         let streaming =
             self.begin(requests, async |requests| self.probes().check_probes(requests).await).await?;
         Ok(CheckStream::new(streaming))
+    }
+
+    /// Begins a watch.
+    pub(crate) async fn begin_watch(
+        &self,
+        request: WatchProbesRequest,
+    ) -> Result<Streaming<WatchProbesResponse>, Error> {
+        self.begin(request, async |request| self.probes().watch_probes(request).await).await
+    }
+
+    /// Reads the states that a probe has had, the latest first.
+    pub async fn probe_states(&self, name: &str) -> Result<Vec<ProbeStateRecord>, Error> {
+        let request = ListProbeStatesRequest { name: name.to_owned() };
+        let response =
+            self.call(request, async |request| self.probes().list_probe_states(request).await).await?;
+        Ok(response.states)
     }
 
     /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.

@@ -141,6 +141,18 @@ impl Error {
         }
     }
 
+    /// Whether the same request may be answered at another time.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } => true,
+            Self::Rpc(error) => matches!(
+                error.code,
+                Code::Unavailable | Code::Cancelled | Code::Aborted | Code::DeadlineExceeded
+            ),
+            Self::Malformed(_) | Self::Incomplete(_) => false,
+        }
+    }
+
     /// The daemon's refusal, if that is what this is.
     pub fn rpc(&self) -> Option<&RpcError> {
         match self {

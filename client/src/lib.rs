@@ -40,6 +40,7 @@ mod rates;
 mod sources;
 mod streams;
 mod target;
+mod watch;
 
 pub use aggregation::AggregationStream;
 pub use builder::{FetchArg, ProbeBuilder};
@@ -52,6 +53,7 @@ pub use error::{ConnectError, Error, FieldViolation, RpcError};
 pub use rates::HitRates;
 pub use streams::EventRowStream;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
+pub use watch::ProbeWatch;
 
 /// The messages of the API, as generated from its protos.
 pub use kprobed_proto::v1 as api;

@@ -63,7 +63,7 @@ async fn serve(socket: PathBuf, checker: Checker, state: PathBuf, store: Store) 
     let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
     let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
     let probes = ProbeServer {
-        states: ProbeStates { observer, control: control.clone() },
+        states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(checker),

@@ -46,7 +46,7 @@ impl Daemon {
         let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
         let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
         let probes = ProbeServer {
-            states: ProbeStates { observer, control: control.clone() },
+            states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
             control,
             registry: Arc::<Registry>::default(),
             checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),

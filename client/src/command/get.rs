@@ -1,16 +1,24 @@
 //! `kprobectl get`: everything about one probe.
 
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use kprobed_client::api::ListHitRatesRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::cli::Global;
-use crate::output::Output;
+use crate::output::{Output, ProbePast, to_proto_time};
 
 const AFTER_HELP: &str = "\
 Examples:
   kprobectl get kprobes/open
   kprobectl get open -o yaml";
+
+/// The rate and the last hit are looked for in this time.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// So exactly, in seconds.
+const STEP_S: u32 = 10;
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
@@ -23,6 +31,16 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let probe = client.get_probe(&arguments.name).await?;
-    output.probe(&probe)?;
+    let states = client.probe_states(&probe.name).await?;
+    let profile = client.hit_profiles(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
+    let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
+    let request = ListHitRatesRequest {
+        name_glob: probe.name.clone(),
+        start_time: Some(to_proto_time(since)),
+        step_seconds: STEP_S,
+        ..Default::default()
+    };
+    let rates = client.hit_rates(request).await?;
+    output.probe(&probe, &ProbePast::new(&probe, states, profile, &rates))?;
     Ok(Exit::Success)
 }

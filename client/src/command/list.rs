@@ -1,7 +1,8 @@
 //! `kprobectl list`: probes by name.
 
 use clap::Args;
-use kprobed_client::api::ListProbesRequest;
+use kprobed_client::Client;
+use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure, glob};
@@ -10,17 +11,25 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 STATE is what the kernel has now:
-  armed     records
-  disabled  is switched off, as it was asked for
-  waiting   its module is not loaded: the kernel arms it when the module comes
-  drifted   is in the kernel, and not as it was asked for: the reason and a hint stand under the table
-  failed    is not in the kernel: so do they
+  armed                  records
+  disabled               is switched off, as it was asked for
+  pending-module         its module is not loaded: it is armed when the module comes
+  drifted                is in the kernel, and not as it was asked for
+  failed                 is not in the kernel, or was changed by another program after every repair
+  held-back              is kept out of the kernel: it might record something else than on the kernel that it was made for
+  shadowed-by-livepatch  is in a function that a livepatch has replaced
+  expired                was taken out of the kernel when its lease ended
+The reason and a hint stand under the table.
+
+--watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
+programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
 
 Examples:
   kprobectl list
   kprobectl list 'kprobes/*' -o wide
   kprobectl list -l 'team=storage,tier!=2,!reviewed'
   kprobectl list -l 'team in (storage,net)'
+  kprobectl list --watch
   kprobectl list -o json";
 
 /// Arguments of `list`.
@@ -32,10 +41,16 @@ pub(crate) struct Arguments {
     /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`; with commas all of them must
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
+    /// Follow the probes: print what there is, and then every change, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
+    if arguments.watch {
+        return watch(&client, arguments, output).await;
+    }
     let all = arguments.glob.is_none() && arguments.selector.trim().is_empty();
     let request = ListProbesRequest {
         name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
@@ -52,4 +67,18 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         });
     }
     Ok(Exit::Success)
+}
+
+/// Prints what becomes of probes until it is interrupted.
+async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let request = WatchProbesRequest {
+        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        label_selector: arguments.selector,
+        ..Default::default()
+    };
+    let mut watch = client.watch_probes(request).await?;
+    loop {
+        output.watched(&watch.next().await?)?;
+        output.flush()?;
+    }
 }

@@ -210,18 +210,11 @@ impl ResumingStream {
 
     /// Whether the same request may be answered at another time.
     fn is_transient(&self, error: &Error) -> bool {
-        match error {
-            Error::Disconnected(_) | Error::Timeout(_) | Error::Connect { .. } => true,
-            Error::Rpc(error) => match error.code {
-                Code::Unavailable | Code::Cancelled | Code::Aborted | Code::DeadlineExceeded => true,
-                // That is how the daemon ends a stream whose queue is full, if it was asked to: what did not fit is in the history.
-                Code::ResourceExhausted => {
-                    self.request.disconnects_on_overflow() && matches!(self.state, State::Open(_))
-                }
-                _ => false,
-            },
-            Error::Malformed(_) | Error::Incomplete(_) => false,
-        }
+        // That is how the daemon ends a stream whose queue is full, if it was asked to: what did not fit is in the history.
+        let overflow = error.rpc().is_some_and(|error| error.code == Code::ResourceExhausted)
+            && self.request.disconnects_on_overflow()
+            && matches!(self.state, State::Open(_));
+        overflow || error.is_transient()
     }
 }
 

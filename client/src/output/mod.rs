@@ -16,18 +16,21 @@ mod explain;
 mod filter;
 mod host;
 mod ledger;
+mod past;
 mod probe;
 mod profile;
 mod rates;
 mod style;
 mod table;
 mod time;
+mod watch;
 mod width;
 
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
+pub(crate) use past::ProbePast;
 pub(crate) use rates::Chart;
 pub(crate) use time::to_proto_time;
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Output;
 use super::diagnostic::{self, DiagnosticView};
+use super::past::ProbePast;
 use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
@@ -19,7 +20,7 @@ use kprobed_document::spec::Spec;
 
 /// A probe, for programs.
 #[derive(Serialize)]
-struct ProbeView<'a> {
+pub(super) struct ProbeView<'a> {
     name: &'a str,
     uid: i64,
     kind: &'static str,
@@ -45,6 +46,15 @@ struct ProbeView<'a> {
     state_time: Option<String>,
     #[serde(serialize_with = "kprobed_document::spec::serialize")]
     spec: Option<Spec>,
+}
+
+/// A probe and its past, for programs.
+#[derive(Serialize)]
+struct WithPast<'a> {
+    #[serde(flatten)]
+    probe: &'a ProbeView<'a>,
+    #[serde(flatten)]
+    past: &'a ProbePast,
 }
 
 /// A field of events, for programs.
@@ -77,7 +87,7 @@ struct FilterView<'a> {
 }
 
 impl<'a> ProbeView<'a> {
-    fn new(probe: &'a Probe) -> Self {
+    pub(super) fn new(probe: &'a Probe) -> Self {
         Self {
             name: &probe.name,
             uid: probe.uid,
@@ -150,8 +160,13 @@ fn on_kernel_change(probe: &Probe) -> &'static str {
     }
 }
 
-fn state(probe: &Probe) -> (&'static str, Tone) {
-    match probe.state() {
+pub(super) fn state(probe: &Probe) -> (&'static str, Tone) {
+    state_name(probe.state())
+}
+
+/// The name of a state, and how it is to look.
+pub(super) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
+    match state {
         ProbeState::Pending => ("pending", Tone::Doubtful),
         ProbeState::Armed => ("armed", Tone::Good),
         ProbeState::Disabled => ("disabled", Tone::Faint),
@@ -253,37 +268,39 @@ impl Output {
     }
 
     /// Prints everything about a probe.
-    pub(crate) fn probe(&mut self, probe: &Probe) -> io::Result<()> {
+    pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
         let view = ProbeView::new(probe);
-        if self.structured(&view)? {
+        if self.structured(&WithPast { probe: &view, past })? {
             return Ok(());
         }
-        let text = properties(
-            self.style,
-            &[
-                ("name", probe.name.clone()),
-                ("uid", probe.uid.to_string()),
-                ("kind", view.kind.to_owned()),
-                ("state", view.state.to_owned()),
-                ("state reason", probe.state_message.clone()),
-                ("state hint", probe.state_hint.clone()),
-                ("state since", view.state_time.clone().unwrap_or_default()),
-                ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
-                ("location", probe.location.clone()),
-                ("filter", probe.filter.clone()),
-                ("labels", labels_text(probe)),
-                ("description", probe.description.clone()),
-                ("owner", probe.owner.clone()),
-                ("declared by", probe.declared_by.clone()),
-                ("on kernel change", view.on_kernel_change.to_owned()),
-                ("definition", probe.definition.clone()),
-                ("kernel definition", probe.kernel_definition.clone()),
-                ("created", view.create_time.clone().unwrap_or_default()),
-                ("updated", view.update_time.clone().unwrap_or_default()),
-                ("etag", probe.etag.clone()),
-            ],
-        );
-        self.raw(text.as_bytes())?;
+        let mut rows = vec![
+            ("name", probe.name.clone()),
+            ("uid", probe.uid.to_string()),
+            ("kind", view.kind.to_owned()),
+            ("state", view.state.to_owned()),
+            ("state reason", probe.state_message.clone()),
+            ("state hint", probe.state_hint.clone()),
+            ("state since", view.state_time.clone().unwrap_or_default()),
+            ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
+            ("location", probe.location.clone()),
+            ("filter", probe.filter.clone()),
+            ("labels", labels_text(probe)),
+            ("description", probe.description.clone()),
+            ("owner", probe.owner.clone()),
+            ("declared by", probe.declared_by.clone()),
+            ("on kernel change", view.on_kernel_change.to_owned()),
+            ("definition", probe.definition.clone()),
+            ("kernel definition", probe.kernel_definition.clone()),
+            ("created", view.create_time.clone().unwrap_or_default()),
+            ("updated", view.update_time.clone().unwrap_or_default()),
+            ("etag", probe.etag.clone()),
+        ];
+        rows.extend(past.properties());
+        self.raw(properties(self.style, &rows).as_bytes())?;
+        if let Some(states) = past.table(self.style) {
+            self.line("")?;
+            self.raw(states.as_bytes())?;
+        }
         if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
             let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
             for field in &fields {

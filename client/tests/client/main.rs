@@ -22,3 +22,4 @@ mod probes;
 mod rates;
 mod reach;
 mod types;
+mod watching;

@@ -408,6 +408,15 @@ fn list_and_get() {
     created            2026-01-31T12:00:00Z
     updated            2026-01-31T12:01:00Z
     etag               e1
+    hits               7
+    misses             1
+    hits per second    0.500
+    last hit           2026-01-31T12:05:00Z
+
+    SINCE                 STATE    WHY
+    2026-01-31T12:01:00Z  armed    -
+    2026-01-31T12:00:30Z  drifted  its event is switched off in the daemon's instance
+    2026-01-31T12:00:00Z  armed    -
 
     FIELD     TYPE    FAULTS
     dfd       s32     detected
@@ -447,6 +456,26 @@ fn list_and_get() {
     on_kernel_change: hold
     state_time: null
     spec: null
+    hits: null
+    misses: null
+    hits_per_second: 0.5
+    last_hit_time: 2026-01-31T12:05:00Z
+    states:
+    - time: 2026-01-31T12:01:00Z
+      state: pending-module
+      reason: MODULE_ABSENT
+      message: module `btrfs` is not loaded
+      hint: ''
+    - time: 2026-01-31T12:00:30Z
+      state: drifted
+      reason: SWITCHED_OFF
+      message: its event is switched off in the daemon's instance
+      hint: ''
+    - time: 2026-01-31T12:00:00Z
+      state: armed
+      reason: ''
+      message: ''
+      hint: ''
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "gone"]), @"

@@ -216,7 +216,7 @@ impl App {
             instance: Arc::clone(&current_instance),
             procfs: procfs.clone(),
         };
-        let states = ProbeStates { observer, control: control.clone() };
+        let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
         let doctor = Doctor {
             tracefs,
             instance: current_instance,

@@ -7,16 +7,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::{Account, Sample};
-use super::command::{Applied, Change, Changed, Outcomes};
+use super::command::{Applied, Change, Changed, Outcomes, Unit};
 use super::controller::{Controller, Live};
 use super::execute::Executor;
 use super::job::Job;
 use super::observed::Observed;
 use super::remove::Doomed;
+use super::replace::Replacement;
+use super::together::Together;
 use super::{ControlError, Probe};
 use crate::kernel::RecentFacts;
 use crate::model::{ProbeName, ProbeUid};
-use crate::store::{Intent, RequestKey, Settled, Undo};
+use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
 
 /// What is done for one change.
 pub(super) enum Judged {
@@ -26,6 +28,8 @@ pub(super) enum Judged {
     Work(Box<Work>),
     /// To delete one.
     Delete(Doomed),
+    /// To put another one in its place.
+    Replace(Box<Replacement>),
 }
 
 /// A probe that is to be made or changed.
@@ -74,29 +78,50 @@ impl<'a> Grounds<'a> {
 }
 
 impl Controller {
-    /// Carries out changes, each for itself, at the cost of one: one transaction before and one after, and each list of the kernel read once.
-    /// Answers in their order.
-    pub(super) async fn apply(&mut self, changes: Vec<Change>) -> Outcomes {
+    /// Carries out changes at the cost of one: one transaction before and one after, and each list of the kernel read once. Answers in their
+    /// order.
+    pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Outcomes {
+        let judged = self.judge(changes).await;
+        let refused = judged.iter().find_map(|judged| judged.as_ref().err().map(ToString::to_string));
         let mut outcomes: Vec<Option<Result<Applied, ControlError>>> = Vec::new();
-        let (mut work, mut doomed) = (Vec::new(), Vec::new());
-        for (index, judged) in self.judge(changes).await.into_iter().enumerate() {
-            outcomes.push(match judged {
-                Ok(Judged::Done(applied)) => Some(Ok(applied)),
-                Ok(Judged::Work(one)) => {
+        let (mut work, mut doomed, mut together) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, judged) in judged.into_iter().enumerate() {
+            // Those of one group stand and fall together.
+            let group = if unit == Unit::All { 0 } else { index };
+            outcomes.push(match (judged, unit) {
+                (Err(error), _) => Some(Err(error)),
+                (Ok(Judged::Done(applied)), _) => Some(Ok(applied)),
+                (Ok(_), Unit::All) if let Some(cause) = &refused => {
+                    Some(Err(ControlError::BatchFailed { cause: cause.clone() }))
+                }
+                (Ok(Judged::Replace(one)), _) => {
+                    together.push((index, (group, Together::Replace(*one))));
+                    None
+                }
+                (Ok(Judged::Work(one)), Unit::All) => {
+                    together.push((index, (group, Together::Work(*one))));
+                    None
+                }
+                (Ok(Judged::Delete(one)), Unit::All) => {
+                    together.push((index, (group, Together::Delete(one))));
+                    None
+                }
+                (Ok(Judged::Work(one)), Unit::Each) => {
                     work.push((index, *one));
                     None
                 }
-                Ok(Judged::Delete(one)) => {
+                (Ok(Judged::Delete(one)), Unit::Each) => {
                     doomed.push((index, one));
                     None
                 }
-                Err(error) => Some(Err(error)),
             });
         }
         let (deletions, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().unzip();
         let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
-        let ended = self.intend_and_do(work, doomed).await;
-        for (index, outcome) in changes.into_iter().chain(deletions).zip(ended) {
+        let (members, together): (Vec<_>, Vec<_>) = together.into_iter().unzip();
+        let mut ended = self.intend_and_do(work, doomed).await;
+        ended.extend(self.change_together(together).await);
+        for (index, outcome) in changes.into_iter().chain(deletions).chain(members).zip(ended) {
             if let Some(place) = outcomes.get_mut(index) {
                 *place = Some(outcome.map(Applied::from));
             }
@@ -120,7 +145,8 @@ impl Controller {
         });
         let intents = intents
             .chain(doomed.iter().map(|doomed| (Intent::Remove(doomed.probe.uid), doomed.request.clone())));
-        let uids = match self.parts.store.begin(&intents.collect::<Vec<_>>()).await {
+        let intents = intents.map(Intended::from).collect::<Vec<_>>();
+        let uids = match self.parts.store.begin(&intents).await {
             Ok(uids) => uids,
             Err(error) => {
                 let error = Arc::new(error);
@@ -173,11 +199,8 @@ impl Controller {
             .map(|Work { intent, request, before, job }| (job, (intent, request, before)))
             .unzip();
         self.executor().carry_out(&mut jobs);
-        if is_to_record && !self.parts.instance.is_recording().unwrap_or(true) {
-            // Another program has switched it off. If that cannot be mended, the states say so.
-            if let Err(error) = self.parts.instance.set_recording(true) {
-                tracing::warn!(%error, "cannot switch recording on again");
-            }
+        if is_to_record {
+            self.record_again();
         }
         let (mut settled, mut undo) = (Vec::new(), Vec::new());
         let mut done = Vec::with_capacity(jobs.len());
@@ -191,8 +214,10 @@ impl Controller {
                 done.push(Err(error));
                 continue;
             }
-            if let (Some(own), Some(_)) = (&job.probe.own, &job.basis) {
-                let is_new = matches!(intent, Some(Intent::Create(_)));
+            let is_new = matches!(intent, Some(Intent::Create(_)));
+            if let (Some(own), Some(_)) = (&job.probe.own, &job.basis)
+                && (is_new || !is_known(&job.probe, before.as_ref()))
+            {
                 let request = request.clone().filter(|_| is_new);
                 settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
             }
@@ -204,7 +229,9 @@ impl Controller {
         for one in done {
             outcomes.push(match (one, &stored) {
                 (Err(error), _) => Err(error),
-                (Ok((job, intent, request, _)), Err(error)) if job.basis.is_some() => {
+                (Ok((job, intent, request, before)), Err(error))
+                    if job.basis.is_some() && !is_known(&job.probe, before.as_ref()) =>
+                {
                     lost.push((Arc::new(job.probe), intent, request));
                     Err(ControlError::Store(Arc::clone(error)))
                 }
@@ -233,16 +260,30 @@ impl Controller {
             self.forget_live(&redefined);
         }
         for one in work {
-            if one.before.as_ref().is_some_and(|before| before.drifted)
-                && let Some(live) = self.live.get_mut(&one.job.probe.uid)
-            {
-                live.account.note_silence();
-            }
+            self.prepare_account(one.before.as_ref(), one.job.probe.uid);
+        }
+    }
+
+    /// The account of a probe that did not record what was asked begins to be silent.
+    pub(super) fn prepare_account(&mut self, before: Option<&Before>, uid: ProbeUid) {
+        if before.is_some_and(|before| before.drifted)
+            && let Some(live) = self.live.get_mut(&uid)
+        {
+            live.account.note_silence();
+        }
+    }
+
+    /// Switches recording on, if another program has switched it off. If that cannot be mended, the states say so.
+    pub(super) fn record_again(&self) {
+        if !self.parts.instance.is_recording().unwrap_or(true)
+            && let Err(error) = self.parts.instance.set_recording(true)
+        {
+            tracing::warn!(%error, "cannot switch recording on again");
         }
     }
 
     /// Enters into the account of a probe what was done, whether it went well or not.
-    fn note(&mut self, job: &mut Job, before: Option<&Before>) {
+    pub(super) fn note(&mut self, job: &mut Job, before: Option<&Before>) {
         let Job { probe, outcome, source, hits, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             let baseline = Sample { losses: self.losses(), ..Sample::default() };
@@ -273,7 +314,7 @@ impl Controller {
     }
 
     /// A probe was made or changed, and that is durable.
-    fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
+    pub(super) fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
         if let Some(live) = self.live.get_mut(&probe.uid) {
             live.ever_enabled |= probe.enabled;
             if before.is_some() {
@@ -291,7 +332,7 @@ impl Controller {
     }
 
     /// The answers, with the states that the probes have in the kernel now.
-    fn as_they_are(
+    pub(super) fn as_they_are(
         &self,
         outcomes: Vec<Result<Changed, ControlError>>,
     ) -> Vec<Result<Changed, ControlError>> {
@@ -301,7 +342,7 @@ impl Controller {
         });
         let observed = self.observer.observe(&probes.collect::<Vec<_>>());
         let show = |changed| match changed {
-            Changed::Probe(probe) => Changed::Probe(Arc::new(observed.shown(&probe))),
+            Changed::Probe(probe) => Changed::Probe(self.parts.registry.seen(observed.shown(&probe))),
             removed @ Changed::Removed(_) => removed,
         };
         outcomes.into_iter().map(|outcome| outcome.map(show)).collect()
@@ -318,8 +359,17 @@ impl Controller {
     }
 }
 
+/// Whether the database knows already how the kernel lists an event that was defined anew.
+fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
+    let listing = |probe: &Probe| probe.own.as_ref().map(|own| own.listing.clone());
+    before.is_some_and(|before| {
+        let known = &before.probe;
+        known.kernel_definition == probe.kernel_definition && listing(known) == listing(probe)
+    })
+}
+
 /// What puts the database right when a change was not made after all.
-fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
+pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
     let request = request.map(|request| request.id);
     Some(match intent? {
         Intent::Create(_) => Undo::Probe(uid),
@@ -328,7 +378,7 @@ fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) ->
     })
 }
 
-fn settling(probe: &Probe, listing: String, is_new: bool) -> Settled {
+pub(super) fn settling(probe: &Probe, listing: String, is_new: bool) -> Settled {
     if is_new {
         return Settled::Created { uid: probe.uid, listing };
     }

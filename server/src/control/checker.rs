@@ -330,7 +330,7 @@ impl Checker {
     }
 }
 
-fn group_of(definition: &ProbeDefinition) -> &str {
+pub(super) fn group_of(definition: &ProbeDefinition) -> &str {
     definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text)
 }
 

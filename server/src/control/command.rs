@@ -34,6 +34,8 @@ pub struct CreateRequest {
 pub struct UpdateRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
+    /// Replace the definition.
+    pub definition: Option<String>,
     /// Switch recording.
     pub enabled: Option<bool>,
     /// Replace the filter; empty removes it.
@@ -87,6 +89,15 @@ pub enum Change {
     Update(UpdateRequest),
     /// Remove one.
     Remove(RemoveRequest),
+}
+
+/// What of several changes is made all or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Each change for itself.
+    Each,
+    /// All of them together.
+    All,
 }
 
 /// What became of a change.
@@ -152,7 +163,7 @@ pub struct AttachRequest {
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
-    Apply(Vec<Change>, Reply<Outcomes>),
+    Apply(Vec<Change>, Unit, Reply<Outcomes>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Sample(Reply<()>),
@@ -169,7 +180,7 @@ impl Command {
     /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
-            Self::Apply(_, reply) => reply.is_closed(),
+            Self::Apply(_, _, reply) => reply.is_closed(),
             Self::Aggregation(command) => command.is_abandoned(),
             Self::HitProfiles(reply) => reply.is_closed(),
             Self::Sample(reply) => reply.is_closed(),
@@ -185,7 +196,7 @@ impl Command {
     /// What it asks for, for the log.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
-            Self::Apply(changes, _) => match changes.as_slice() {
+            Self::Apply(changes, ..) => match changes.as_slice() {
                 [Change::Create(_)] => "create",
                 [Change::Update(_)] => "update",
                 [Change::Remove(_)] => "remove",
@@ -220,16 +231,16 @@ impl ControlHandle {
         answer.await.unwrap_or(Err(ControlError::Stopping))
     }
 
-    /// Carries out changes, each for itself, at the cost of one. Answers in their order.
+    /// Carries out changes at the cost of one. Answers in their order.
     ///
     /// # Errors
     /// [`ControlError::Stopping`]; each change has an outcome of its own.
-    pub async fn apply(&self, changes: Vec<Change>) -> Result<Outcomes, ControlError> {
-        self.ask(|reply| Command::Apply(changes, reply)).await
+    pub async fn apply(&self, changes: Vec<Change>, unit: Unit) -> Result<Outcomes, ControlError> {
+        self.ask(|reply| Command::Apply(changes, unit, reply)).await
     }
 
     async fn apply_one(&self, change: Change) -> Result<Applied, ControlError> {
-        self.apply(vec![change]).await?.pop().unwrap_or(Err(ControlError::Stopping))
+        self.apply(vec![change], Unit::Each).await?.pop().unwrap_or(Err(ControlError::Stopping))
     }
 
     /// Makes a probe.

@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE};
+use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
+use super::observed::Observed;
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::{Checker, ControlError, Observer, Registry, own};
@@ -24,6 +25,9 @@ use crate::store::{HitRetention, Store};
 use crate::tracefs::{
     Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, Tracefs,
 };
+
+/// Time after which states that were noted are stored.
+const STATES_STORED_AFTER: Duration = Duration::from_secs(1);
 
 /// What becomes of the kernel when the daemon stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -148,6 +152,8 @@ impl Controller {
         };
         controller.finish_removals(&unfinished).await;
         controller.begin_ledger()?;
+        let probes = controller.parts.registry.all();
+        controller.note_states(&probes, &controller.observer.observe(&probes));
         Ok(controller)
     }
 
@@ -162,6 +168,8 @@ impl Controller {
         // The first one is what rates begin with.
         let mut next_sample = Instant::now();
         let mut next_repair = self.next_repair();
+        let mut noted = self.parts.registry.log().newest();
+        let mut store_states_at = None;
         let mut waiting = VecDeque::new();
         loop {
             if let Some(command) = waiting.pop_front() {
@@ -190,6 +198,16 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
+                // Together, and behind what clients wait for.
+                Ok(()) = noted.changed(), if store_states_at.is_none() => {
+                    store_states_at = Some(Instant::now() + STATES_STORED_AFTER);
+                    continue;
+                }
+                () = sleep_until(store_states_at.unwrap_or(next_sample)), if store_states_at.is_some() => {
+                    store_states_at = None;
+                    self.store_states().await;
+                    continue;
+                }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
                     self.expire_aggregations();
                     continue;
@@ -216,7 +234,10 @@ impl Controller {
             return ControlFlow::Continue(());
         }
         match command {
-            Command::Apply(mut changes, reply) => {
+            Command::Apply(changes, Unit::All, reply) => {
+                answer(reply, Ok(self.apply(changes, Unit::All).await));
+            }
+            Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
                 // Deletions that wait right behind deletions are carried out with them.
                 while only_removes(&changes)
@@ -225,7 +246,7 @@ impl Controller {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
                         // The same request again is to find the outcome of the first.
-                        Command::Apply(more, reply)
+                        Command::Apply(more, Unit::Each, reply)
                             if only_removes(&more) && share_no_name(&changes, &more) =>
                         {
                             replies.push((more.len(), reply));
@@ -237,7 +258,7 @@ impl Controller {
                         }
                     }
                 }
-                let mut outcomes = self.apply(changes).await.into_iter();
+                let mut outcomes = self.apply(changes, Unit::Each).await.into_iter();
                 for (count, reply) in replies {
                     answer(reply, Ok(outcomes.by_ref().take(count).collect()));
                 }
@@ -261,6 +282,7 @@ impl Controller {
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
         self.sample(true).await;
+        self.store_states().await;
         self.delete_aggregations();
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
@@ -310,6 +332,7 @@ impl Controller {
                 parts.mounted.unmount_ours();
             }
         }
+        parts.registry.log().close();
         parts.hub.close();
         parts.store.close().await;
     }
@@ -338,15 +361,29 @@ impl Controller {
 
     /// A probe with the state that it has in the kernel now.
     pub(super) fn shown(&self, probe: &Arc<Probe>) -> Arc<Probe> {
-        Arc::new(self.observer.observe(std::slice::from_ref(probe)).shown(probe))
+        self.parts.registry.seen(self.observer.observe(std::slice::from_ref(probe)).shown(probe))
     }
 
     /// Looks at probes. Those that are gone are left out.
     fn observe(&self, probes: &[ProbeUid]) -> Vec<Arc<Probe>> {
-        let mut known = self.parts.registry.all();
-        known.retain(|probe| probes.contains(&probe.uid));
+        let known: Vec<_> = probes.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();
         let observed = self.observer.observe(&known);
-        known.iter().map(|probe| Arc::new(observed.shown(probe))).collect()
+        self.note_states(&known, &observed)
+    }
+
+    /// Notes what the kernel has of probes. Returns them with their states.
+    pub(super) fn note_states(&self, probes: &[Arc<Probe>], observed: &Observed) -> Vec<Arc<Probe>> {
+        probes.iter().map(|probe| self.parts.registry.seen(observed.shown(probe))).collect()
+    }
+
+    /// Stores what was noted of states. What cannot be stored now waits.
+    async fn store_states(&self) {
+        let log = self.parts.registry.log();
+        let states = log.take_unsaved();
+        if let Err(error) = self.parts.store.add_states(&states).await {
+            tracing::debug!(%error, "cannot store the states of probes");
+            log.give_back(states);
+        }
     }
 
     /// What keeps probes that are on from recording what was asked.

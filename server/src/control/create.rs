@@ -107,7 +107,7 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
     })
 }
 
-fn new_row(probe: &Probe) -> NewProbe {
+pub(super) fn new_row(probe: &Probe) -> NewProbe {
     NewProbe {
         name: probe.name.clone(),
         definition: probe.definition.clone(),

@@ -209,6 +209,12 @@ pub enum ControlError {
         /// The probe.
         name: ProbeName,
     },
+    /// Another change of a batch failed, all or none of which is made.
+    #[error("not made, since another change of the same request failed: {cause}")]
+    BatchFailed {
+        /// Why the other one failed.
+        cause: String,
+    },
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopping,

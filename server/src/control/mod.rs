@@ -30,12 +30,15 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
+mod replace;
 mod sample;
 mod source;
+mod state_log;
 mod states;
 mod step;
 mod storage;
 pub mod stricter;
+mod together;
 mod unread;
 mod update;
 
@@ -48,7 +51,7 @@ pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{Against, CheckOutcome, Checker, Preview};
 pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, Outcomes, RemoveRequest, Removed,
-    UpdateRequest,
+    Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
@@ -57,8 +60,11 @@ pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::Observer;
+#[cfg(test)]
+pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
+pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::{PlannedStep, Step};
 pub use storage::Storage;

@@ -211,40 +211,13 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::definition::ProbeKind;
-    use crate::model::{Labels, Metadata};
-    use crate::tracefs::OwnEvent;
+    use crate::control::probe::tests;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
-        let name: crate::model::ProbeName = "kprobes/fork".parse().unwrap();
-        let listing = "p:kprobes/fork kernel_clone".to_owned();
-        Probe {
-            uid: ProbeUid(1),
-            left_alone: None,
-            state_time: None,
-            metadata: Metadata::default(),
-            own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id: 1500 }),
-            name,
-            definition: listing.clone(),
-            kernel_definition: listing,
-            kind: ProbeKind::Entry,
-            enabled,
-            filter: filter.to_owned(),
-            labels: Labels::default(),
-            state: ProbeState::Armed,
-            revision: 1,
-            create_time: SystemTime::UNIX_EPOCH,
-            update_time: SystemTime::UNIX_EPOCH,
-            schema: None,
-            warnings: Vec::new(),
-            location: "kernel_clone+0x0".to_owned(),
-            arming: Some(Arming::Ftrace),
-        }
+        Probe { enabled, filter: filter.to_owned(), ..tests::probe(1, "kprobes/fork") }
     }
 
     fn all_on() -> Switches {

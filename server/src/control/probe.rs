@@ -34,6 +34,33 @@ pub enum ProbeState {
 }
 
 impl ProbeState {
+    /// Its name, as in the API.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Armed => "ARMED",
+            Self::Disabled => "DISABLED",
+            Self::PendingModule => "PENDING_MODULE",
+            Self::Failed(_) => "FAILED",
+            Self::Drifted(_) => "DRIFTED",
+            Self::HeldBack(_) => "HELD_BACK",
+            Self::ShadowedByLivepatch(_) => "SHADOWED_BY_LIVEPATCH",
+            Self::Expired(_) => "EXPIRED",
+        }
+    }
+
+    /// Whether it follows from what the kernel has. Otherwise it is what became of the probe, whatever the kernel has.
+    pub(super) const fn is_of_the_kernel(&self) -> bool {
+        match self {
+            Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
+            Self::Armed
+            | Self::Disabled
+            | Self::PendingModule
+            | Self::Drifted(_)
+            | Self::ShadowedByLivepatch(_) => true,
+        }
+    }
+
     /// Why it is not as it should be. Absent when it is.
     pub const fn trouble(&self) -> Option<&Trouble> {
         match self {
@@ -145,5 +172,38 @@ impl Probe {
     /// Changes with every change that a client makes.
     pub fn etag(&self) -> String {
         format!("{}-{}", self.uid, self.revision)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A probe that is armed.
+    pub(crate) fn probe(uid: i64, name: &str) -> Probe {
+        let name: ProbeName = name.parse().unwrap();
+        let line = format!("p:{name} kernel_clone");
+        Probe {
+            uid: ProbeUid(uid),
+            own: Some(OwnEvent { name: name.clone(), listing: line.clone(), id: 1500 }),
+            name,
+            definition: line.clone(),
+            kernel_definition: line,
+            kind: ProbeKind::Entry,
+            enabled: true,
+            filter: String::new(),
+            labels: Labels::default(),
+            metadata: Metadata::default(),
+            state: ProbeState::Armed,
+            state_time: None,
+            left_alone: None,
+            revision: 1,
+            create_time: SystemTime::UNIX_EPOCH,
+            update_time: SystemTime::UNIX_EPOCH,
+            schema: None,
+            warnings: Vec::new(),
+            location: "kernel_clone+0x0".to_owned(),
+            arming: Some(Arming::Ftrace),
+        }
     }
 }

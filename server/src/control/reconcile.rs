@@ -4,7 +4,7 @@
 //! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays
 //! (see [`crate::tracefs::OwnEvent`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::Account;
@@ -39,8 +39,15 @@ pub(super) async fn reconcile(
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
-    for row in parts.store.probes().await? {
+    let rows = parts.store.probes().await?;
+    // Changes that were to be made all or not at all: what was read has them taken back already.
+    parts.store.undo_all(parts.store.reversals().await?).await;
+    let mut claimed = HashSet::new();
+    let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
+    for row in settled.into_iter().chain(others) {
         let left = tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
+        // One that was to take the place of another may look like it.
+        let left = left.filter(|left| claimed.insert(left.id));
         match row.phase {
             Phase::Pending | Phase::Removing => {
                 if left.is_some()
@@ -76,6 +83,10 @@ impl Controller {
                 }
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
+                    if self.parts.registry.get(&probe.name).is_some() {
+                        // Another probe has the name, as soon as this one is out: the next start tries again.
+                        continue;
+                    }
                     undo.push(Undo::Deletion(probe.uid));
                     let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
                     let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
@@ -84,6 +95,12 @@ impl Controller {
             }
         }
         self.parts.store.undo_all(undo).await;
+        // Those whose names were taken by what has just been removed.
+        let names = unfinished.iter().map(|unfinished| &unfinished.probe.name);
+        let waiting: Vec<_> = names.filter_map(|name| self.parts.registry.get(name)).collect();
+        if !waiting.is_empty() {
+            self.put_right(&waiting).await;
+        }
     }
 }
 

@@ -1,32 +1,61 @@
 //! The probes as clients see them: changed by the control thread, read by everybody.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::ControlError;
 use super::Probe;
+use super::state_log::StateLog;
 use crate::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    probes: RwLock<BTreeMap<ProbeName, Arc<Probe>>>,
+    probes: RwLock<Probes>,
+    log: StateLog,
+}
+
+#[derive(Debug, Default)]
+struct Probes {
+    by_name: BTreeMap<ProbeName, Arc<Probe>>,
+    by_uid: HashMap<ProbeUid, ProbeName>,
+    /// The names that end with an event.
+    by_event: HashMap<String, BTreeSet<ProbeName>>,
 }
 
 impl Registry {
+    fn probes(&self) -> RwLockReadGuard<'_, Probes> {
+        self.probes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All probes, by name.
     pub fn all(&self) -> Vec<Arc<Probe>> {
-        self.probes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.probes().by_name.values().cloned().collect()
+    }
+
+    /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out.
+    pub fn page(
+        &self,
+        after: Option<&ProbeName>,
+        most: usize,
+        selected: impl Fn(&Probe) -> bool,
+    ) -> Vec<Arc<Probe>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let probes = self.probes();
+        let rest = probes.by_name.range((start, Bound::Unbounded)).map(|(_, probe)| probe);
+        rest.filter(|probe| selected(probe)).take(most).cloned().collect()
     }
 
     /// The probe of exactly that name.
     pub fn get(&self, name: &ProbeName) -> Option<Arc<Probe>> {
-        self.probes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.probes().by_name.get(name).cloned()
     }
 
     /// The probe of that incarnation.
     pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
-        self.all().into_iter().find(|probe| probe.uid == uid)
+        let probes = self.probes();
+        probes.by_uid.get(&uid).and_then(|name| probes.by_name.get(name)).cloned()
     }
 
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` where only one probe has it.
@@ -38,25 +67,125 @@ impl Registry {
         if let Ok(name) = text.parse::<ProbeName>() {
             return self.get(&name).ok_or_else(not_found);
         }
-        let found: Vec<_> = self.all().into_iter().filter(|probe| probe.name.event() == text).collect();
-        match found.as_slice() {
-            [] => Err(not_found()),
-            [only] => Ok(Arc::clone(only)),
-            several => Err(ControlError::Ambiguous {
+        let probes = self.probes();
+        let names = probes.by_event.get(text).ok_or_else(not_found)?;
+        let mut found = names.iter().filter_map(|name| probes.by_name.get(name));
+        match (found.next(), found.next()) {
+            (None, _) => Err(not_found()),
+            (Some(only), None) => Ok(Arc::clone(only)),
+            (Some(_), Some(_)) => Err(ControlError::Ambiguous {
                 event: text.to_owned(),
-                names: several.iter().map(|probe| probe.name.clone()).collect(),
+                names: names.iter().cloned().collect(),
             }),
         }
+    }
+
+    /// What became of probes, as it is noticed.
+    pub const fn log(&self) -> &StateLog {
+        &self.log
     }
 
     pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
         let probe = Arc::new(probe);
         let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        probes.insert(probe.name.clone(), Arc::clone(&probe));
+        let last = probes.by_name.insert(probe.name.clone(), Arc::clone(&probe));
+        let last = last.filter(|last| last.uid != probe.uid);
+        if let Some(last) = &last {
+            probes.by_uid.remove(&last.uid);
+        }
+        probes.by_uid.insert(probe.uid, probe.name.clone());
+        probes.by_event.entry(probe.name.event().to_owned()).or_default().insert(probe.name.clone());
+        drop(probes);
+        if let Some(last) = last {
+            self.log.note_removal(&last);
+        }
+        if !probe.state.is_of_the_kernel() {
+            self.log.note(&probe);
+        }
         probe
     }
 
     pub(super) fn remove(&self, name: &ProbeName) {
-        self.probes.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(probe) = probes.by_name.remove(name) else { return };
+        probes.by_uid.remove(&probe.uid);
+        if let Some(names) = probes.by_event.get_mut(name.event()) {
+            names.remove(name);
+            if names.is_empty() {
+                probes.by_event.remove(name.event());
+            }
+        }
+        drop(probes);
+        self.log.note_removal(&probe);
+    }
+
+    /// A probe as it was seen in the kernel, with the time since when it is so. What was seen before the probe was last changed is not noted.
+    pub(super) fn seen(&self, shown: Probe) -> Arc<Probe> {
+        // Until it is noted: then it cannot be removed in between, and noted after that.
+        let probes = self.probes();
+        let current = probes.by_name.get(&shown.name);
+        let is_current =
+            current.is_some_and(|probe| (probe.uid, probe.revision) == (shown.uid, shown.revision));
+        let shown = Arc::new(shown);
+        if is_current { self.log.note(&shown) } else { shown }
+    }
+}
+
+#[cfg(test)]
+impl Registry {
+    /// Puts a probe that was seen.
+    pub(crate) fn note_for_test(&self, probe: Probe) -> Arc<Probe> {
+        self.put(probe.clone());
+        self.seen(probe)
+    }
+
+    pub(crate) fn remove_for_test(&self, name: &str) {
+        self.remove(&name.parse().unwrap());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::probe::tests::probe;
+
+    fn names(probes: &[Arc<Probe>]) -> Vec<String> {
+        probes.iter().map(|probe| probe.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_probe_is_found_by_name_event_and_uid() {
+        let registry = Registry::default();
+        for (uid, name) in [(1, "kprobes/open"), (2, "other/open"), (3, "kprobes/read")] {
+            registry.put(probe(uid, name));
+        }
+        assert_eq!(registry.find("read").unwrap().uid, ProbeUid(3));
+        assert_eq!(registry.find("other/open").unwrap().uid, ProbeUid(2));
+        assert!(
+            matches!(registry.find("open"), Err(ControlError::Ambiguous { names, .. }) if names.len() == 2)
+        );
+        assert!(matches!(registry.find("nothing"), Err(ControlError::NotFound { .. })));
+        // Another incarnation under the same name.
+        registry.put(probe(4, "kprobes/open"));
+        assert!(registry.by_uid(ProbeUid(1)).is_none() && registry.by_uid(ProbeUid(4)).is_some());
+        registry.remove(&"other/open".parse().unwrap());
+        assert_eq!(registry.find("open").unwrap().uid, ProbeUid(4));
+        registry.remove(&"kprobes/open".parse().unwrap());
+        assert!(registry.find("open").is_err() && registry.by_uid(ProbeUid(4)).is_none());
+        assert_eq!(names(&registry.all()), ["kprobes/read"]);
+    }
+
+    #[test]
+    fn pages_follow_each_other() {
+        let registry = Registry::default();
+        for (uid, event) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            registry.put(probe(i64::try_from(uid).unwrap(), &format!("kprobes/{event}")));
+        }
+        let first = registry.page(None, 2, |probe| probe.name.event() != "b");
+        assert_eq!(names(&first), ["kprobes/a", "kprobes/c"]);
+        let rest = registry.page(Some(&first[1].name), 9, |_| true);
+        assert_eq!(names(&rest), ["kprobes/d", "kprobes/e"]);
+        let gone = "kprobes/bb".parse().unwrap();
+        assert_eq!(names(&registry.page(Some(&gone), 1, |_| true)), ["kprobes/c"]);
     }
 }

@@ -26,7 +26,7 @@ const WORTH_AN_INSTANCE: usize = 8;
 pub(super) struct Doomed {
     pub(super) probe: Arc<Probe>,
     /// Its last hit counts. Absent when the kernel does not have it.
-    profile: Option<HitProfile>,
+    pub(super) profile: Option<HitProfile>,
     pub(super) request: Option<RequestKey>,
 }
 
@@ -248,7 +248,7 @@ impl Controller {
 }
 
 /// What the owner of a probe should know when it has gone.
-fn note(probe: &Probe, found: Presence) -> &'static str {
+pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
     match found {
         Presence::Shared => "the places that another program had added to its event were left alone",
         Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",

@@ -86,6 +86,7 @@ impl Controller {
         let (now, probes) = (Instant::now(), self.parts.registry.all());
         self.forgive(&probes, now);
         let observed = self.observer.observe(&probes);
+        self.note_states(&probes, &observed);
         let due = probes.into_iter().filter(|probe| {
             let state = observed.state(probe);
             matches!(state, ProbeState::Drifted(_) | ProbeState::Failed(_))
@@ -140,7 +141,7 @@ impl Controller {
     }
 
     /// What is to be done about a probe that is not as it should be. Absent when only others can do something.
-    fn judge_repair(
+    pub(super) fn judge_repair(
         &self,
         probe: &Arc<Probe>,
         grounds: &mut Grounds<'_>,

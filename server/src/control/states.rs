@@ -1,9 +1,9 @@
 //! The states of probes as clients see them: what the kernel has now.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{ControlError, ControlHandle, Observer, Probe, ProbeState};
+use super::{ControlError, ControlHandle, Observer, Probe, ProbeState, Registry};
 
 /// Looks up the states of probes.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct ProbeStates {
     pub observer: Observer,
     /// Looks again when nothing is being changed.
     pub control: ControlHandle,
+    /// Notes what was seen.
+    pub registry: Arc<Registry>,
 }
 
 impl ProbeStates {
@@ -22,16 +24,21 @@ impl ProbeStates {
     /// [`ControlError::Stopping`].
     pub async fn of(&self, probes: Vec<Arc<Probe>>) -> Result<Vec<Arc<Probe>>, ControlError> {
         let observed = tokio::task::block_in_place(|| self.observer.observe(&probes));
-        let shown: Vec<_> = probes.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
+        let shown: Vec<_> = probes.iter().map(|probe| observed.shown(probe)).collect();
         let doubtful = probes.iter().zip(&shown).filter(|(known, shown)| is_doubtful(known, shown));
         let doubtful: Vec<_> = doubtful.map(|(probe, _)| probe.uid).collect();
         if doubtful.is_empty() {
-            return Ok(shown);
+            return Ok(shown.into_iter().map(|probe| self.registry.seen(probe)).collect());
         }
         let again = self.control.observe(doubtful.clone()).await?;
         let mut again: HashMap<_, _> = again.into_iter().map(|probe| (probe.uid, probe)).collect();
-        let looked_at = |probe: Arc<Probe>| {
-            if doubtful.contains(&probe.uid) { again.remove(&probe.uid) } else { Some(probe) }
+        let doubtful: HashSet<_> = doubtful.into_iter().collect();
+        let looked_at = |probe: Probe| {
+            if doubtful.contains(&probe.uid) {
+                again.remove(&probe.uid)
+            } else {
+                Some(self.registry.seen(probe))
+            }
         };
         Ok(shown.into_iter().filter_map(looked_at).collect())
     }

@@ -42,6 +42,9 @@ impl Controller {
             ..Probe::clone(&probe)
         };
         grounds.claim(&probe, false)?;
+        if let Some(text) = request.definition.clone().filter(|text| text.trim() != probe.definition.trim()) {
+            return self.judge_replacement(&probe, wanted, &text, request, grounds);
+        }
         let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         if request.validate_only {
@@ -144,7 +147,8 @@ impl Controller {
 impl UpdateRequest {
     /// Whether it changes something, and nothing that the kernel has.
     fn is_about_the_row_alone(&self) -> bool {
-        let of_row = !self.labels.is_empty() || !self.metadata.is_empty();
+        // A definition that is not another one is none.
+        let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row
     }
 
@@ -157,6 +161,7 @@ impl UpdateRequest {
             labels: LabelChange::default(),
             metadata: MetadataChange::default(),
             take_over: false,
+            definition: None,
             etag: None,
             request: None,
             validate_only: false,
@@ -165,7 +170,7 @@ impl UpdateRequest {
 }
 
 /// What clients can change of a probe, as it is.
-fn settings(probe: &Probe) -> Settings {
+pub(super) fn settings(probe: &Probe) -> Settings {
     Settings {
         enabled: probe.enabled,
         filter: probe.filter.clone(),

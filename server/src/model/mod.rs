@@ -6,10 +6,12 @@ mod label;
 mod metadata;
 mod name;
 mod profile;
+mod state;
 mod uid;
 
 pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
 pub use metadata::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
 pub use name::{Glob, NameError, ProbeName};
 pub use profile::{HitProfile, Hits};
+pub use state::StateRecord;
 pub use uid::ProbeUid;

@@ -30,8 +30,11 @@ pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result
     })
 }
 
-/// To change one.
-pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
+/// To change one. `given` is its new definition, if it is to have one.
+pub(super) fn update(
+    request: v1::UpdateProbeRequest,
+    given: Option<&Given>,
+) -> Result<UpdateRequest, Status> {
     let metadata = metadata::change(&request)?;
     let labels = labels::change(request.set_labels, request.remove_labels)?;
     let fingerprint = format!(
@@ -40,6 +43,7 @@ pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, S
     );
     Ok(UpdateRequest {
         name: request.name,
+        definition: given.map(|given| given.text.clone()),
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -65,7 +69,7 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
 /// Several, each with what a definition was given as. `given` reads one.
 pub(super) fn all(
     changes: Vec<v1::ProbeChange>,
-    given: impl Fn(&v1::CreateProbeRequest) -> Result<Given, Status>,
+    given: impl Fn(&str, Option<&v1::ProbeSpec>) -> Result<Given, Status>,
 ) -> Result<Vec<(Change, Option<Given>)>, Status> {
     if changes.len() > MOST {
         let message = format!("one call makes at most {MOST} changes; {} are asked for", changes.len());
@@ -73,10 +77,13 @@ pub(super) fn all(
     }
     let one = |change: v1::ProbeChange| match change.change {
         Some(Asked::Create(request)) => {
-            let given = given(&request)?;
+            let given = given(&request.definition, request.spec.as_ref())?;
             Ok((Change::Create(creation(request, &given)?), Some(given)))
         }
-        Some(Asked::Update(request)) => Ok((Change::Update(update(request)?), None)),
+        Some(Asked::Update(request)) => {
+            let given = request.definition.as_ref().map(|text| given(text, None)).transpose()?;
+            Ok((Change::Update(update(request, given.as_ref())?), given))
+        }
         Some(Asked::Delete(request)) => Ok((Change::Remove(deletion(request)?), None)),
         None => Err(status::invalid("changes", "a change must be `create`, `update` or `delete`")),
     };
@@ -123,8 +130,8 @@ mod tests {
 
     fn read(changes: Vec<v1::ProbeChange>) -> Result<Vec<(Change, Option<Given>)>, Status> {
         let features = crate::definition::Features::from_readme("");
-        all(changes, |request| {
-            Given::of(request.definition.clone(), request.spec.as_ref(), &features).map_err(status::not_given)
+        all(changes, |definition, spec| {
+            Given::of(definition.to_owned(), spec, &features).map_err(status::not_given)
         })
     }
 

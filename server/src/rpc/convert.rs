@@ -11,7 +11,7 @@ use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
 use crate::kernel::ClockMapping;
-use crate::model::HitProfile;
+use crate::model::{HitProfile, StateRecord};
 use crate::pipeline::Span;
 use crate::validate::Arming;
 use crate::wire::schema_message;
@@ -162,6 +162,17 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         lease: metadata.lease.as_ref().map(lease_message),
         on_kernel_change: policy_message(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
+    }
+}
+
+pub(super) fn state_record(record: &StateRecord) -> v1::ProbeStateRecord {
+    let state = v1::ProbeState::from_str_name(&format!("PROBE_STATE_{}", record.state));
+    v1::ProbeStateRecord {
+        state: state.unwrap_or_default().into(),
+        state_reason: record.reason.clone(),
+        state_message: record.message.clone(),
+        state_hint: record.hint.clone(),
+        time: Some(timestamp(record.time)),
     }
 }
 

@@ -27,6 +27,7 @@ pub mod status;
 mod types;
 pub(crate) mod verdict;
 mod view;
+mod watch;
 
 pub use aggregations::AggregationServer;
 pub use code::CodeServer;

@@ -8,16 +8,17 @@ use kprobed_proto::v1::probe_service_server::ProbeService;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::checks::{self, CheckStream};
+use super::events::Responses;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
-use super::{changes, convert, labels, status};
+use super::{changes, convert, labels, status, watch};
 use crate::control::{
     Applied, Change, Changed, Checker, ControlError, ControlHandle, Probe, ProbeStates, Registry,
-    RemoveRequest,
+    RemoveRequest, Unit,
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
-use crate::store::{Fingerprint, RequestKey, SamplePosition, SampleQuery, Store};
+use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
 
 /// The service.
 #[derive(Debug)]
@@ -137,6 +138,7 @@ impl ProbeServer {
 #[tonic::async_trait]
 impl ProbeService for ProbeServer {
     type CheckProbesStream = CheckStream;
+    type WatchProbesStream = Responses<v1::WatchProbesResponse>;
 
     async fn create_probe(
         &self,
@@ -165,13 +167,13 @@ impl ProbeService for ProbeServer {
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
         // The token is the last name of the page before: it stays good whatever is added or deleted in between.
-        let mut rest = self.registry.all().into_iter().filter(|probe| {
-            probe.name.to_string() > request.page_token
-                && glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
-                && selector.matches(&probe.labels)
+        let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
+        let after = after.map_err(|_error| status::page_token())?;
+        let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.labels)
         });
-        let page: Vec<_> = rest.by_ref().take(limit).collect();
-        let more = rest.next().is_some();
+        let more = page.len() > limit;
+        page.truncate(limit);
         Ok(Response::new(v1::ListProbesResponse {
             next_page_token: page
                 .last()
@@ -186,7 +188,13 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
-        let probe = self.control.update(changes::update(request.into_inner())?).await?;
+        let request = request.into_inner();
+        let given = request.definition.clone().map(|definition| self.given(definition, None)).transpose()?;
+        let probe = self.control.update(changes::update(request, given.as_ref())?).await;
+        let probe = probe.map_err(|error| match &given {
+            Some(given) => status::located(&error, given),
+            None => error.into(),
+        })?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -203,11 +211,11 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ApplyProbesRequest>,
     ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
-        let asked = changes::all(request.into_inner().changes, |create| {
-            self.given(create.definition.clone(), create.spec.as_ref())
-        })?;
+        let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
+        let unit = if all_or_nothing { Unit::All } else { Unit::Each };
+        let asked = changes::all(changes, |definition, spec| self.given(definition.to_owned(), spec))?;
         let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let changed = self.control.apply(asked).await?;
+        let changed = self.control.apply(asked, unit).await?;
         let outcomes =
             changed.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
         Ok(Response::new(v1::ApplyProbesResponse { outcomes: outcomes.collect() }))
@@ -242,7 +250,7 @@ impl ProbeService for ProbeServer {
                         validate_only: request.validate_only,
                     })
                 });
-                for deleted in self.control.apply(deletions.collect()).await? {
+                for deleted in self.control.apply(deletions.collect(), Unit::Each).await? {
                     response.deleted.push(deleted?.removed()?.name.to_string());
                 }
             }
@@ -264,6 +272,24 @@ impl ProbeService for ProbeServer {
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
         Ok(Response::new(checks::stream(Arc::clone(&self.checker), requests.into_inner())))
+    }
+
+    async fn watch_probes(
+        &self,
+        request: Request<v1::WatchProbesRequest>,
+    ) -> Result<Response<Self::WatchProbesStream>, Status> {
+        Ok(Response::new(watch::stream(&self.registry, request.into_inner())?))
+    }
+
+    async fn list_probe_states(
+        &self,
+        request: Request<v1::ListProbeStatesRequest>,
+    ) -> Result<Response<v1::ListProbeStatesResponse>, Status> {
+        let uid = self.registry.find(&request.into_inner().name)?.uid;
+        let unsaved = self.registry.log().unsaved_of(uid);
+        let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
+        let states = unsaved.iter().rev().chain(&stored).take(KEPT_STATES as usize);
+        Ok(Response::new(v1::ListProbeStatesResponse { states: states.map(convert::state_record).collect() }))
     }
 
     async fn get_hit_profiles(
@@ -319,14 +345,7 @@ impl ProbeService for ProbeServer {
             name: name.map_err(|error| status::invalid("probe", &error.to_string()))?,
             start: request.start_time.and_then(convert::time),
             end: request.end_time.and_then(convert::time),
-            after: after
-                .map_err(|_token| {
-                    status::invalid(
-                        "page_token",
-                        "`page_token` was not returned by this call: repeat the call without it",
-                    )
-                })?
-                .unwrap_or_default(),
+            after: after.map_err(|_token| status::page_token())?.unwrap_or_default(),
             limit: page_size(request.page_size, SAMPLE_PAGE),
         };
         let page =

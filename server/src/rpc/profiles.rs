@@ -66,12 +66,7 @@ impl ProfileServer {
             return Err(status::invalid("step_seconds", &message));
         }
         let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
-        let after = after.map_err(|_number| {
-            status::invalid(
-                "page_token",
-                "`page_token` was not returned by this call: repeat the call without it",
-            )
-        })?;
+        let after = after.map_err(|_number| status::page_token())?;
         let selector = labels::selector("label_selector", &request.label_selector)?;
         Ok(RateQuery {
             start,

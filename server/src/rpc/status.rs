@@ -128,6 +128,11 @@ pub(super) fn invalid(field: impl Into<Cow<'static, str>>, message: &str) -> Sta
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
+/// A page token that no answer had.
+pub(super) fn page_token() -> Status {
+    invalid("page_token", "`page_token` was not returned by this call: repeat the call without it")
+}
+
 /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
 pub(super) fn internal(message: &str) -> Status {
     Parts::new(Code::Internal, "INTERNAL").status(message)
@@ -378,6 +383,7 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::OwnProbe { name } => {
             Parts::new(Code::InvalidArgument, "OWN_PROBE").field("name").with("probe", name)
         }
+        ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

@@ -5,7 +5,7 @@
 use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, write_settings};
-use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, metadata, requests, to_ns};
+use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, metadata, requests, reversal, to_ns};
 use crate::model::ProbeUid;
 
 /// What is to be done about a probe.
@@ -27,6 +27,23 @@ pub enum Intent {
     Remove(ProbeUid),
 }
 
+/// What is to be done, and for whom.
+#[derive(Clone, Debug)]
+pub struct Intended {
+    /// What is to be done.
+    pub intent: Intent,
+    /// The request that asks for it.
+    pub request: Option<RequestKey>,
+    /// What the probe is now, if a crash is to take the change back: until [`Settled::Whole`] is written for it.
+    pub reversal: Option<Settings>,
+}
+
+impl From<(Intent, Option<RequestKey>)> for Intended {
+    fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
+        Self { intent, request, reversal: None }
+    }
+}
+
 /// What the kernel has of a probe.
 #[derive(Clone, Debug)]
 pub enum Settled {
@@ -46,6 +63,13 @@ pub enum Settled {
         /// How the kernel lists it.
         listing: String,
     },
+    /// It was changed or deleted with others, all of which are settled in the same transaction: no crash takes that back any more.
+    Whole {
+        /// The probe.
+        uid: ProbeUid,
+        /// What takes the change back all the same, if nobody knows whether the disk has the transaction.
+        undo: Undo,
+    },
 }
 
 impl Store {
@@ -54,8 +78,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing is written.
-    pub async fn begin(&self, intents: &[(Intent, Option<RequestKey>)]) -> Result<Vec<ProbeUid>, StoreError> {
-        let undo = intents.iter().filter_map(|(intent, request)| match intent {
+    pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
+        let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
             // A row that is not settled is put right by whoever finds it.
             Intent::Create(_) => None,
             Intent::Update { uid, before, .. } => {
@@ -67,8 +91,11 @@ impl Store {
         let write = async |transaction: &mut SqliteConnection| {
             let mut uids = Vec::with_capacity(intents.len());
             let unfinished = unfinished(transaction).await?;
-            for (intent, request) in intents {
+            for Intended { intent, request, reversal } in intents {
                 let request = request.as_ref();
+                if let (Some(before), Intent::Update { uid, .. } | Intent::Remove(uid)) = (reversal, intent) {
+                    reversal::keep(transaction, *uid, before).await?;
+                }
                 uids.push(match intent {
                     Intent::Create(probe) => create(transaction, probe, unfinished).await?,
                     Intent::Update { uid, before, wanted } => {
@@ -98,6 +125,7 @@ impl Store {
                 Some(Undo::Creation(*uid, request.as_ref().map(|request| request.id.clone())))
             }
             Settled::Redefined { .. } => None,
+            Settled::Whole { undo, .. } => Some(undo.clone()),
         });
         let write = async |transaction: &mut SqliteConnection| {
             for (settled, request) in settled {
@@ -108,6 +136,10 @@ impl Store {
                     }
                     Settled::Redefined { uid, kernel_definition, listing } => {
                         redefine(transaction, *uid, kernel_definition, listing).await?;
+                        *uid
+                    }
+                    Settled::Whole { uid, .. } => {
+                        reversal::drop(transaction, *uid).await?;
                         *uid
                     }
                 };
@@ -133,11 +165,14 @@ async fn create(
     let time = to_ns(probe.time);
     let lease = metadata::columns(probe.metadata.lease.as_ref());
     if unfinished {
-        sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled'")
-            .bind(probe.name.group())
-            .bind(probe.name.event())
-            .execute(&mut *transaction)
-            .await?;
+        sqlx::query(
+            "DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled' \
+             AND uid NOT IN (SELECT probe_uid FROM reversal)",
+        )
+        .bind(probe.name.group())
+        .bind(probe.name.event())
+        .execute(&mut *transaction)
+        .await?;
     }
     let inserted = sqlx::query(
         "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \

@@ -15,11 +15,13 @@ mod labels;
 mod metadata;
 mod probes;
 mod requests;
+mod reversal;
 mod set_aside;
+mod states;
 mod undo;
 
 pub use attachments::StoredAttachment;
-pub use changes::{Intent, Settled};
+pub use changes::{Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{
@@ -29,6 +31,7 @@ pub use hits::{
 pub use probes::{NewProbe, Phase, Settings, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
+pub use states::KEPT_STATES;
 pub use undo::Undo;
 
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError, from_ns, labels, metadata};
+use super::{Store, StoreError, Undo, from_ns, labels, metadata, reversal};
 use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
 
 /// How far the row of a probe or an attached event has come.
@@ -125,8 +125,17 @@ impl StoredProbe {
     }
 }
 
+impl StoredProbe {
+    /// As it was before a change that is taken back.
+    fn reversed(self, before: Settings) -> Self {
+        let Settings { enabled, filter, labels, metadata, revision, time } = before;
+        let phase = Phase::Settled;
+        Self { enabled, filter, labels, metadata, revision, update_time: time, phase, ..self }
+    }
+}
+
 impl Store {
-    /// All probes, by name.
+    /// All probes, by name. Changes that are made all or not at all, and were interrupted by a crash, are not in what is answered.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`].
@@ -136,8 +145,26 @@ impl Store {
                 .fetch_all(&mut *connection)
                 .await?;
             let mut labels = labels::read(connection).await?;
-            rows.iter().map(|row| StoredProbe::from_row(row, &mut labels)).collect()
+            let mut reversals = reversal::read(connection).await?;
+            let row = |row| {
+                let probe = StoredProbe::from_row(row, &mut labels)?;
+                Ok(match reversals.remove(&probe.uid) {
+                    Some(before) => probe.reversed(before),
+                    None => probe,
+                })
+            };
+            rows.iter().map(row).collect()
         };
         self.database.read(read).await
+    }
+
+    /// What is still to be written of that changes are taken back which a crash has interrupted. [`Store::probes`] has it already.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn reversals(&self) -> Result<Vec<Undo>, StoreError> {
+        let read = async |connection: &mut SqliteConnection| reversal::read(connection).await;
+        let reversals = self.database.read(read).await?;
+        Ok(reversals.into_iter().map(|(uid, before)| Undo::Reversal { uid, before }).collect())
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use sqlx::SqliteConnection;
 
 use super::probes::Settings;
-use super::{StoreError, labels, metadata, requests};
+use super::{StoreError, labels, metadata, requests, reversal};
 use crate::model::ProbeUid;
 
 /// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
@@ -27,6 +27,14 @@ pub enum Undo {
         /// The id of the request.
         request: Option<String>,
     },
+    /// A crash came while a probe was changed, or deleted, with others: it is what it was. The requests about it were not carried out, as far as
+    /// anybody knows.
+    Reversal {
+        /// The probe.
+        uid: ProbeUid,
+        /// What it was.
+        before: Settings,
+    },
     /// An event was not attached after all, or detaching it is complete.
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
@@ -42,15 +50,31 @@ impl Undo {
                 requests::forget(transaction, request.as_deref()).await?;
             }
             Self::Deletion(uid) => {
+                give_name_back(transaction, *uid).await?;
                 sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
                     .bind(uid.0)
                     .execute(&mut *transaction)
                     .await?;
+                reversal::drop(transaction, *uid).await?;
                 requests::forget_about(transaction, *uid).await?;
             }
             Self::Update { uid, before, request } => {
                 write_settings(transaction, *uid, None, before).await?;
+                reversal::drop(transaction, *uid).await?;
                 requests::forget(transaction, request.as_deref()).await?;
+            }
+            Self::Reversal { uid, before } => {
+                give_name_back(transaction, *uid).await?;
+                sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
+                    .bind(uid.0)
+                    .execute(&mut *transaction)
+                    .await?;
+                write_settings(transaction, *uid, None, before).await?;
+                reversal::drop(transaction, *uid).await?;
+                sqlx::query("DELETE FROM request WHERE probe_uid = ?")
+                    .bind(uid.0)
+                    .execute(transaction)
+                    .await?;
             }
             Self::Attachment(uid) => {
                 sqlx::query("DELETE FROM attachment WHERE id = ?")
@@ -62,6 +86,18 @@ impl Undo {
         }
         Ok(())
     }
+}
+
+/// A probe that was to take the place of this one goes, and has its name no more.
+async fn give_name_back(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE probe SET phase = 'removing' WHERE phase = 'pending' AND uid != ?1 AND (event_group, event) = \
+         (SELECT event_group, event FROM probe WHERE uid = ?1)",
+    )
+    .bind(uid.0)
+    .execute(transaction)
+    .await?;
+    Ok(())
 }
 
 async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {

@@ -598,3 +598,41 @@ pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFu
         candidates: Vec::new(),
     }
 }
+
+/// A watch: two probes, and one that changes.
+pub(super) fn watched() -> Vec<WatchProbesResponse> {
+    let message = |event: WatchEvent, probe: Option<Probe>, token: &str| WatchProbesResponse {
+        event: event.into(),
+        probe: probe.map(|probe| Probe { schema: None, spec: None, ..probe }),
+        resume_token: token.to_owned(),
+    };
+    let drifted = Probe {
+        state: ProbeState::Drifted.into(),
+        state_reason: "SWITCHED_OFF".to_owned(),
+        state_message: "its event is switched off in the daemon's instance".to_owned(),
+        ..probe("kprobes/open")
+    };
+    vec![
+        message(WatchEvent::Present, Some(probe("kprobes/open")), ""),
+        message(WatchEvent::Present, Some(probe("kprobes/waiting")), ""),
+        message(WatchEvent::Synced, None, "a.1"),
+        message(WatchEvent::Changed, Some(drifted), "a.2"),
+    ]
+}
+
+/// What a probe has been through.
+pub(super) fn states(probe: &Probe) -> Vec<ProbeStateRecord> {
+    let record = |state: ProbeState, reason: &str, message: &str, seconds| ProbeStateRecord {
+        state: state.into(),
+        state_reason: reason.to_owned(),
+        state_message: message.to_owned(),
+        time: Some(time(seconds)),
+        ..ProbeStateRecord::default()
+    };
+    let off = "its event is switched off in the daemon's instance";
+    vec![
+        record(probe.state(), &probe.state_reason, &probe.state_message, 60),
+        record(ProbeState::Drifted, "SWITCHED_OFF", off, 30),
+        record(ProbeState::Armed, "", "", 0),
+    ]
+}

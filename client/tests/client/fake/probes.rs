@@ -20,6 +20,7 @@ fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
 #[tonic::async_trait]
 impl ProbeService for Services {
     type CheckProbesStream = BoxedStream<CheckProbesResponse>;
+    type WatchProbesStream = BoxedStream<WatchProbesResponse>;
 
     async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
         let request = request.into_inner();
@@ -132,6 +133,24 @@ impl ProbeService for Services {
             found.field.replace_range(.., "spec.place.symbol.offset");
         }
         Ok(Response::new(answer))
+    }
+
+    /// What there is, and a change; then the stream ends, and what follows is refused: a watch that resumes says so.
+    async fn watch_probes(&self, request: Request<WatchProbesRequest>) -> Answer<Self::WatchProbesStream> {
+        let request = request.into_inner();
+        if !request.resume_token.is_empty() {
+            let message = format!("resumed behind {}", request.resume_token);
+            return Err(Status::failed_precondition(message));
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers::watched()).map(Ok))))
+    }
+
+    async fn list_probe_states(
+        &self,
+        request: Request<ListProbeStatesRequest>,
+    ) -> Answer<ListProbeStatesResponse> {
+        let states = answers::states(&answers::existing(&request.into_inner().name)?);
+        Ok(Response::new(ListProbeStatesResponse { states }))
     }
 
     /// Answers when the whole text is there.

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use super::disk::{Cut, Disk, Plan, Trouble};
 use super::vfs::{DATABASE, Mounted, NAME};
 use super::*;
+use crate::model::StateRecord;
 
 /// One step of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ enum Step {
     Update,
     BeginRemove,
     BeginMany,
+    BeginTogether,
+    SettleTogether,
+    AddStates,
     BeginAttach,
     SettleAttach,
     Reattach,
@@ -30,17 +34,21 @@ enum Step {
     UndoCreate,
     UndoRemove,
     UndoUpdate,
+    UndoReversal,
     UndoAttach,
     UndoDetach,
 }
 
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 23] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Redefine,
     Step::Update,
     Step::BeginRemove,
     Step::BeginMany,
+    Step::BeginTogether,
+    Step::SettleTogether,
+    Step::AddStates,
     Step::BeginAttach,
     Step::SettleAttach,
     Step::Reattach,
@@ -52,14 +60,15 @@ const STEPS: [Step; 19] = [
     Step::UndoCreate,
     Step::UndoRemove,
     Step::UndoUpdate,
+    Step::UndoReversal,
     Step::UndoAttach,
     Step::UndoDetach,
 ];
 
 impl Step {
     fn is_owed(self) -> bool {
-        use Step::{UndoAttach, UndoCreate, UndoDetach, UndoRemove, UndoUpdate};
-        matches!(self, UndoAttach | UndoCreate | UndoDetach | UndoRemove | UndoUpdate)
+        use Step::{UndoAttach, UndoCreate, UndoDetach, UndoRemove, UndoReversal, UndoUpdate};
+        matches!(self, UndoAttach | UndoCreate | UndoDetach | UndoRemove | UndoReversal | UndoUpdate)
     }
 }
 
@@ -154,7 +163,9 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             let wanted = settings(false, "x == 1", "tier=2,other=", 2);
             update(store, known.settled, before, wanted, Some(request)).await
         }
-        Step::BeginRemove => store.begin(&[(Intent::Remove(known.settled), Some(request))]).await.map(drop),
+        Step::BeginRemove => {
+            store.begin(&[(Intent::Remove(known.settled), Some(request)).into()]).await.map(drop)
+        }
         Step::BeginMany => {
             let wanted = settings(false, "x == 1", "tier=2,other=", 2);
             let uid = known.settled;
@@ -163,7 +174,27 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
                 (Intent::Update { uid, before, wanted }, Some(request)),
                 (Intent::Create(NewProbe { time: from_ns(9), ..new_probe("newer") }), None),
             ];
-            store.begin(&intents).await.map(drop)
+            store.begin(&intents.map(Intended::from)).await.map(drop)
+        }
+        Step::BeginTogether => together(store, known, Some(request)).await.map(drop),
+        // The pending probe takes the place of the other one.
+        Step::SettleTogether => {
+            let uid = known.settled;
+            let listing = "p:kprobes/pending x".to_owned();
+            let created = Settled::Created { uid: known.pending, listing };
+            let whole = Settled::Whole { uid, undo: Undo::Deletion(uid) };
+            store.settle(&[(created, Some(request)), (whole, None)]).await
+        }
+        Step::AddStates => {
+            let record = |uid, state: &str| StateRecord {
+                uid,
+                time: from_ns(9),
+                state: state.to_owned(),
+                reason: String::new(),
+                message: String::new(),
+                hint: String::new(),
+            };
+            store.add_states(&[record(known.settled, "ARMED"), record(known.settled, "DRIFTED")]).await
         }
         Step::BeginAttach => {
             let name = ProbeName::new("sched", "new").unwrap();
@@ -183,9 +214,25 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             let request = Some("made".to_owned());
             undo(store, Undo::Update { uid: known.settled, before, request }).await
         }
+        Step::UndoReversal => {
+            let before = settings(false, "before", "", 7);
+            undo(store, Undo::Reversal { uid: known.settled, before }).await
+        }
         Step::UndoAttach => undo(store, Undo::Attachment(known.attaching)).await,
         Step::UndoDetach => undo(store, Undo::Detachment(known.attaching, "pid == 4".to_owned())).await,
     }
+}
+
+/// One probe begins to take the place of another, all or nothing.
+async fn together(
+    store: &Store,
+    known: Known,
+    request: Option<RequestKey>,
+) -> Result<Vec<ProbeUid>, StoreError> {
+    let reversal = Some(settings(true, "", "team=storage", 1));
+    let remove = Intended { intent: Intent::Remove(known.settled), request, reversal };
+    let create = Intent::Create(NewProbe { time: from_ns(9), ..new_probe("settled") });
+    store.begin(&[remove, (create, None).into()]).await
 }
 
 async fn undo(store: &Store, undo: Undo) -> Result<(), StoreError> {
@@ -198,6 +245,9 @@ async fn picture(store: &Store) -> String {
     let mut text = String::new();
     for probe in store.probes().await.unwrap() {
         writeln!(text, "{probe:?}").unwrap();
+    }
+    for state in store.states_of(ProbeUid(1)).await.unwrap() {
+        writeln!(text, "{state:?}").unwrap();
     }
     for attachment in store.attachments().await.unwrap() {
         writeln!(text, "{attachment:?}").unwrap();
@@ -267,6 +317,17 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                 let (before, request) = (settings(true, "", "team=storage", 1), Some("asked".to_owned()));
                 opened.store.undo(Undo::Update { uid: known.settled, before, request }).await;
             }
+            Step::BeginTogether => {
+                take(step, &opened.store, known).await.unwrap();
+                opened.store.undo(Undo::Deletion(known.settled)).await;
+            }
+            Step::SettleTogether => {
+                let undo = vec![
+                    Undo::Creation(known.pending, Some("asked".to_owned())),
+                    Undo::Deletion(known.settled),
+                ];
+                opened.store.undo_all(undo).await;
+            }
             Step::SettleAttach => opened.store.undo(Undo::Attachment(known.attaching)).await,
             _ => {}
         }
@@ -318,6 +379,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                     | Step::BeginAttach
                     | Step::Redefine
                     | Step::AddTick
+                    | Step::AddStates
                     | Step::RollUp
                     | Step::ForgetOld
             );

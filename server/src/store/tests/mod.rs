@@ -65,8 +65,10 @@ async fn metadata_comes_back_as_it_was() {
 }
 
 fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings {
+    // The first is as a new probe has it.
     let owner = format!("owner {revision}");
-    let metadata = Metadata { owner, ..Metadata::default() };
+    let changed = || Metadata { owner, ..Metadata::default() };
+    let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
     Settings {
         enabled,
         filter: filter.to_owned(),
@@ -88,7 +90,7 @@ fn key(id: &str, fingerprint: &str) -> RequestKey {
 }
 
 async fn create(store: &Store, probe: NewProbe) -> Result<ProbeUid, StoreError> {
-    store.begin(&[(Intent::Create(probe), None)]).await.map(|uids| uids[0])
+    store.begin(&[(Intent::Create(probe), None).into()]).await.map(|uids| uids[0])
 }
 
 async fn settle(
@@ -107,7 +109,7 @@ async fn update(
     wanted: Settings,
     request: Option<RequestKey>,
 ) -> Result<(), StoreError> {
-    store.begin(&[(Intent::Update { uid, before, wanted }, request)]).await.map(drop)
+    store.begin(&[(Intent::Update { uid, before, wanted }, request).into()]).await.map(drop)
 }
 
 #[tokio::test]
@@ -245,7 +247,7 @@ async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
     let request = key("r", "delete kprobes/a");
-    store.begin(&[(Intent::Remove(uid), Some(request.clone()))]).await.unwrap();
+    store.begin(&[(Intent::Remove(uid), Some(request.clone())).into()]).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Removing);
     store.undo(Undo::Deletion(uid)).await;
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Settled);
@@ -303,4 +305,98 @@ async fn an_attached_event_lives_through_reopening() {
     store.undo(Undo::Attachment(gone)).await;
     assert_eq!(store.attachments().await.unwrap(), []);
     assert!(store.begin_attach(&name, "", SystemTime::now()).await.unwrap() < uid, "ids are not used again");
+}
+
+/// A probe, one that is changed, and one that is replaced, all or nothing.
+async fn begin_together(store: &Store) -> Vec<ProbeUid> {
+    let mut uids = Vec::new();
+    for event in ["changed", "replaced"] {
+        let uid = create(store, new_probe(event)).await.unwrap();
+        settle(store, uid, &format!("p:kprobes/{event} vfs_read"), None).await.unwrap();
+        uids.push(uid);
+    }
+    let before = || settings(true, "", "team=storage", 1);
+    let wanted = settings(false, "x == 1", "tier=2", 2);
+    let update = Intent::Update { uid: uids[0], before: before(), wanted };
+    let together = [
+        Intended { intent: update, request: Some(key("u", "update changed")), reversal: Some(before()) },
+        Intended { intent: Intent::Remove(uids[1]), request: None, reversal: Some(before()) },
+        (Intent::Create(new_probe("replaced")), None).into(),
+    ];
+    uids.push(store.begin(&together).await.unwrap()[2]);
+    uids
+}
+
+async fn rows(store: &Store) -> Vec<(i64, bool, Phase, i64)> {
+    let rows = store.probes().await.unwrap().into_iter();
+    let mut rows: Vec<_> = rows.map(|row| (row.uid.0, row.enabled, row.phase, row.revision)).collect();
+    rows.sort_unstable_by_key(|row| row.0);
+    rows
+}
+
+#[tokio::test]
+async fn what_is_made_together_is_taken_back_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uids = begin_together(&store).await;
+    let [changed, replaced, new] = [uids[0].0, uids[1].0, uids[2].0];
+    store.close().await;
+    // The daemon ended in between. What is read is right before anything is written.
+    let store = open(directory.path()).await;
+    let begun = [
+        (changed, true, Phase::Settled, 1),
+        (replaced, true, Phase::Settled, 1),
+        (new, true, Phase::Pending, 1),
+    ];
+    assert_eq!(rows(&store).await, begun);
+    store.undo_all(store.reversals().await.unwrap()).await;
+    assert!(store.reversals().await.unwrap().is_empty());
+    let end = [begun[0], begun[1], (new, true, Phase::Removing, 1)];
+    assert_eq!(rows(&store).await, end);
+    assert_eq!(store.carried_out(&key("u", "update changed")).await.unwrap(), None);
+    // The name of the old one is its own again.
+    assert!(create(&store, new_probe("replaced")).await.is_err());
+}
+
+#[tokio::test]
+async fn what_is_made_together_is_good_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uids = begin_together(&store).await;
+    let whole = |uid| (Settled::Whole { uid, undo: Undo::Deletion(uid) }, None);
+    let created = Settled::Created { uid: uids[2], listing: "p:kprobes/replaced vfs_read".to_owned() };
+    store.settle(&[whole(uids[0]), (created, None), whole(uids[1])]).await.unwrap();
+    assert!(store.reversals().await.unwrap().is_empty());
+    let [changed, replaced, new] = [uids[0].0, uids[1].0, uids[2].0];
+    let good = [
+        (changed, false, Phase::Settled, 2),
+        (replaced, true, Phase::Removing, 1),
+        (new, true, Phase::Settled, 1),
+    ];
+    assert_eq!(rows(&store).await, good);
+    store.undo(Undo::Probe(uids[1])).await;
+    assert_eq!(rows(&store).await, [good[0], good[2]]);
+}
+
+#[tokio::test]
+async fn the_history_of_states_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uid = create(&store, new_probe("a")).await.unwrap();
+    let record = |number: i64| crate::model::StateRecord {
+        uid,
+        time: from_ns(number),
+        state: "DRIFTED".to_owned(),
+        reason: "SWITCHED_OFF".to_owned(),
+        message: format!("number {number}"),
+        hint: "enable it".to_owned(),
+    };
+    let kept = i64::from(KEPT_STATES);
+    store.add_states(&(0..kept + 3).map(record).collect::<Vec<_>>()).await.unwrap();
+    let found = store.states_of(uid).await.unwrap();
+    assert_eq!(found, (3..kept + 3).rev().map(record).collect::<Vec<_>>());
+    // They go with their probe, and none is written for one that has gone.
+    store.undo(Undo::Probe(uid)).await;
+    store.add_states(&[record(9)]).await.unwrap();
+    assert!(store.states_of(uid).await.unwrap().is_empty());
 }

@@ -26,7 +26,7 @@ async fn client(directory: &tempfile::TempDir) -> Client {
     let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
     let observer = Observer { tracefs, instance: Arc::new(instance), procfs: "/nonexistent".into() };
     let server = ProbeServer {
-        states: ProbeStates { observer, control: control.clone() },
+        states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
         control,
         registry: Arc::<Registry>::default(),
         checker: Arc::new(Checker::new(v6_12(), Arc::new(FactsCache::new(paths)))),

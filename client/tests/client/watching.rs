@@ -1,0 +1,45 @@
+//! `list --watch`, and the watch of the library.
+
+use insta::assert_snapshot;
+use kprobed_client::api::{WatchEvent, WatchProbesRequest};
+
+use crate::fake::{Ending, Fake, client};
+
+#[test]
+fn a_watch_prints_what_becomes_of_probes() {
+    let fake = Fake::start(Ending::Open);
+    // The fake ends the stream, and refuses to go on: so the command ends.
+    assert_snapshot!(fake.run(&["list", "--watch"]), @"
+    exit: 1
+    -- stdout
+    -  present  kprobes/open  armed
+    -  present  kprobes/waiting  pending-module  module `btrfs` is not loaded
+    -  changed  kprobes/open  drifted  its event is switched off in the daemon's instance
+    -- stderr
+    note: these are all; changes follow
+    error: resumed behind a.2
+    ");
+    let lines = fake.run(&["list", "--watch", "-o", "json"]);
+    let json = lines.lines().find(|line| line.contains("DRIFTED") || line.contains("drifted")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(
+        (&json["event"], &json["probe"]["state_reason"], &json["resume_token"]),
+        (&"changed".into(), &"SWITCHED_OFF".into(), &"a.2".into())
+    );
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_behind_what_was_read() {
+    let fake = Fake::start(Ending::Open);
+    let mut watch = client(fake.socket()).await.watch_probes(WatchProbesRequest::default()).await.unwrap();
+    let mut events = Vec::new();
+    let refused = loop {
+        match watch.next().await {
+            Ok(message) => events.push(message.event()),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(events, [WatchEvent::Present, WatchEvent::Present, WatchEvent::Synced, WatchEvent::Changed]);
+    assert_eq!(watch.resume_token(), "a.2");
+    assert_eq!(refused.to_string(), "resumed behind a.2");
+}

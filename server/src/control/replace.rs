@@ -1,0 +1,104 @@
+//! Whether a probe can be given another definition, and how.
+//!
+//! The kernel cannot change the fields of an event: the one there was is deleted, and another one is defined under its name. Either both happen,
+//! or the probe is what it was: see [`super::together`].
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::apply::{Before, Grounds, Judged, Work};
+use super::checker::CheckOutcome;
+use super::command::{Applied, Changed, UpdateRequest};
+use super::controller::Controller;
+use super::create::{new_row, refuse, settled_state};
+use super::job::{Basis, Job};
+use super::observed::ObservedEvent;
+use super::remove::Doomed;
+use super::step::{self, Wanted};
+use super::{ControlError, Probe};
+use crate::definition::ProbeDefinition;
+use crate::model::{ProbeName, ProbeUid};
+use crate::store::Intent;
+use crate::tracefs::Presence;
+
+/// A probe that takes the place of another one.
+pub(super) struct Replacement {
+    pub(super) doomed: Doomed,
+    pub(super) work: Work,
+}
+
+impl Controller {
+    /// `wanted` is the probe with everything that the request changes but the definition.
+    pub(super) fn judge_replacement(
+        &self,
+        probe: &Arc<Probe>,
+        wanted: Probe,
+        text: &str,
+        request: UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, ControlError> {
+        self.require_uncounted(&probe.name)?;
+        match grounds.observed.events.get(&probe.uid) {
+            // What is defined under this name would become a part of theirs.
+            Some(ObservedEvent::There { shared: true, .. })
+            | Some(ObservedEvent::Lost(Presence::Foreign | Presence::Shared)) => {
+                return Err(ControlError::ExistsForeign { name: probe.name.clone() });
+            }
+            _ => {}
+        }
+        let outcome = self.parts.checker.check_with(text, &mut grounds.facts)?;
+        refuse(text, &outcome, None)?;
+        let CheckOutcome { definition, text, report, .. } = outcome;
+        require_name(&definition, &probe.name)?;
+        if wanted.enabled {
+            grounds.observed.switches.require_firing(report.arming)?;
+        }
+        let line = self.parts.checker.kernel_line(&definition, probe.name.event().to_owned()).text;
+        let now = SystemTime::now();
+        let next = Probe {
+            uid: ProbeUid(0),
+            definition: text,
+            kernel_definition: line,
+            kind: definition.kind,
+            state: settled_state(wanted.enabled, &report),
+            state_time: None,
+            revision: 1,
+            create_time: now,
+            update_time: now,
+            schema: None,
+            warnings: definition.warnings.clone(),
+            location: report.location.clone(),
+            arming: report.arming,
+            own: None,
+            left_alone: None,
+            ..wanted
+        };
+        let wanted = Wanted { enabled: Some(next.enabled), filter: &next.filter };
+        let steps = step::define(&next.kernel_definition, wanted);
+        if request.validate_only {
+            let delete = if probe.own.is_some() { step::delete() } else { Vec::new() };
+            let plan = step::plan(&next.name, delete.into_iter().chain(steps));
+            return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(next)), plan }));
+        }
+        let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
+        let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
+        let intent = Some(Intent::Create(new_row(&next)));
+        let job = Job::define(next, Basis { definition, report }, steps);
+        let work = Work { intent, request: request.request, before: None::<Before>, job };
+        Ok(Judged::Replace(Box::new(Replacement { doomed, work })))
+    }
+}
+
+/// Refuses a definition that is of another probe.
+fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), ControlError> {
+    let group = super::checker::group_of(definition);
+    let event = definition.event.as_ref().map(|event| event.text.as_str());
+    if group == name.group() && event.is_none_or(|event| event == name.event()) {
+        return Ok(());
+    }
+    let event = event.unwrap_or_else(|| name.event());
+    let message = format!(
+        "the definition is of `{group}/{event}`, and the probe is `{name}`: write `{name}` in it, or make another probe of it"
+    );
+    Err(ControlError::BadArgument { field: "definition", message })
+}

@@ -1,0 +1,127 @@
+//! Changes that are made all or not at all: what is needed to take them back after a crash.
+//!
+//! Owns the form in which that is kept. A row means: this probe is what the row says, whatever its own row says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{Settings, StoreError, from_ns, to_ns};
+use crate::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
+
+/// Settings as they are kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    enabled: bool,
+    filter: String,
+    labels: BTreeMap<String, String>,
+    description: String,
+    owner: String,
+    declared_by: Option<String>,
+    lease: Option<KeptLease>,
+    arm_anyway: bool,
+    revision: i64,
+    time_ns: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KeptLease {
+    Until { duration_ns: u64, expire_ns: i64 },
+    Held { holder: String },
+}
+
+impl From<&Settings> for Kept {
+    fn from(settings: &Settings) -> Self {
+        let Settings { enabled, filter, labels, metadata, revision, time } = settings;
+        let Metadata { description, owner, declared_by, lease, on_kernel_change } = metadata;
+        let labels = labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let lease = lease.as_ref().map(|lease| match lease {
+            Lease::Until { duration, expire_time } => KeptLease::Until {
+                duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+                expire_ns: to_ns(*expire_time),
+            },
+            Lease::Held { holder } => KeptLease::Held { holder: holder.clone() },
+        });
+        Self {
+            enabled: *enabled,
+            filter: filter.clone(),
+            labels,
+            description: description.clone(),
+            owner: owner.clone(),
+            declared_by: declared_by.clone(),
+            lease,
+            arm_anyway: *on_kernel_change == KernelChange::ArmAnyway,
+            revision: *revision,
+            time_ns: to_ns(*time),
+        }
+    }
+}
+
+impl Kept {
+    fn settings(self) -> Result<Settings, StoreError> {
+        let labels = Labels::new(self.labels)
+            .map_err(|error| StoreError::Corrupt { what: "label", value: error.to_string() })?;
+        let lease = self.lease.map(|lease| match lease {
+            KeptLease::Until { duration_ns, expire_ns } => {
+                Lease::Until { duration: Duration::from_nanos(duration_ns), expire_time: from_ns(expire_ns) }
+            }
+            KeptLease::Held { holder } => Lease::Held { holder },
+        });
+        let on_kernel_change = if self.arm_anyway { KernelChange::ArmAnyway } else { KernelChange::Hold };
+        let metadata = Metadata {
+            description: self.description,
+            owner: self.owner,
+            declared_by: self.declared_by,
+            lease,
+            on_kernel_change,
+        };
+        Ok(Settings {
+            enabled: self.enabled,
+            filter: self.filter,
+            labels,
+            metadata,
+            revision: self.revision,
+            time: from_ns(self.time_ns),
+        })
+    }
+}
+
+/// Writes down what a probe is before its change.
+pub(super) async fn keep(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    before: &Settings,
+) -> Result<(), StoreError> {
+    let text = serde_json::to_string(&Kept::from(before))
+        .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
+    sqlx::query("INSERT OR REPLACE INTO reversal (probe_uid, settings) VALUES (?, ?)")
+        .bind(uid.0)
+        .bind(text)
+        .execute(transaction)
+        .await?;
+    Ok(())
+}
+
+/// The change is good, or taken back.
+pub(super) async fn drop(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM reversal WHERE probe_uid = ?").bind(uid.0).execute(transaction).await?;
+    Ok(())
+}
+
+/// What probes were before changes that are neither good nor taken back.
+pub(super) async fn read(
+    connection: &mut SqliteConnection,
+) -> Result<HashMap<ProbeUid, Settings>, StoreError> {
+    let rows = sqlx::query("SELECT probe_uid, settings FROM reversal").fetch_all(connection).await?;
+    let mut found = HashMap::new();
+    for row in rows {
+        let text: String = row.try_get("settings")?;
+        let kept: Kept = serde_json::from_str(&text)
+            .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
+        found.insert(ProbeUid(row.try_get("probe_uid")?), kept.settings()?);
+    }
+    Ok(found)
+}
