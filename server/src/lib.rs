@@ -27,6 +27,7 @@
 pub mod app;
 pub mod config;
 pub mod control;
+pub mod declared;
 pub mod decode;
 pub mod definition;
 pub mod filter;

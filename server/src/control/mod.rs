@@ -12,6 +12,7 @@ mod checker;
 mod command;
 mod controller;
 mod create;
+mod declarations;
 mod doctor;
 mod error;
 mod execute;
@@ -54,6 +55,7 @@ pub use command::{
     Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
