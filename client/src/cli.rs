@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter, get,
-    hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
+    add, aggregations, apply, attach, check, completions, delete, describe, diff, disasm, doctor, explain,
+    filter, get, hist, label, latency, ledger, list, observe, profile, stacks, switch, symbols, version,
 };
 use crate::quantity::duration;
 
@@ -101,6 +101,10 @@ pub(crate) enum ColorChoice {
 pub(crate) enum Command {
     /// Define a probe and start recording
     Add(add::Arguments),
+    /// Make probes what documents say
+    Apply(apply::Arguments),
+    /// Show what `apply` would change
+    Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
     /// Explain a definition in words

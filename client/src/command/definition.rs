@@ -38,7 +38,7 @@ pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
         .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 
-async fn content(path: &Path) -> Result<String, Failure> {
+pub(super) async fn content(path: &Path) -> Result<String, Failure> {
     if path == Path::new("-") {
         return standard_input().await.map_err(Failure::Input);
     }

@@ -24,12 +24,15 @@ The reason and a hint stand under the table.
 --watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
 programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
 
+`-o yaml` prints documents, which `kprobectl apply -f` takes back; `-o json` prints everything.
+
 Examples:
   kprobectl list
   kprobectl list 'kprobes/*' -o wide
   kprobectl list -l 'team=storage,tier!=2,!reviewed'
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
+  kprobectl list -l team=storage -o yaml > probes.yaml
   kprobectl list -o json";
 
 /// Arguments of `list`.
@@ -57,8 +60,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         label_selector: arguments.selector,
         ..Default::default()
     };
-    let probes = client.select_probes(request).await?;
+    let (probes, problems) = client.select_probes_and_problems(request).await?;
     output.probes(&probes)?;
+    output.declaration_problems(&problems);
     if probes.is_empty() {
         output.empty(if all {
             "there are no probes: `kprobectl add` defines one"

@@ -233,6 +233,9 @@ impl Output {
 
     /// Prints a list of probes.
     pub(crate) fn probes(&mut self, probes: &[Probe]) -> io::Result<()> {
+        if self.documents(probes)? {
+            return Ok(());
+        }
         if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
             return Ok(());
         }

@@ -60,7 +60,9 @@ impl Keeper {
         loop {
             // First, so that nothing that changes during the look is missed.
             let watch = Watch::new(&self.directory)
-                .inspect_err(|error| tracing::warn!(%error, "cannot watch declarations: looking from time to time"))
+                .inspect_err(
+                    |error| tracing::warn!(%error, "cannot watch declarations: looking from time to time"),
+                )
                 .ok();
             if self.look(&mut settled).await.is_err() {
                 return;
