@@ -44,6 +44,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..Default::default()
     };
     let rates = client.hit_rates(request).await?;
-    output.probe(&probe, &ProbePast::new(&probe, states, profile, &rates))?;
+    output.probe(&probe, &ProbePast::new(&probe, states, profile.as_ref(), &rates))?;
     Ok(Exit::Success)
 }

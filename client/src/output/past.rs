@@ -42,7 +42,7 @@ impl ProbePast {
     pub(crate) fn new(
         probe: &Probe,
         states: Vec<ProbeStateRecord>,
-        profile: Option<HitProfile>,
+        profile: Option<&HitProfile>,
         rates: &HitRates,
     ) -> Self {
         let series = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
@@ -64,8 +64,8 @@ impl ProbePast {
             hint: record.state_hint,
         };
         Self {
-            hits: profile.as_ref().map(|profile| profile.hits),
-            misses: profile.as_ref().map(|profile| profile.nmissed),
+            hits: profile.map(|profile| profile.hits),
+            misses: profile.map(|profile| profile.nmissed),
             hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
             last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
             states: states.into_iter().map(state).collect(),

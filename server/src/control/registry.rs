@@ -18,10 +18,10 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct Probes {
-    by_name: BTreeMap<ProbeName, Arc<Probe>>,
-    by_uid: HashMap<ProbeUid, ProbeName>,
+    named: BTreeMap<ProbeName, Arc<Probe>>,
+    uids: HashMap<ProbeUid, ProbeName>,
     /// The names that end with an event.
-    by_event: HashMap<String, BTreeSet<ProbeName>>,
+    events: HashMap<String, BTreeSet<ProbeName>>,
 }
 
 impl Registry {
@@ -31,7 +31,7 @@ impl Registry {
 
     /// All probes, by name.
     pub fn all(&self) -> Vec<Arc<Probe>> {
-        self.probes().by_name.values().cloned().collect()
+        self.probes().named.values().cloned().collect()
     }
 
     /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out.
@@ -43,19 +43,19 @@ impl Registry {
     ) -> Vec<Arc<Probe>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let probes = self.probes();
-        let rest = probes.by_name.range((start, Bound::Unbounded)).map(|(_, probe)| probe);
+        let rest = probes.named.range((start, Bound::Unbounded)).map(|(_, probe)| probe);
         rest.filter(|probe| selected(probe)).take(most).cloned().collect()
     }
 
     /// The probe of exactly that name.
     pub fn get(&self, name: &ProbeName) -> Option<Arc<Probe>> {
-        self.probes().by_name.get(name).cloned()
+        self.probes().named.get(name).cloned()
     }
 
     /// The probe of that incarnation.
     pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
         let probes = self.probes();
-        probes.by_uid.get(&uid).and_then(|name| probes.by_name.get(name)).cloned()
+        probes.uids.get(&uid).and_then(|name| probes.named.get(name)).cloned()
     }
 
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` where only one probe has it.
@@ -68,8 +68,8 @@ impl Registry {
             return self.get(&name).ok_or_else(not_found);
         }
         let probes = self.probes();
-        let names = probes.by_event.get(text).ok_or_else(not_found)?;
-        let mut found = names.iter().filter_map(|name| probes.by_name.get(name));
+        let names = probes.events.get(text).ok_or_else(not_found)?;
+        let mut found = names.iter().filter_map(|name| probes.named.get(name));
         match (found.next(), found.next()) {
             (None, _) => Err(not_found()),
             (Some(only), None) => Ok(Arc::clone(only)),
@@ -88,13 +88,13 @@ impl Registry {
     pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
         let probe = Arc::new(probe);
         let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        let last = probes.by_name.insert(probe.name.clone(), Arc::clone(&probe));
+        let last = probes.named.insert(probe.name.clone(), Arc::clone(&probe));
         let last = last.filter(|last| last.uid != probe.uid);
         if let Some(last) = &last {
-            probes.by_uid.remove(&last.uid);
+            probes.uids.remove(&last.uid);
         }
-        probes.by_uid.insert(probe.uid, probe.name.clone());
-        probes.by_event.entry(probe.name.event().to_owned()).or_default().insert(probe.name.clone());
+        probes.uids.insert(probe.uid, probe.name.clone());
+        probes.events.entry(probe.name.event().to_owned()).or_default().insert(probe.name.clone());
         drop(probes);
         if let Some(last) = last {
             self.log.note_removal(&last);
@@ -107,12 +107,12 @@ impl Registry {
 
     pub(super) fn remove(&self, name: &ProbeName) {
         let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(probe) = probes.by_name.remove(name) else { return };
-        probes.by_uid.remove(&probe.uid);
-        if let Some(names) = probes.by_event.get_mut(name.event()) {
+        let Some(probe) = probes.named.remove(name) else { return };
+        probes.uids.remove(&probe.uid);
+        if let Some(names) = probes.events.get_mut(name.event()) {
             names.remove(name);
             if names.is_empty() {
-                probes.by_event.remove(name.event());
+                probes.events.remove(name.event());
             }
         }
         drop(probes);
@@ -123,7 +123,7 @@ impl Registry {
     pub(super) fn seen(&self, shown: Probe) -> Arc<Probe> {
         // Until it is noted: then it cannot be removed in between, and noted after that.
         let probes = self.probes();
-        let current = probes.by_name.get(&shown.name);
+        let current = probes.named.get(&shown.name);
         let is_current =
             current.is_some_and(|probe| (probe.uid, probe.revision) == (shown.uid, shown.revision));
         let shown = Arc::new(shown);

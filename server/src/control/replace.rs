@@ -38,13 +38,13 @@ impl Controller {
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
         self.require_uncounted(&probe.name)?;
-        match grounds.observed.events.get(&probe.uid) {
-            // What is defined under this name would become a part of theirs.
-            Some(ObservedEvent::There { shared: true, .. })
-            | Some(ObservedEvent::Lost(Presence::Foreign | Presence::Shared)) => {
-                return Err(ControlError::ExistsForeign { name: probe.name.clone() });
-            }
-            _ => {}
+        // What is defined under this name would become a part of another program's event.
+        if let Some(
+            ObservedEvent::There { shared: true, .. }
+            | ObservedEvent::Lost(Presence::Foreign | Presence::Shared),
+        ) = grounds.observed.events.get(&probe.uid)
+        {
+            return Err(ControlError::ExistsForeign { name: probe.name.clone() });
         }
         let outcome = self.parts.checker.check_with(text, &mut grounds.facts)?;
         refuse(text, &outcome, None)?;

@@ -169,7 +169,9 @@ impl StateLog {
     pub(super) fn give_back(&self, changes: Vec<StateRecord>) {
         let mut notes = self.notes();
         let newer = std::mem::replace(&mut notes.unsaved, changes.into());
-        newer.into_iter().for_each(|change| notes.keep(change));
+        for change in newer {
+            notes.keep(change);
+        }
     }
 
     /// The changes of states of a probe that are not stored yet, oldest first.

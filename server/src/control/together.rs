@@ -273,7 +273,7 @@ impl Controller {
             match self.judge_repair(probe, &mut grounds) {
                 Ok(one) => work.extend(one),
                 Err(error) => {
-                    tracing::warn!(probe = %probe.name, %error, "cannot bring a probe back to what it was")
+                    tracing::warn!(probe = %probe.name, %error, "cannot bring a probe back to what it was");
                 }
             }
         }

@@ -121,6 +121,7 @@ impl MetadataChange {
 
 impl Metadata {
     /// After a change. A lease begins now.
+    #[must_use]
     pub fn changed(&self, change: MetadataChange, now: SystemTime) -> Self {
         let MetadataChange { description, owner, declared_by, lease, on_kernel_change } = change;
         Self {

@@ -15,8 +15,8 @@ pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Sta
         description: Some(request.description.clone()),
         owner: Some(request.owner.clone()),
         declared_by: None,
-        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
-        on_kernel_change: policy(request.on_kernel_change())?,
+        lease: request.lease.as_ref().map(lease).transpose().map_err(|error| refused(&error))?,
+        on_kernel_change: policy(request.on_kernel_change()),
     })
 }
 
@@ -26,8 +26,8 @@ pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange,
         description: request.description.clone(),
         owner: request.owner.clone(),
         declared_by: request.take_over.then_some(None),
-        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
-        on_kernel_change: policy(request.on_kernel_change())?,
+        lease: request.lease.as_ref().map(lease).transpose().map_err(|error| refused(&error))?,
+        on_kernel_change: policy(request.on_kernel_change()),
     })
 }
 
@@ -54,11 +54,11 @@ pub(super) const fn policy_message(policy: KernelChange) -> v1::KernelChange {
 fn checked(change: MetadataChange) -> Result<MetadataChange, Status> {
     let description = change.description.as_deref().map_or(Ok(()), Metadata::check_description);
     let owner = change.owner.as_deref().map_or(Ok(()), Metadata::check_owner);
-    description.and(owner).map_err(refused)?;
+    description.and(owner).map_err(|error| refused(&error))?;
     Ok(change)
 }
 
-fn refused(error: MetadataError) -> Status {
+fn refused(error: &MetadataError) -> Status {
     status::invalid(error.field, &error.message)
 }
 
@@ -77,12 +77,12 @@ fn lease(lease: &v1::Lease) -> Result<Option<LeaseTerm>, MetadataError> {
     }
 }
 
-fn policy(policy: v1::KernelChange) -> Result<Option<KernelChange>, Status> {
-    Ok(match policy {
+const fn policy(policy: v1::KernelChange) -> Option<KernelChange> {
+    match policy {
         v1::KernelChange::Unspecified => None,
         v1::KernelChange::Hold => Some(KernelChange::Hold),
         v1::KernelChange::ArmAnyway => Some(KernelChange::ArmAnyway),
-    })
+    }
 }
 
 #[cfg(test)]

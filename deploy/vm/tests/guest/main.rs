@@ -42,10 +42,12 @@ mod report;
 mod seeds;
 mod start_errors;
 mod survival;
+mod together;
 mod torn_deletion;
 mod types;
 mod values;
 mod verdicts;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -78,6 +80,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("api", api::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
+    ("together", together::TESTS),
+    ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
     ("neighbours", neighbours::TESTS),
