@@ -20,7 +20,9 @@
 //! package or image -> kernel (image, facts) -> control (checker) -> rpc (verdict) -> offline (text, JSON)
 //! ```
 //!
-//! Imports point one way: `app`, `offline` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
+//!
+//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 

@@ -149,7 +149,7 @@ impl Reader<'_> {
             (_, Some(key)) => format!("did you mean `{key}`?"),
             (_, None) => format!("a document can have {}", listed(&KEYS)),
         };
-        self.problem(place, format!("`{word}` is no key of a probe"), hint);
+        self.problem(place, format!("`{word}` is not a key of a document"), hint);
     }
 
     fn value(&mut self, word: &str, key: &Node, value: &Node, found: &mut Found) {

@@ -228,7 +228,10 @@ fn what_is_left_out_is_as_for_a_new_probe() {
 fn mistakes_have_their_place_and_what_to_write() {
     let head = "probe: kprobes/a\ndefinition: p:kprobes/a f\n";
     for (text, expected) in [
-        (format!("{head}fliter: 'a < 1'\n"), "3:1: `fliter` is no key of a probe (did you mean `filter`?)"),
+        (
+            format!("{head}fliter: 'a < 1'\n"),
+            "3:1: `fliter` is not a key of a document (did you mean `filter`?)",
+        ),
         (format!("{head}enabled: yes\n"), "3:10: `enabled` is `yes`, and must be true or false"),
         (format!("{head}lease: 2 hours\n"), "3:8: `lease` is `2 hours`, and must be a duration"),
         (format!("{head}labels: [a]\n"), "3:9: `labels` is a list, and must be a mapping"),

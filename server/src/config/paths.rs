@@ -79,7 +79,7 @@ pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem
         Some(Problem::value("declarations.directory", path.display(), why, hint.to_owned()))
     };
     if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
-        return problem("it is no path", "use `probes.d`, or an absolute path; it need not exist");
+        return problem("it is not a path", "use `probes.d`, or an absolute path; it need not exist");
     }
     if plain(path).starts_with(plain(&state.directory)) {
         let hint = "use a directory of its own, for example `/etc/kprobed/probes.d`";

@@ -115,7 +115,7 @@ mod tests {
     use crate::control::CheckStatus;
 
     fn problem(file: &str, place: Option<(usize, usize)>) -> DeclarationProblem {
-        let message = "`fliter` is no key of a probe".to_owned();
+        let message = "`fliter` is not a key of a document".to_owned();
         DeclarationProblem {
             file: file.to_owned(),
             place,
@@ -150,9 +150,9 @@ mod tests {
             (check.id, check.status, check.fix.as_str()),
             ("declarations", CheckStatus::Failed, "write `filter`")
         );
-        assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is no key of a probe; a.yaml:2:3: "));
+        assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is not a key of a document; a.yaml:2:3: "));
         assert!(check.finding.ends_with("2 more (`kprobectl list`)"), "{}", check.finding);
-        assert_eq!(problem("", None).to_string(), "`fliter` is no key of a probe");
+        assert_eq!(problem("", None).to_string(), "`fliter` is not a key of a document");
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn content(mut file: File) -> io::Result<Option<String>> {
     }
     let refuse = |message: String| Err(io::Error::other(message));
     if !found.is_file() {
-        return refuse("it is no plain file".to_owned());
+        return refuse("it is not a regular file".to_owned());
     }
     // Whoever can write it can have any probe.
     if found.permissions().mode() & 0o002 != 0 {
@@ -162,7 +162,7 @@ mod tests {
         let expected = [
             Err("it is a link to a file that does not exist"),
             Err("it is not UTF-8 from byte 7 on"),
-            Err("it is no plain file"),
+            Err("it is not a regular file"),
             Err("everybody can write it: `chmod o-w` it"),
             Err("it has more than 4 MiB"),
             Ok("# nothing\n"),

@@ -109,7 +109,10 @@ fn a_file_that_cannot_be_read_keeps_what_it_declared() {
     for (text, said) in [
         ("?", "a.yaml: it cannot be opened; what the file declared before stays as it was"),
         ("probe: kprobes/op", "a.yaml:1:8: the document has no `definition`; what"),
-        ("fliter: 1\nprobe: x\n", "a.yaml:1:1: `fliter` is no key of a probe (and 1 more mistakes); what"),
+        (
+            "fliter: 1\nprobe: x\n",
+            "a.yaml:1:1: `fliter` is not a key of a document (and 1 more mistakes); what",
+        ),
     ] {
         let (tasks, problems) = planned(&[("a.yaml", text)], std::slice::from_ref(&is));
         assert_eq!(tasks, []);
