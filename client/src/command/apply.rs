@@ -84,7 +84,7 @@ pub(super) struct Prune {
     pub(super) selector: Option<String>,
 }
 
-/// A change, and how it is told.
+/// A change, and how it is shown.
 struct Asked {
     change: Option<Change>,
     told: AppliedProbe,

@@ -11,7 +11,7 @@ use super::Failure;
 use super::documents::Declared;
 use crate::output::Output;
 
-/// A document, and what has to be done for it.
+/// A document, and what must be done for it.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) declared: Declared,

@@ -273,7 +273,9 @@ impl Output {
     /// Prints everything about a probe.
     pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
         let view = ProbeView::new(probe);
-        if self.structured(&WithPast { probe: &view, past })? {
+        if self.documents(std::slice::from_ref(probe))?
+            || self.structured(&WithPast { probe: &view, past })?
+        {
             return Ok(());
         }
         let mut rows = vec![
