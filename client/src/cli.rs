@@ -9,9 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    accept, add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain,
-    filter, get, hist, label, latency, ledger, list, observe, profile, reconcile, renew, stacks, switch,
-    symbols, trace, version,
+    accept, add, adopt, aggregations, apply, attach, check, completions, delete, describe, diff, disasm,
+    doctor, explain, filter, get, hist, label, latency, ledger, list, observe, profile, reconcile, renew,
+    stacks, switch, symbols, trace, version,
 };
 use crate::quantity::duration;
 
@@ -102,6 +102,10 @@ pub(crate) enum ColorChoice {
 pub(crate) enum Command {
     /// Define a probe and start recording
     Add(add::Arguments),
+    /// Make probes what documents say
+    Apply(apply::Arguments),
+    /// Show what `apply` would change
+    Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
     /// Explain a definition in words

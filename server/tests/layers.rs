@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["pipeline"],
     &["control", "history"],
     &["rpc", "config", "shutdown", "telemetry"],
-    &["front"],
+    &["front", "declared"],
     &["app", "offline"],
 ];
 

@@ -28,7 +28,7 @@ whole: if one line is refused, nothing is changed, and every line that is refuse
 deletes are carried out in order, up to the first that is refused.
 
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
-`kprobectl get -o yaml` print them under `spec`.
+`kprobectl get -o json` print them under `spec`. Documents with all properties of probes are for `kprobectl apply`.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'

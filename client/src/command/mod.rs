@@ -7,11 +7,13 @@ pub(crate) mod accept;
 pub(crate) mod add;
 pub(crate) mod adopt;
 pub(crate) mod aggregations;
+pub(crate) mod apply;
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
 pub(crate) mod describe;
+pub(crate) mod diff;
 pub(crate) mod disasm;
 pub(crate) mod doctor;
 pub(crate) mod explain;
@@ -36,12 +38,14 @@ mod child;
 mod connection;
 mod counting;
 mod definition;
+mod documents;
 mod failure;
 mod glob;
 mod labels;
 mod pieces;
 mod selection;
 mod stop;
+mod wanted;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -83,6 +87,8 @@ async fn dispatch(
 ) -> Result<Exit, Failure> {
     match command {
         Command::Add(arguments) => add::run(global, arguments, output).await,
+        Command::Apply(arguments) => apply::run(global, arguments, output).await,
+        Command::Diff(arguments) => diff::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,

@@ -11,6 +11,7 @@ mod csv;
 mod data;
 mod describe;
 mod diagnostic;
+mod document;
 mod event;
 mod explain;
 mod filter;
@@ -33,6 +34,7 @@ mod width;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
+pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use past::ProbePast;
 pub(crate) use rates::Chart;

@@ -20,7 +20,7 @@ use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
 use super::width::columns;
-use crate::spec::Spec;
+use kprobed_document::spec::Spec;
 
 /// A probe, for programs.
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) struct ProbeView<'a> {
     on_kernel_change: &'static str,
     state_time: Option<String>,
     meaning_change: Option<MeaningView<'a>>,
-    #[serde(serialize_with = "crate::spec::serialize")]
+    #[serde(serialize_with = "kprobed_document::spec::serialize")]
     spec: Option<Spec>,
 }
 
@@ -252,7 +252,7 @@ impl Output {
 
     /// Prints a list of probes.
     pub(crate) fn probes(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.probes_structured(probes)? {
+        if self.documents(probes)? || self.probes_structured(probes)? {
             return Ok(());
         }
         let wide = self.is_wide();
@@ -296,7 +296,9 @@ impl Output {
     /// Prints everything about a probe.
     pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
         let view = ProbeView::new(probe);
-        if self.structured(&WithPast { probe: &view, past })? {
+        if self.documents(std::slice::from_ref(probe))?
+            || self.structured(&WithPast { probe: &view, past })?
+        {
             return Ok(());
         }
         let mut rows = vec![

@@ -20,6 +20,8 @@ fn help_says_what_there_is() {
 
     Commands:
       add           Define a probe and start recording
+      apply         Make probes what documents say
+      diff          Show what `apply` would change
       check         Check whether the running kernel would accept a probe
       explain       Explain a definition in words
       describe      Show the parameters, return type and structures of a function

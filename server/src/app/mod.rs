@@ -29,9 +29,10 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Doctor, Foreign, Holds, Names, Observer,
-    ProbeStates, Registry, Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, Names,
+    Observer, ProbeStates, Registry, Storage,
 };
+use crate::declared::Keeper;
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
 use crate::front;
@@ -250,12 +251,21 @@ impl App {
                 .clone()
                 .zip(config.spool.options(&config.state).map(|options| options.directory)),
         };
+        let declarations = Arc::<Declarations>::default();
+        let keeper = Keeper {
+            directory: config.declarations.directory.clone(),
+            control: control.clone(),
+            registry: Arc::clone(&registry),
+            checker: Arc::clone(&checker),
+            declarations: Arc::clone(&declarations),
+        };
         let probes = ProbeServer {
             control: control.clone(),
             registry,
             states: states.clone(),
             checker: Arc::clone(&checker),
             store,
+            declarations: Arc::clone(&declarations),
         };
         let profiles = ProfileServer {
             control: control.clone(),
@@ -290,12 +300,14 @@ impl App {
                 states,
                 storage,
                 checker,
+                declarations,
             }))
             .add_service(health_service)
             .add_service(reflection);
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         let tasks = Tasks::default();
+        tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
         let streams = Streams::start().map_err(StartError::Thread)?;
         front::open(&config.listen, services, &tasks, streams.handle()).await?;
         Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })

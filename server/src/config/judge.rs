@@ -16,6 +16,7 @@ pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
     found.extend(paths::state(&config.state));
     found.extend(tracing(config, host));
     found.extend(paths::spool(&config.spool, &config.state));
+    found.extend(paths::declarations(&config.declarations, &config.state));
     found.extend(numbers(config));
     if let Some(why) = level::judge(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";

@@ -88,6 +88,8 @@ pub struct Config {
     pub reconcile: Reconcile,
     /// What becomes of probes whose time is over.
     pub leases: Leases,
+    /// Files that declare probes.
+    pub declarations: Declared,
     /// Events that are kept on disk.
     pub spool: Spool,
     /// The daemon's own log.
@@ -233,6 +235,23 @@ impl Leases {
     }
 }
 
+/// Files that declare probes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Declared {
+    /// Directory of the files. Relative to the directory of the configuration file, or to `/etc/kprobed` without one.
+    pub directory: PathBuf,
+}
+
+impl Default for Declared {
+    fn default() -> Self {
+        Self { directory: "probes.d".into() }
+    }
+}
+
+/// Directory of the configuration, if there is no file.
+const CONFIG_DIRECTORY: &str = "/etc/kprobed";
+
 /// How the kernel is used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -326,8 +345,12 @@ impl Config {
                 .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
             None => String::new(),
         };
-        Self::of_text(&text, host)
-            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })
+        let mut judged = Self::of_text(&text, host)
+            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })?;
+        let beside = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
+        let directory = &mut judged.config.declarations.directory;
+        *directory = beside.unwrap_or_else(|| CONFIG_DIRECTORY.into()).join(&*directory);
+        Ok(judged)
     }
 
     /// The same for the text of a file.

@@ -210,6 +210,7 @@ impl Command {
             | Self::Attach(..)
             | Self::Detach(..)
             | Self::Adopt(..)
+            | Self::Accept(..)
             | Self::Ledger(_)
             | Self::Reconcile { .. } => true,
             Self::HitProfiles(_)

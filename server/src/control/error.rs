@@ -233,6 +233,14 @@ pub enum ControlError {
     /// Database. Several changes can fail by the same error.
     #[error(transparent)]
     Store(Arc<StoreError>),
+    /// A file declares the probe.
+    #[error("the file `{file}` declares `{name}`")]
+    Declared {
+        /// The probe.
+        name: ProbeName,
+        /// The file, by its name below the directory of declarations.
+        file: String,
+    },
     /// A change of a batch is about a probe that another one is about.
     #[error("another change of this request is about `{name}`")]
     Twice {

@@ -15,6 +15,7 @@ mod checker;
 mod command;
 mod controller;
 mod create;
+mod declarations;
 mod doctor;
 mod error;
 mod execute;
@@ -65,6 +66,7 @@ pub use command::{
     Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};

@@ -7,6 +7,7 @@ use super::apply::{Before, Grounds, Judged, Work};
 use super::command::{Applied, Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
+use super::declarations::require_undeclared;
 use super::guard::Looked;
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
@@ -28,6 +29,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        require_undeclared(&probe, request.take_over)?;
         let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
         let labels = probe

@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use super::metadata::{lease_message, policy_message};
-use crate::control::{MeaningChange, Probe, ProbeState, Trouble};
+use crate::control::{DeclarationProblem, MeaningChange, Probe, ProbeState, Trouble};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
@@ -96,6 +96,18 @@ pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> 
         spec: None,
         definition: String::new(),
         definition_2009: explanation.old_form.unwrap_or_default(),
+    }
+}
+
+pub(super) fn declaration_problem(problem: &DeclarationProblem) -> v1::DeclarationProblem {
+    let (line, column) = problem.place.unwrap_or_default();
+    v1::DeclarationProblem {
+        file: problem.file.clone(),
+        line: length(line),
+        column: length(column),
+        probe: problem.probe.as_ref().map(ToString::to_string).unwrap_or_default(),
+        message: problem.message.clone(),
+        hint: problem.hint.clone(),
     }
 }
 

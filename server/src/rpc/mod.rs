@@ -8,6 +8,7 @@ mod changes;
 mod checks;
 mod code;
 mod convert;
+pub(crate) mod declare;
 mod events;
 mod feed;
 mod filters;

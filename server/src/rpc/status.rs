@@ -412,6 +412,13 @@ fn parts_of(error: &ControlError) -> Parts {
                 .with("obstacle", obstacle.code)
         }
         ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
+        ControlError::Declared { name, file } => Parts::new(Code::FailedPrecondition, "DECLARED_BY_FILE")
+            .with("probe", name)
+            .with("file", file)
+            .with(
+                "fix",
+                "change the file, or take the probe over (`--take-over`): the file changes it no more then",
+            ),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

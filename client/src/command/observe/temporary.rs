@@ -135,7 +135,8 @@ mod tests {
             let line = line(&argument);
             let word = argument.trim();
             let is_name = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-            prop_assert!(line == argument || (is_name && line == format!("p {word}")));
+            let named = format!("p {word}");
+            prop_assert!(line == argument || (is_name && line == named));
         }
     }
 

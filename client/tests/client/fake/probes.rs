@@ -63,6 +63,7 @@ impl ProbeService for Services {
         Ok(Response::new(ListProbesResponse {
             probes: vec![answers::probe(name)],
             next_page_token: next.to_owned(),
+            ..Default::default()
         }))
     }
 
@@ -209,6 +210,7 @@ impl ProbeService for Services {
         Ok(Response::new(ListHitProfileSamplesResponse {
             samples: vec![sample],
             next_page_token: next.to_owned(),
+            ..Default::default()
         }))
     }
 }

@@ -15,6 +15,7 @@ mod changes;
 mod command_line;
 mod daemon;
 mod dangerous;
+mod declarations;
 mod definitions;
 mod deletion;
 mod dialects;
@@ -82,6 +83,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("changes", changes::TESTS),
+    ("declarations", declarations::TESTS),
     ("together", together::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
