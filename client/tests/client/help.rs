@@ -140,6 +140,10 @@ fn help_says_what_there_is() {
               Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
 
     Options:
+      -p, --probe <DEFINITION>
+              Define this probe as well, for as long as the command runs; as for `trace`. May be given
+              more than once
+
       -n, --count <N>
               Stop after this many events [default: no limit]
 
@@ -154,11 +158,7 @@ fn help_says_what_there_is() {
 
     Selection:
           --filter <EXPRESSION>
-              Only events that pass this filter, see below [default: all]
-
-      -l, --selector <SELECTOR>
-              Only probes whose labels match, as for `list`. For events of the history, the labels at
-              that time count
+              Only events that pass this filter [default: all]
 
           --pid <N>
               Only events of this thread id, as seen outside of containers
@@ -173,6 +173,10 @@ fn help_says_what_there_is() {
 
           --sample <N>
               Only every Nth event [default: 1]
+
+      -l, --selector <SELECTOR>
+              Only probes whose labels match, as for `list`. For events of the history, the labels at
+              that time count
 
     Time:
           --since <TIME>
@@ -275,6 +279,9 @@ fn help_says_what_there_is() {
     --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
     of events that -n cut is shown again.
 
+    -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
+    PROBE-GLOB only its events are shown.
+
     A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl
     check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in
     `faults`.
@@ -288,6 +295,7 @@ fn help_says_what_there_is() {
       kprobectl observe kprobes/open --since 07:00 -f
       kprobectl observe --last 1000 -f --order time
       kprobectl observe --cursor place.txt --no-follow -o json >> events.json
+      kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
       kprobectl observe --duration 10s --time delta
     -- stderr
     "#);

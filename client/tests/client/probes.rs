@@ -402,6 +402,7 @@ fn list_and_get() {
     description        slow opens
     owner              storage
     declared by        -
+    lease              -
     on kernel change   hold
     definition         p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     kernel definition  p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string

@@ -258,7 +258,7 @@ fn mistakes_have_their_place_and_what_to_write() {
         ("probe: a\n\tdefinition: b\n".to_owned(), "1:8: this is not YAML: "),
         (
             "probe: kprobes/a\nspec:\n  kind: entry\n  place: {symbol: {symbol: f, ofset: 3}}\n".to_owned(),
-            "4:30: unknown field `ofset`, expected one of",
+            "4:31: unknown field `ofset`, expected one of",
         ),
         (
             "probe: kprobes/a\nspec: {kind: entry, event: b, place: {address: 1}}\n".to_owned(),
