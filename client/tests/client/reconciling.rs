@@ -1,7 +1,7 @@
 //! Commands about what the kernel has and the daemon did not define, and about what others have changed.
 
 use insta::assert_snapshot;
-use kprobed_client::api::{AdoptProbeRequest, ReconcileOutcome};
+use kprobed_client::api::{AdoptProbeRequest, ReconcileOutcome, ReconciledProbe};
 use tonic::Code;
 
 use super::fake::{Ending, Fake, client};
@@ -21,7 +21,7 @@ async fn the_library_lists_adopts_and_reconciles() {
         Code::NotFound
     );
     let outcomes = client.reconcile_probes(false).await.unwrap();
-    let outcomes: Vec<_> = outcomes.iter().map(|probe| probe.outcome()).collect();
+    let outcomes: Vec<_> = outcomes.iter().map(ReconciledProbe::outcome).collect();
     let expected = [ReconcileOutcome::AsWanted, ReconcileOutcome::Repaired, ReconcileOutcome::NotRepaired];
     assert_eq!(outcomes, expected);
 }

@@ -34,7 +34,7 @@ fn named(guest: &DaemonGuest, name: &str) -> Result<ForeignEvent> {
     found.with_context(|| format!("`{name}` is not listed"))
 }
 
-fn adopt(guest: &DaemonGuest, request: AdoptProbeRequest) -> Result<AdoptProbeResponse> {
+fn adopt(guest: &DaemonGuest, request: &AdoptProbeRequest) -> Result<AdoptProbeResponse> {
     let response = guest.wait_for(guest.client.adopt_probe(request.clone()))?;
     response.with_context(|| format!("{request:?}\n{}", guest.log()))
 }
@@ -123,7 +123,7 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     ensure!(refused(&guest, request("theirs/numbers"))?.0 == "EVENT_ATTACHED");
     guest.wait_for(guest.client.detach_event(&attached.name))??;
     let dry = AdoptProbeRequest { validate_only: true, enabled: Some(true), ..request("theirs/numbers") };
-    let planned = adopt(&guest, dry)?;
+    let planned = adopt(&guest, &dry)?;
     ensure!(planned.plan == ["echo 1 > events/theirs/numbers/enable"], "{planned:?}");
     ensure!(planned.enabled_in == ["theirs"], "{planned:?}");
     ensure!(guest.tracefs("kprobe_events")? == before && guest.probes()?.len() == 2);
@@ -150,13 +150,14 @@ fn a_foreign_event_is_adopted_as_it_is(fixture: &Fixture) -> Result<()> {
 
     // Without more words it is not recorded.
     let adopted =
-        adopt(&guest, AdoptProbeRequest { request_id: "a".to_owned(), ..request("theirs/numbers") })?;
+        adopt(&guest, &AdoptProbeRequest { request_id: "a".to_owned(), ..request("theirs/numbers") })?;
     let probe = adopted.probe.context("no probe")?;
     ensure!(probe.state() == ProbeState::Disabled && !probe.enabled, "{probe:?}");
     ensure!(adopted.enabled_in == ["theirs"] && probe.definition.ends_with(NUMBERS), "{probe:?}");
     ensure!(probe.schema.is_some() && probe.spec.is_some(), "{probe:?}");
     // The same request again finds the outcome of the first.
-    let again = adopt(&guest, AdoptProbeRequest { request_id: "a".to_owned(), ..request("theirs/numbers") })?;
+    let again =
+        adopt(&guest, &AdoptProbeRequest { request_id: "a".to_owned(), ..request("theirs/numbers") })?;
     ensure!(again.probe.is_some_and(|again| again.uid == probe.uid));
     ensure!(refused(&guest, request("theirs/numbers"))?.1 == "NAME_OF_PROBE");
     ensure!(foreign(&guest)?.is_empty(), "{:?}", foreign(&guest)?);
@@ -300,7 +301,7 @@ fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
         }
     }
     if guest.probes()?.is_empty() {
-        adopt(&guest, AdoptProbeRequest { enabled: Some(true), ..request("theirs/numbers") })?;
+        adopt(&guest, &AdoptProbeRequest { enabled: Some(true), ..request("theirs/numbers") })?;
     }
     let recording = guest.record(|| guest.workload(&["numbers", "7", "3"]).map(drop))?;
     ensure!(numbers(&recording, "theirs/numbers") == ["7", "8", "9"], "{recording:?}");
