@@ -13,6 +13,9 @@ mod boot;
 mod busy_deletion;
 mod changes;
 mod command_line;
+mod crash;
+mod crash_plans;
+mod crash_state;
 mod daemon;
 mod dangerous;
 mod declarations;
@@ -94,6 +97,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("crash", crash::TESTS),
     ("leases", leases::TESTS),
     ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
