@@ -34,6 +34,7 @@ mod hostile;
 mod kernels;
 mod leases;
 mod machine;
+mod neighbour_war;
 mod neighbours;
 mod offline;
 mod overload;
@@ -94,6 +95,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),
+    ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
