@@ -13,6 +13,9 @@ mod boot;
 mod busy_deletion;
 mod changes;
 mod command_line;
+mod crash;
+mod crash_plans;
+mod crash_state;
 mod daemon;
 mod dangerous;
 mod declarations;
@@ -31,6 +34,7 @@ mod hostile;
 mod kernels;
 mod leases;
 mod machine;
+mod neighbour_war;
 mod neighbours;
 mod offline;
 mod overload;
@@ -91,9 +95,11 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),
+    ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("crash", crash::TESTS),
     ("leases", leases::TESTS),
     ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
