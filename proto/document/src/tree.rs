@@ -105,18 +105,19 @@ impl Open {
     fn add(&mut self, node: Node) -> Result<(), (Place, String)> {
         match self {
             Self::Sequence(_, items) => items.push(node),
-            Self::Mapping { entries, key, seen, .. } => match key.take() {
-                Some(key) => entries.push((key, node)),
-                None => {
-                    let Value::Scalar { text, .. } = &node.value else {
-                        return Err((node.place, format!("{} cannot be a key", node.kind())));
-                    };
-                    if let Some(first) = seen.insert(text.clone(), node.place.line) {
-                        return Err((node.place, format!("`{text}` stands in line {first} already")));
-                    }
-                    *key = Some(node);
+            Self::Mapping { entries, key, seen, .. } => {
+                if let Some(key) = key.take() {
+                    entries.push((key, node));
+                    return Ok(());
                 }
-            },
+                let Value::Scalar { text, .. } = &node.value else {
+                    return Err((node.place, format!("{} cannot be a key", node.kind())));
+                };
+                if let Some(first) = seen.insert(text.clone(), node.place.line) {
+                    return Err((node.place, format!("`{text}` stands in line {first} already")));
+                }
+                *key = Some(node);
+            }
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ const STILL: Duration = Duration::from_millis(500);
 const STILL_AT_MOST: Duration = Duration::from_secs(10);
 
 /// Time between two looks when no change is noticed: file systems of a network notice none that another host makes.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The same while something is not as the files say: what is in the way may be gone.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -129,7 +129,7 @@ impl Keeper {
         for task in tasks {
             match self.request(&task) {
                 Ok(change) => asked.push((task, change)),
-                Err((message, hint)) => problems.push(about(&task, message, hint)),
+                Err((message, hint)) => problems.push(about(&task, &message, hint)),
             }
         }
         let mut done = 0;
@@ -146,7 +146,7 @@ impl Keeper {
                     Err(ControlError::Stopping) => return Err(Stopping),
                     Err(error) => {
                         let (message, hint) = declare::refused(&error);
-                        problems.push(about(task, message, hint));
+                        problems.push(about(task, &message, hint));
                     }
                 }
             }
@@ -214,7 +214,7 @@ fn whole(message: String) -> DeclarationProblem {
 }
 
 /// What keeps a task from being done.
-fn about(task: &Task, message: String, hint: String) -> DeclarationProblem {
+fn about(task: &Task, message: &str, hint: String) -> DeclarationProblem {
     match task {
         Task::Create(claim) => {
             claim.problem(claim.definition_place, format!("`{}` is not made: {message}", claim.name), hint)

@@ -210,7 +210,6 @@ impl ProbeService for Services {
         Ok(Response::new(ListHitProfileSamplesResponse {
             samples: vec![sample],
             next_page_token: next.to_owned(),
-            ..Default::default()
         }))
     }
 }

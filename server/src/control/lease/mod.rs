@@ -194,11 +194,8 @@ impl Controller {
                 }
                 Err(error) => {
                     let reason = "the client that held it has gone".to_owned();
-                    self.mark_stuck(
-                        probe,
-                        Trouble { code: "HOLD_ENDED", reason, hint: String::new() },
-                        &error,
-                    );
+                    let trouble = Trouble { code: "HOLD_ENDED", reason, hint: String::new() };
+                    self.mark_stuck(probe, &trouble, &error);
                 }
             }
         }
@@ -222,7 +219,7 @@ impl Controller {
                     self.leases.counting.note_ended(probe.uid, SystemTime::now());
                     self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
                 }
-                Err(error) => self.mark_stuck(probe, trouble, &error),
+                Err(error) => self.mark_stuck(probe, &trouble, &error),
             }
         }
     }
@@ -264,14 +261,14 @@ impl Controller {
     }
 
     /// A probe that could not be taken out of the kernel: it is switched off at least, and tried again.
-    fn mark_stuck(&mut self, probe: &Probe, trouble: Trouble, error: &ControlError) {
+    fn mark_stuck(&mut self, probe: &Probe, trouble: &Trouble, error: &ControlError) {
         tracing::warn!(probe = %probe.name, %error, "cannot take a probe out whose time is over");
         if let Err(error) = self.switch_own(&probe.name, false) {
             tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
         }
         let reason = format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason);
         let hint = "the daemon tries again every 30 seconds".to_owned();
-        self.parts.registry.put(as_expired(probe, Trouble { reason, hint, ..trouble }));
+        self.parts.registry.put(as_expired(probe, Trouble { code: trouble.code, reason, hint }));
         let again = self.leases.now().after(AGAIN_AFTER);
         self.leases.counting.note_stuck(probe.uid, again);
     }
@@ -331,11 +328,12 @@ fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts =
         [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
-    if parts.is_empty() {
-        return format!("{}ms", duration.as_millis());
+    let mut text = String::new();
+    for (count, unit) in parts.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&count.to_string());
+        text.push_str(unit);
     }
-    parts.iter().map(|(count, unit)| format!("{count}{unit}")).collect()
+    if text.is_empty() { format!("{}ms", duration.as_millis()) } else { text }
 }
 
 #[cfg(test)]
