@@ -63,7 +63,9 @@ pub(super) async fn read(
                 }
             }
             Err(problems) => {
-                problems.iter().for_each(|problem| output.document_problem(&file, problem));
+                for problem in &problems {
+                    output.document_problem(&file, problem);
+                }
                 good = false;
             }
         }

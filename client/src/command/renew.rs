@@ -133,7 +133,8 @@ mod tests {
     fn a_lease_is_as_long_as_before_or_as_asked() {
         let probe = |lease| Probe { name: "kprobes/open".to_owned(), lease, ..Default::default() };
         let hour = for_so_long(Duration::from_hours(1));
-        let leased = probe(Some(Lease { expire_time: Some(Default::default()), ..hour.clone() }));
+        let leased =
+            probe(Some(Lease { expire_time: Some(prost_types::Timestamp::default()), ..hour.clone() }));
         let held = probe(Some(Lease { holder: "hold-1".to_owned(), ..Default::default() }));
         assert_eq!(lease(&leased, &arguments(None, false)).unwrap(), hour);
         for probe in [&leased, &held, &probe(None)] {

@@ -77,7 +77,7 @@ fn make(guest: &DaemonGuest, act: &Act) -> Result<Fate> {
     } else {
         guest.wait_for(guest.client.apply_probes(changes.clone()))?
     };
-    Ok(Fate::of(&base(), changes, whole, outcomes))
+    Ok(Fate::of(&base(), changes, whole, &outcomes))
 }
 
 /// The program that makes the fault follows the daemon.

@@ -53,9 +53,9 @@ impl Fate {
         before: &Model,
         changes: &[Change],
         whole: bool,
-        outcomes: Result<Vec<Result<Outcome, Error>>, Error>,
+        outcomes: &Result<Vec<Result<Outcome, Error>>, Error>,
     ) -> Self {
-        let known: Vec<_> = match &outcomes {
+        let known: Vec<_> = match outcomes {
             Ok(outcomes) => outcomes.iter().map(known).collect(),
             Err(error) => vec![if is_answer(error) { Known::Refused } else { Known::No }; changes.len()],
         };

@@ -27,7 +27,7 @@ description: which numbers are asked for
 
 /// Runs a command, which has to end with this code. Answers what it printed to both outputs.
 fn run(guest: &DaemonGuest, code: i32, script: &str) -> Result<String> {
-    let output = guest.machine.exec(&Command::shell(&format!("({script}) 2>&1; echo \"exit $?\"")))?;
+    let output = guest.machine.exec(&Command::shell(format!("({script}) 2>&1; echo \"exit $?\"")))?;
     let text = output.stdout_text();
     let Some((text, ended)) = text.trim_end().rsplit_once("exit ") else { bail!("{script}: {text}") };
     ensure!(ended == code.to_string(), "{script} ended with {ended}, not {code}:\n{text}");
