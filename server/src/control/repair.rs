@@ -236,7 +236,7 @@ impl Controller {
         });
         match restored {
             Ok(()) => {
-                tracing::warn!("set the clock of the daemon's instance again, which emptied its buffers")
+                tracing::warn!("set the clock of the daemon's instance again, which emptied its buffers");
             }
             Err(error) => tracing::warn!(%error, "cannot set the clock of the daemon's instance"),
         }
