@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
@@ -11,6 +11,7 @@ const FILES: [&str; 14] = [
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
     "kprobed/v1/host_service.proto",
+    "kprobed/v1/lease_service.proto",
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/profile_service.proto",

@@ -3,8 +3,8 @@
 use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
 use crate::api::{
-    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile, Probe, ProbeChange,
-    UpdateProbeRequest,
+    AcceptProbeRequest, ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile,
+    Probe, ProbeChange, UpdateProbeRequest,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -15,6 +15,15 @@ pub type Outcomes<T> = Vec<Result<T, Error>>;
 impl Client {
     /// How many changes one request can make.
     pub const CHANGES_AT_ONCE: usize = 1000;
+
+    /// Takes what a probe records on the running kernel for what it is to record, and arms it.
+    ///
+    /// # Errors
+    /// `NOT_HELD_BACK` for a probe that records what it was made for.
+    pub async fn accept_probe(&self, request: AcceptProbeRequest) -> Result<Probe, Error> {
+        let response = self.call(request, async |request| self.probes().accept_probe(request).await).await?;
+        response.probe.ok_or(Error::Incomplete("probe"))
+    }
 
     /// Removes a probe. Returns its last hit counts, if the kernel had it.
     pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {

@@ -9,8 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::Target;
 
 use crate::command::{
-    add, adopt, aggregations, attach, check, completions, delete, describe, disasm, doctor, explain, filter,
-    get, hist, label, latency, ledger, list, observe, profile, reconcile, stacks, switch, symbols, version,
+    accept, add, adopt, aggregations, apply, attach, check, completions, delete, describe, diff, disasm,
+    doctor, explain, filter, get, hist, label, latency, ledger, list, observe, profile, reconcile, renew,
+    stacks, switch, symbols, trace, version,
 };
 use crate::quantity::duration;
 
@@ -101,6 +102,10 @@ pub(crate) enum ColorChoice {
 pub(crate) enum Command {
     /// Define a probe and start recording
     Add(add::Arguments),
+    /// Make probes what documents say
+    Apply(apply::Arguments),
+    /// Show what `apply` would change
+    Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
     /// Explain a definition in words
@@ -115,6 +120,8 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
+    /// Arm probes that are held back: what they record on this kernel is right
+    Accept(accept::Arguments),
     /// Switch recording on
     Enable(switch::EnableArguments),
     /// Switch recording off, and keep the probes
@@ -123,6 +130,8 @@ pub(crate) enum Command {
     Filter(filter::Arguments),
     /// Set and remove labels
     Label(label::Arguments),
+    /// Renew the leases of probes
+    Renew(renew::Arguments),
     /// Delete probes
     Delete(delete::Arguments),
     /// Make probes of kprobe events that the daemon did not define
@@ -131,6 +140,8 @@ pub(crate) enum Command {
     Reconcile(reconcile::Arguments),
     /// Follow events, or read the history
     Observe(observe::Arguments),
+    /// Define probes for as long as the command runs, and follow their events
+    Trace(trace::Arguments),
     /// Record a trace event that the daemon did not define, such as a tracepoint
     Attach(attach::AttachArguments),
     /// Stop recording attached events

@@ -15,12 +15,13 @@ use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
-    CheckProbesRequest, CreateProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
-    EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition, GetHitProfilesRequest,
-    GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HitProfile,
-    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListProbeStatesRequest, ListProbesRequest,
-    ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord, ReadDefinitionsRequest, StreamEventRowsRequest,
-    StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    CheckProbesRequest, CreateProbeRequest, DeclarationProblem, DescribeFunctionRequest,
+    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition,
+    GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
+    GetProbeRequest, HitProfile, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
+    ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord,
+    ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
+    WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -72,15 +73,24 @@ impl Client {
     }
 
     /// Lists all probes that a request selects, by name and by labels, page by page. Page size and token of the request are not used.
-    pub async fn select_probes(&self, mut request: ListProbesRequest) -> Result<Vec<Probe>, Error> {
+    pub async fn select_probes(&self, request: ListProbesRequest) -> Result<Vec<Probe>, Error> {
+        Ok(self.select_probes_and_problems(request).await?.0)
+    }
+
+    /// The same, and what is not as the files say that declare probes on the daemon's host.
+    pub async fn select_probes_and_problems(
+        &self,
+        mut request: ListProbesRequest,
+    ) -> Result<(Vec<Probe>, Vec<DeclarationProblem>), Error> {
         request.page_size = 1000;
         request.page_token.clear();
-        let mut probes = Vec::new();
+        let (mut probes, mut problems) = (Vec::new(), Vec::new());
         loop {
             let page = self.list_probes_page(request.clone()).await?;
             probes.extend(page.probes);
+            problems.extend(page.declaration_problems);
             if page.next_page_token.is_empty() {
-                return Ok(probes);
+                return Ok((probes, problems));
             }
             request.page_token = page.next_page_token;
         }

@@ -8,7 +8,6 @@ mod cli;
 mod command;
 mod output;
 mod quantity;
-mod spec;
 
 use std::process::ExitCode;
 

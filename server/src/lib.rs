@@ -20,13 +20,16 @@
 //! package or image -> kernel (image, facts) -> control (checker) -> rpc (verdict) -> offline (text, JSON)
 //! ```
 //!
-//! Imports point one way: `app`, `offline` → `front` → `rpc` → `control`, `history`, `pipeline`, `filter` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
+//!
+//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `control`, `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
 pub mod app;
 pub mod config;
 pub mod control;
+pub mod declared;
 pub mod decode;
 pub mod definition;
 pub mod filter;
@@ -34,6 +37,7 @@ pub mod front;
 pub mod history;
 pub mod insn;
 pub mod kernel;
+pub mod meaning;
 pub mod model;
 pub mod offline;
 pub mod pipeline;

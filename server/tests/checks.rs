@@ -51,6 +51,7 @@ impl Daemon {
             registry: Arc::<Registry>::default(),
             checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),
             store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
+            declarations: Arc::default(),
         };
         let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
         let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));

@@ -10,12 +10,12 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     &["definition", "insn", "kernel", "ring"],
     &["tracefs", "validate", "store", "spool"],
-    &["decode"],
+    &["decode", "meaning"],
     &["wire", "filter"],
     &["pipeline"],
     &["control", "history"],
     &["rpc", "config", "shutdown", "telemetry"],
-    &["front"],
+    &["front", "declared"],
     &["app", "offline"],
 ];
 

@@ -1,6 +1,7 @@
 //! `kprobectl add`: define a probe, or do what a `-:` line asks for.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use kprobed_client::api::probe_change::Change;
@@ -11,9 +12,11 @@ use kprobed_client::{Client, Definition, Error};
 use super::connection::connect;
 use super::definition::{definition, definitions, specs};
 use super::labels::{labels, pair};
+use super::renew::for_so_long;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
+use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 The definition is a line of the kernel's `kprobe_events` language, the same with the words of 2009 (`a0`, `rv`), or a function
@@ -25,7 +28,7 @@ whole: if one line is refused, nothing is changed, and every line that is refuse
 deletes are carried out in order, up to the first that is refused.
 
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
-`kprobectl get -o yaml` print them under `spec`.
+`kprobectl get -o json` print them under `spec`. Documents with all properties of probes are for `kprobectl apply`.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
@@ -33,6 +36,7 @@ Examples:
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
   kprobectl add p:fork kernel_clone -l team=storage -l tier=2
+  kprobectl add p:fork kernel_clone --for 2h
   kprobectl add -f probes.txt
   kprobectl add --spec probe.yaml
   echo 'p:fork kernel_clone' | kprobectl add -
@@ -63,6 +67,9 @@ pub(crate) struct Arguments {
     /// Give the probes this label; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
     labels: Vec<(String, String)>,
+    /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl renew` prolongs it [default: never]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with = "delete")]
+    lasting: Option<Duration>,
     /// Only check the request, show what would be done for one definition, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -88,9 +95,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         None => definition(&arguments.definition).await?,
     };
     let deletes = line.trim_start().starts_with('-');
-    if deletes && (arguments.filter.is_some() || arguments.disabled || !arguments.labels.is_empty()) {
+    let defines = arguments.filter.is_some() || arguments.disabled || arguments.lasting.is_some();
+    if deletes && (defines || !arguments.labels.is_empty()) {
         return Err(Failure::usage(
-            "a line that deletes a probe cannot have `--filter`, `--disabled` or `--label`".to_owned(),
+            "a line that deletes a probe cannot have `--filter`, `--disabled`, `--label` or `--for`"
+                .to_owned(),
             None,
         ));
     }
@@ -144,6 +153,7 @@ fn creation(definition: Definition, arguments: &Arguments) -> Result<CreateProbe
         enabled: !arguments.disabled,
         filter: arguments.filter.clone().unwrap_or_default(),
         labels: labels(&arguments.labels)?,
+        lease: arguments.lasting.map(for_so_long),
         ..definition.into()
     })
 }

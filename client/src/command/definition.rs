@@ -8,7 +8,7 @@ use kprobed_client::api::{FileDefinition, ProbeSpec};
 use tokio::sync::oneshot;
 
 use super::Failure;
-use crate::spec;
+use kprobed_document::spec;
 
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
@@ -38,7 +38,7 @@ pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
         .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 
-async fn content(path: &Path) -> Result<String, Failure> {
+pub(super) async fn content(path: &Path) -> Result<String, Failure> {
     if path == Path::new("-") {
         return standard_input().await.map_err(Failure::Input);
     }

@@ -1,5 +1,7 @@
 //! `kprobectl delete`: remove probes.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use kprobed_client::api::DeleteProbeRequest;
 use kprobed_client::api::probe_change::Change;
@@ -7,6 +9,7 @@ use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::{Client, Error};
 
 use super::connection::connect;
+use super::documents;
 use super::labels::selector;
 use super::selection::choose;
 use super::{Exit, Failure};
@@ -20,14 +23,15 @@ Examples:
   kprobectl delete kprobes/open
   kprobectl delete open opened
   kprobectl delete --all 'test/*'
-  kprobectl delete -l team=storage";
+  kprobectl delete -l team=storage
+  kprobectl delete -f probes.yaml";
 
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it
-    #[arg(required_unless_present_any = ["all", "selector"], value_name = "NAME")]
+    #[arg(required_unless_present_any = ["all", "selector", "file"], value_name = "NAME")]
     names: Vec<String>,
     /// Delete all probes whose names match (`*`, `?`)
     #[arg(long, value_name = "GLOB", conflicts_with = "names")]
@@ -35,6 +39,15 @@ pub(crate) struct Arguments {
     /// Delete all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
+    /// Delete the probes of the documents in this file or directory, as for `apply`; may be given more than once
+    #[arg(short, long = "filename", value_name = "PATH", conflicts_with_all = ["names", "all", "selector"])]
+    file: Vec<PathBuf>,
+    /// Search directories in directories too
+    #[arg(short = 'R', long, requires = "file")]
+    recursive: bool,
+    /// Delete probes that belong to a file of the daemon too; a file that still declares them makes them again
+    #[arg(long)]
+    take_over: bool,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -42,11 +55,24 @@ pub(crate) struct Arguments {
 
 /// Goes through all names, whatever happens to one of them. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let mut names = arguments.names;
+    if !arguments.file.is_empty() {
+        let Some(declared) = documents::read(&arguments.file, arguments.recursive, output).await? else {
+            output.note("nothing was changed");
+            return Ok(Exit::Refused);
+        };
+        names = declared.iter().map(|one| one.name().to_owned()).collect();
+    }
     let client = connect(global).await?;
-    let chosen = choose(&client, arguments.names, arguments.all, arguments.selector).await?;
+    let chosen = choose(&client, names, arguments.all, arguments.selector).await?;
     let requests: Vec<_> = chosen
         .into_iter()
-        .map(|one| DeleteProbeRequest { name: one.name, etag: one.etag, ..Default::default() })
+        .map(|one| DeleteProbeRequest {
+            name: one.name,
+            etag: one.etag,
+            take_over: arguments.take_over,
+            ..Default::default()
+        })
         .collect();
     let mut exit = Exit::Success;
     let (mut deleted, mut plan) = (Vec::with_capacity(requests.len()), Vec::new());

@@ -51,6 +51,14 @@ pub(crate) enum Failure {
     /// Nothing to do it to.
     #[error("no probe matches `{0}`")]
     NoMatch(String),
+    /// A definition of another probe than its document.
+    #[error("the definition is of `{found}`, and the document of `{wanted}`")]
+    OtherName {
+        /// What the definition names, or is named by itself.
+        found: String,
+        /// What the document names.
+        wanted: String,
+    },
     /// A label that is there with another value.
     #[error("`{probe}` has the label `{label}`")]
     Labelled {
@@ -88,6 +96,14 @@ pub(crate) enum Failure {
     NotWritten {
         /// The file.
         path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program that was named cannot be started.
+    #[error("cannot run `{program}`: {source}")]
+    NotStarted {
+        /// The program.
+        program: String,
         /// Why.
         source: io::Error,
     },
@@ -147,11 +163,13 @@ impl Failure {
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
             | Self::NoMatch(_)
+            | Self::OtherName { .. }
             | Self::Labelled { .. }
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. }
             | Self::File { .. }
             | Self::NotWritten { .. }
+            | Self::NotStarted { .. }
             | Self::Input(_)
             | Self::NotCounted
             | Self::Output(_)
@@ -163,6 +181,9 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
+            Self::OtherName { wanted, .. } => {
+                vec![format!("write `p:{wanted} ...`, or `r:{wanted} ...`, in the definition")]
+            }
             Self::Labelled { .. } => vec!["`--overwrite` replaces its value".to_owned()],
             Self::NoFunction { suggestions, .. } => {
                 suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
@@ -178,6 +199,7 @@ impl Failure {
             Self::Client(error) | Self::InStream(error) => error.hints(),
             Self::File { .. }
             | Self::NotWritten { .. }
+            | Self::NotStarted { .. }
             | Self::Input(_)
             | Self::Output(_)
             | Self::Signals(_) => Vec::new(),

@@ -1,6 +1,7 @@
 //! `kprobectl filter`: the kernel filter of a probe.
 
 use clap::Args;
+use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::event::StreamRequest;
 
 use super::connection::connect;
@@ -33,6 +34,9 @@ pub(crate) struct Arguments {
     /// Remove the filter
     #[arg(long, conflicts_with = "expression")]
     clear: bool,
+    /// Filter a probe that belongs to a file of the daemon too; it does so no more then
+    #[arg(long)]
+    take_over: bool,
     /// Change nothing, and print what the kernel could do of a filter of `kprobectl observe`
     #[arg(long, requires = "expression")]
     dry_run: bool,
@@ -53,12 +57,18 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let exact = checked.iter().all(|found| found.exact && found.problem.is_none());
         return Ok(if exact { Exit::Success } else { Exit::Refused });
     }
+    let request = |filter| UpdateProbeRequest {
+        name: arguments.name.clone(),
+        filter: Some(filter),
+        take_over: arguments.take_over,
+        ..Default::default()
+    };
     let probe = if arguments.clear {
-        client.set_filter(&arguments.name, "").await?
+        client.update_probe(request(String::new())).await?
     } else if arguments.expression.is_empty() {
         client.get_probe(&arguments.name).await?
     } else {
-        client.set_filter(&arguments.name, &arguments.expression.join(" ")).await?
+        client.update_probe(request(arguments.expression.join(" "))).await?
     };
     output.filter(&probe)?;
     Ok(Exit::Success)

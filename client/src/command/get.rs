@@ -10,9 +10,12 @@ use crate::cli::Global;
 use crate::output::{Output, ProbePast, to_proto_time};
 
 const AFTER_HELP: &str = "\
+`-o yaml` prints a document, which `kprobectl apply -f` takes back; `-o json` prints everything.
+
 Examples:
   kprobectl get kprobes/open
-  kprobectl get open -o yaml";
+  kprobectl get open -o yaml > open.yaml
+  kprobectl get open -o json";
 
 /// The rate and the last hit are looked for in this time.
 const RECENT: SignedDuration = SignedDuration::from_hours(1);

@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// Replace values of labels that the probes already have
     #[arg(long)]
     overwrite: bool,
+    /// Label probes that belong to a file of the daemon too; they do so no more then
+    #[arg(long)]
+    take_over: bool,
     /// Only check the request, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -60,6 +63,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             set_labels: changes.set.clone(),
             remove_labels: changes.remove.clone(),
             validate_only: arguments.dry_run,
+            take_over: arguments.take_over,
             ..Default::default()
         };
         match change(&client, one, request, arguments.overwrite).await {

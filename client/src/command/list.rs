@@ -21,11 +21,16 @@ STATE is what the kernel has now:
   expired                was taken out of the kernel when its lease ended
 The reason and a hint stand under the table.
 
+LEASE is how long a probe is still there (`held`: as long as the command that defined it runs). Probes without a lease stay. \
+`kprobectl renew` brings back one that has expired.
+
 --watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
 programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
 
 --foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): `kprobectl adopt` makes probes of \
 them. ENABLED IN names the trace instances in which an event is switched on. What perf and BPF use is not known.
+
+`-o yaml` prints documents, which `kprobectl apply -f` takes back; `-o json` prints everything.
 
 Examples:
   kprobectl list
@@ -34,6 +39,7 @@ Examples:
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
   kprobectl list --foreign
+  kprobectl list -l team=storage -o yaml > probes.yaml
   kprobectl list -o json";
 
 /// Arguments of `list`.
@@ -67,8 +73,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         label_selector: arguments.selector,
         ..Default::default()
     };
-    let probes = client.select_probes(request).await?;
+    let (probes, problems) = client.select_probes_and_problems(request).await?;
     output.probes(&probes)?;
+    output.declaration_problems(&problems);
     if probes.is_empty() {
         output.empty(if all {
             "there are no probes: `kprobectl add` defines one"

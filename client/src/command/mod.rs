@@ -3,14 +3,17 @@
 //! Owns the way from arguments to calls and back to an exit code, one file for each command. It never prints by itself: that is
 //! for `output`.
 
+pub(crate) mod accept;
 pub(crate) mod add;
 pub(crate) mod adopt;
 pub(crate) mod aggregations;
+pub(crate) mod apply;
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod delete;
 pub(crate) mod describe;
+pub(crate) mod diff;
 pub(crate) mod disasm;
 pub(crate) mod doctor;
 pub(crate) mod explain;
@@ -24,20 +27,25 @@ pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
 pub(crate) mod reconcile;
+pub(crate) mod renew;
 pub(crate) mod stacks;
 pub(crate) mod switch;
 pub(crate) mod symbols;
+pub(crate) mod trace;
 pub(crate) mod version;
 
+mod child;
 mod connection;
 mod counting;
 mod definition;
+mod documents;
 mod failure;
 mod glob;
 mod labels;
 mod pieces;
 mod selection;
 mod stop;
+mod wanted;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -58,6 +66,7 @@ pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
         }
         // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
         Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
+        Command::Trace(arguments) => trace::run(&cli.global, arguments, output).await,
         Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
         Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
         Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
@@ -78,6 +87,8 @@ async fn dispatch(
 ) -> Result<Exit, Failure> {
     match command {
         Command::Add(arguments) => add::run(global, arguments, output).await,
+        Command::Apply(arguments) => apply::run(global, arguments, output).await,
+        Command::Diff(arguments) => diff::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,
@@ -85,14 +96,17 @@ async fn dispatch(
         Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
+        Command::Accept(arguments) => accept::run(global, arguments, output).await,
         Command::Enable(arguments) => switch::enable(global, arguments, output).await,
         Command::Disable(arguments) => switch::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
         Command::Label(arguments) => label::run(global, arguments, output).await,
+        Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
         Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
         Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,

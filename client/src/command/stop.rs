@@ -1,16 +1,21 @@
 //! When to stop following.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
+
+use super::child::Child;
 
 /// Signals and the clock.
 pub(super) struct Stop {
     interrupt: Signal,
     terminate: Signal,
     deadline: Option<Instant>,
+    /// The end of a program that was started to be followed.
+    child: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// Why to stop.
@@ -20,6 +25,8 @@ pub(super) enum StopReason {
     Signal,
     /// The time is up.
     Elapsed,
+    /// The program that was started has ended.
+    ChildEnded,
 }
 
 impl Stop {
@@ -29,7 +36,29 @@ impl Stop {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             deadline: deadline(duration),
+            child: None,
         })
+    }
+
+    /// The time begins now.
+    pub(super) fn begin(&mut self, duration: Option<Duration>) {
+        self.deadline = deadline(duration);
+    }
+
+    /// Stops when a program has ended as well.
+    pub(super) fn or_after(&mut self, child: Option<&Child>) {
+        self.child = child.map(|child| Box::pin(child.ended()) as Pin<Box<_>>);
+    }
+
+    /// Waits for a signal, whatever the clock says.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn signal(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 
     /// Stops after this time from now, and not earlier. `None`: only signals stop.
@@ -48,10 +77,17 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
+        let ended = async {
+            match &mut self.child {
+                Some(ended) => ended.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => StopReason::Signal,
             _ = self.terminate.recv() => StopReason::Signal,
             () = elapsed => StopReason::Elapsed,
+            () = ended => StopReason::ChildEnded,
         }
     }
 }

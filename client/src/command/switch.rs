@@ -50,6 +50,9 @@ struct Probes {
     /// Instead of names: all probes whose labels match, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
+    /// Switch probes that belong to a file of the daemon too; they do so no more then
+    #[arg(long)]
+    take_over: bool,
 }
 
 pub(crate) async fn enable(
@@ -81,6 +84,7 @@ async fn switch(
         name: one.name,
         etag: one.etag,
         enabled: Some(enabled),
+        take_over: probes.take_over,
         ..Default::default()
     });
     let requests: Vec<_> = requests.collect();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Output;
 use super::data::dialect;
 use super::diagnostic::DiagnosticView;
-use crate::spec::Spec;
+use kprobed_document::spec::Spec;
 
 /// An explanation, for programs.
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct ExplanationView<'a> {
     fields: Vec<FieldView<'a>>,
     assumptions: &'a [String],
     warnings: Vec<DiagnosticView<'a>>,
-    #[serde(serialize_with = "crate::spec::serialize")]
+    #[serde(serialize_with = "kprobed_document::spec::serialize")]
     spec: Option<Spec>,
 }
 

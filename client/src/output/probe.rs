@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use jiff::Timestamp;
 use kprobed_client::api::{
     DeletedProbe, EventField, EventSchema, KernelChange, Probe, ProbeKind, ProbeState,
 };
@@ -11,12 +12,15 @@ use serde::Serialize;
 
 use super::Output;
 use super::diagnostic::{self, DiagnosticView};
+use super::lease::{LeaseView, left, sentence};
+use super::meaning::{self, MeaningView};
 use super::past::ProbePast;
 use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
-use crate::spec::Spec;
+use super::width::columns;
+use kprobed_document::spec::Spec;
 
 /// A probe, for programs.
 #[derive(Serialize)]
@@ -42,9 +46,11 @@ pub(super) struct ProbeView<'a> {
     description: &'a str,
     owner: &'a str,
     declared_by: &'a str,
+    lease: Option<LeaseView<'a>>,
     on_kernel_change: &'static str,
     state_time: Option<String>,
-    #[serde(serialize_with = "crate::spec::serialize")]
+    meaning_change: Option<MeaningView<'a>>,
+    #[serde(serialize_with = "kprobed_document::spec::serialize")]
     spec: Option<Spec>,
 }
 
@@ -110,8 +116,10 @@ impl<'a> ProbeView<'a> {
             description: &probe.description,
             owner: &probe.owner,
             declared_by: &probe.declared_by,
+            lease: probe.lease.as_ref().map(LeaseView::new),
             on_kernel_change: on_kernel_change(probe),
             state_time: rfc3339(probe.state_time.as_ref()),
+            meaning_change: probe.meaning_change.as_ref().map(MeaningView::new),
             spec: probe.spec.as_ref().and_then(Spec::from_message),
         }
     }
@@ -192,17 +200,27 @@ impl Output {
             return Ok(());
         }
         self.line(&probe.name)?;
-        if !probe.warnings.is_empty() {
-            let text = diagnostic::render(&probe.definition, &probe.warnings, self.error_style);
-            self.message(&text);
-        }
+        self.probe_warnings(probe);
         self.note_state(probe);
         Ok(())
     }
 
+    /// Prints on stderr what the writer of a probe should know.
+    pub(crate) fn probe_warnings(&mut self, probe: &Probe) {
+        if !probe.warnings.is_empty() {
+            let text = diagnostic::render(&probe.definition, &probe.warnings, self.error_style);
+            self.message(&text);
+        }
+    }
+
+    /// Prints probes for programs, if the form of the output is one for programs.
+    pub(super) fn probes_structured(&mut self, probes: &[Probe]) -> io::Result<bool> {
+        self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())
+    }
+
     /// Prints probes that were switched.
     pub(crate) fn probes_changed(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+        if self.probes_structured(probes)? {
             return Ok(());
         }
         for probe in probes {
@@ -214,7 +232,7 @@ impl Output {
 
     /// Prints probes whose labels were changed, with all that they have now.
     pub(crate) fn probes_labelled(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+        if self.probes_structured(probes)? {
             return Ok(());
         }
         probes
@@ -222,7 +240,8 @@ impl Output {
             .try_for_each(|probe| self.line(format!("{} {}", probe.name, labels_text(probe)).trim_end()))
     }
 
-    fn note_state(&mut self, probe: &Probe) {
+    /// Prints on stderr why a probe is not as it was asked for.
+    pub(crate) fn note_state(&mut self, probe: &Probe) {
         if !probe.state_message.is_empty() {
             self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_message));
         }
@@ -233,11 +252,15 @@ impl Output {
 
     /// Prints a list of probes.
     pub(crate) fn probes(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())? {
+        if self.documents(probes)? || self.probes_structured(probes)? {
             return Ok(());
         }
         let wide = self.is_wide();
+        let (now, leased) = (Timestamp::now(), probes.iter().any(|probe| probe.lease.is_some()));
         let mut headings = vec!["NAME", "KIND", "STATE", "LOCATION", "FILTER"];
+        if leased {
+            headings.push("LEASE");
+        }
         if wide {
             headings.extend(["LABELS", "UID", "CREATED", "REASON", "DEFINITION"]);
         }
@@ -250,6 +273,9 @@ impl Output {
                 Cell::text(&probe.location),
                 Cell::text(&probe.filter),
             ];
+            if leased {
+                cells.push(Cell::text(left(probe, now)));
+            }
             if wide {
                 cells.push(Cell::text(labels_text(probe)));
                 cells.push(Cell::number(probe.uid.unsigned_abs()));
@@ -270,7 +296,9 @@ impl Output {
     /// Prints everything about a probe.
     pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
         let view = ProbeView::new(probe);
-        if self.structured(&WithPast { probe: &view, past })? {
+        if self.documents(std::slice::from_ref(probe))?
+            || self.structured(&WithPast { probe: &view, past })?
+        {
             return Ok(());
         }
         let mut rows = vec![
@@ -288,6 +316,7 @@ impl Output {
             ("description", probe.description.clone()),
             ("owner", probe.owner.clone()),
             ("declared by", probe.declared_by.clone()),
+            ("lease", sentence(probe, Timestamp::now())),
             ("on kernel change", view.on_kernel_change.to_owned()),
             ("definition", probe.definition.clone()),
             ("kernel definition", probe.kernel_definition.clone()),
@@ -297,6 +326,9 @@ impl Output {
         ];
         rows.extend(past.properties());
         self.raw(properties(self.style, &rows).as_bytes())?;
+        if let Some(change) = &probe.meaning_change {
+            self.raw(meaning::render(change, columns()).as_bytes())?;
+        }
         if let Some(states) = past.table(self.style) {
             self.line("")?;
             self.raw(states.as_bytes())?;

@@ -20,6 +20,8 @@ fn help_says_what_there_is() {
 
     Commands:
       add           Define a probe and start recording
+      apply         Make probes what documents say
+      diff          Show what `apply` would change
       check         Check whether the running kernel would accept a probe
       explain       Explain a definition in words
       describe      Show the parameters, return type and structures of a function
@@ -27,14 +29,17 @@ fn help_says_what_there_is() {
       disasm        Show the code of a function, and where it can be probed
       list          List probes
       get           Show all properties of a probe
+      accept        Arm probes that are held back: what they record on this kernel is right
       enable        Switch recording on
       disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe
       label         Set and remove labels
+      renew         Renew the leases of probes
       delete        Delete probes
       adopt         Make probes of kprobe events that the daemon did not define
       reconcile     Look at all probes now, and repair what other programs have changed
       observe       Follow events, or read the history
+      trace         Define probes for as long as the command runs, and follow their events
       attach        Record a trace event that the daemon did not define, such as a tracepoint
       detach        Stop recording attached events
       attached      List attached events
@@ -135,6 +140,10 @@ fn help_says_what_there_is() {
               Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
 
     Options:
+      -p, --probe <DEFINITION>
+              Define this probe as well, for as long as the command runs; as for `trace`. May be given
+              more than once
+
       -n, --count <N>
               Stop after this many events [default: no limit]
 
@@ -149,11 +158,7 @@ fn help_says_what_there_is() {
 
     Selection:
           --filter <EXPRESSION>
-              Only events that pass this filter, see below [default: all]
-
-      -l, --selector <SELECTOR>
-              Only probes whose labels match, as for `list`. For events of the history, the labels at
-              that time count
+              Only events that pass this filter [default: all]
 
           --pid <N>
               Only events of this thread id, as seen outside of containers
@@ -168,6 +173,10 @@ fn help_says_what_there_is() {
 
           --sample <N>
               Only every Nth event [default: 1]
+
+      -l, --selector <SELECTOR>
+              Only probes whose labels match, as for `list`. For events of the history, the labels at
+              that time count
 
     Time:
           --since <TIME>
@@ -270,6 +279,9 @@ fn help_says_what_there_is() {
     --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
     of events that -n cut is shown again.
 
+    -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
+    PROBE-GLOB only its events are shown.
+
     A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl
     check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in
     `faults`.
@@ -283,6 +295,7 @@ fn help_says_what_there_is() {
       kprobectl observe kprobes/open --since 07:00 -f
       kprobectl observe --last 1000 -f --order time
       kprobectl observe --cursor place.txt --no-follow -o json >> events.json
+      kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
       kprobectl observe --duration 10s --time delta
     -- stderr
     "#);

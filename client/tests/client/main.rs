@@ -7,6 +7,8 @@ mod code;
 #[cfg(test)]
 mod counting;
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a daemon of canned answers makes statuses of its own")]
 mod fake;
 #[cfg(test)]

@@ -402,6 +402,7 @@ fn list_and_get() {
     description        slow opens
     owner              storage
     declared by        -
+    lease              -
     on kernel change   hold
     definition         p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     kernel definition  p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
@@ -426,56 +427,9 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["get", "kprobes/waiting", "-o", "yaml"]), @"
     exit: 0
     -- stdout
-    name: kprobes/waiting
-    uid: 1
-    kind: return
-    state: pending-module
-    state_reason: MODULE_ABSENT
-    state_message: module `btrfs` is not loaded
-    state_hint: ''
-    enabled: true
-    location: do_sys_openat2+0x0
-    filter: ''
-    labels: {}
+    probe: kprobes/waiting
     definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kernel_definition: p:kprobes/open do_sys_openat2 dfd=%di:s32 filename=+0(%si):string
-    fields: null
-    warnings:
-    - severity: warning
-      code: INLINED
-      message: some calls are inlined and will not be seen
-      hint: ''
-      span_start: 7
-      span_end: 21
-    create_time: 2026-01-31T12:00:00Z
-    update_time: 2026-01-31T12:01:00Z
-    etag: e1
-    description: ''
-    owner: ''
-    declared_by: ''
-    on_kernel_change: hold
-    state_time: null
-    spec: null
-    hits: null
-    misses: null
-    hits_per_second: 0.5
-    last_hit_time: 2026-01-31T12:05:00Z
-    states:
-    - time: 2026-01-31T12:01:00Z
-      state: pending-module
-      reason: MODULE_ABSENT
-      message: module `btrfs` is not loaded
-      hint: ''
-    - time: 2026-01-31T12:00:30Z
-      state: drifted
-      reason: SWITCHED_OFF
-      message: its event is switched off in the daemon's instance
-      hint: ''
-    - time: 2026-01-31T12:00:00Z
-      state: armed
-      reason: ''
-      message: ''
-      hint: ''
+    enabled: true
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "gone"]), @"

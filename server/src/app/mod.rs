@@ -18,6 +18,7 @@ use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
@@ -28,9 +29,10 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Doctor, Foreign, Names, Observer, ProbeStates,
-    Registry, Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, Names,
+    Observer, ProbeStates, Registry, Storage,
 };
+use crate::declared::Keeper;
 use crate::definition::Features;
 use crate::filter::KernelFilterFeatures;
 use crate::front;
@@ -39,8 +41,8 @@ use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, Log, ProbeServer,
-    ProfileServer, ReconcileServer, SourceServer, TypeServer,
+    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, LeaseServer, Log,
+    ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::spool::{BootId, Cursor};
@@ -183,6 +185,7 @@ impl App {
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
+        let holds = Arc::<Holds>::default();
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
@@ -200,6 +203,8 @@ impl App {
             sample_interval: config.state.sample_interval(),
             hit_retention: config.state.hit_retention(),
             repair_interval: config.reconcile.interval(),
+            holds: Arc::clone(&holds),
+            lease_keep: config.leases.keep_listed(),
         })
         .await?;
         let info = HostInfo { host: host.clone(), cpus, start, tracefs: tracefs.root().to_owned() };
@@ -246,12 +251,21 @@ impl App {
                 .clone()
                 .zip(config.spool.options(&config.state).map(|options| options.directory)),
         };
+        let declarations = Arc::<Declarations>::default();
+        let keeper = Keeper {
+            directory: config.declarations.directory.clone(),
+            control: control.clone(),
+            registry: Arc::clone(&registry),
+            checker: Arc::clone(&checker),
+            declarations: Arc::clone(&declarations),
+        };
         let probes = ProbeServer {
             control: control.clone(),
             registry,
             states: states.clone(),
             checker: Arc::clone(&checker),
             store,
+            declarations: Arc::clone(&declarations),
         };
         let profiles = ProfileServer {
             control: control.clone(),
@@ -271,6 +285,10 @@ impl App {
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
             .add_service(CodeServiceServer::new(code))
+            .add_service(LeaseServiceServer::new(LeaseServer {
+                holds,
+                vanished_after: front::VANISHED_AFTER,
+            }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
             .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
@@ -282,12 +300,14 @@ impl App {
                 states,
                 storage,
                 checker,
+                declarations,
             }))
             .add_service(health_service)
             .add_service(reflection);
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         let tasks = Tasks::default();
+        tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
         let streams = Streams::start().map_err(StartError::Thread)?;
         front::open(&config.listen, services, &tasks, streams.handle()).await?;
         Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })

@@ -16,6 +16,7 @@ pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
     found.extend(paths::state(&config.state));
     found.extend(tracing(config, host));
     found.extend(paths::spool(&config.spool, &config.state));
+    found.extend(paths::declarations(&config.declarations, &config.state));
     found.extend(numbers(config));
     if let Some(why) = level::judge(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
@@ -121,6 +122,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("listen.idle_timeout_s", listen.idle_timeout_s, 1..=YEAR_S));
     found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
     found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
+    found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));
     found.extend(within("state.sample_retention_hours", state.sample_retention_hours, 0..=8760));
     found.extend(within("state.minute_retention_days", state.minute_retention_days, 0..=36_500));
     found.extend(within("state.hour_retention_days", state.hour_retention_days, 1..=36_500));

@@ -86,6 +86,10 @@ pub struct Config {
     pub tracing: Tracing,
     /// What is done about probes that others have changed.
     pub reconcile: Reconcile,
+    /// What becomes of probes whose time is over.
+    pub leases: Leases,
+    /// Files that declare probes.
+    pub declarations: Declared,
     /// Events that are kept on disk.
     pub spool: Spool,
     /// The daemon's own log.
@@ -210,6 +214,44 @@ impl Reconcile {
     }
 }
 
+/// What becomes of probes whose time is over.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leases {
+    /// Seconds that a probe stays listed after its lease has ended.
+    pub keep_listed_s: u64,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self { keep_listed_s: 3600 }
+    }
+}
+
+impl Leases {
+    /// How long a probe stays listed after its lease has ended.
+    pub fn keep_listed(&self) -> Duration {
+        Duration::from_secs(self.keep_listed_s)
+    }
+}
+
+/// Files that declare probes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Declared {
+    /// Directory of the files. Relative to the directory of the configuration file, or to `/etc/kprobed` without one.
+    pub directory: PathBuf,
+}
+
+impl Default for Declared {
+    fn default() -> Self {
+        Self { directory: "probes.d".into() }
+    }
+}
+
+/// Directory of the configuration, if there is no file.
+const CONFIG_DIRECTORY: &str = "/etc/kprobed";
+
 /// How the kernel is used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -303,8 +345,12 @@ impl Config {
                 .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
             None => String::new(),
         };
-        Self::of_text(&text, host)
-            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })
+        let mut judged = Self::of_text(&text, host)
+            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })?;
+        let beside = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
+        let directory = &mut judged.config.declarations.directory;
+        *directory = beside.unwrap_or_else(|| CONFIG_DIRECTORY.into()).join(&*directory);
+        Ok(judged)
     }
 
     /// The same for the text of a file.

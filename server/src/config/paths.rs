@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::problem::Problem;
-use super::{Listen, Spool, State};
+use super::{Declared, Listen, Spool, State};
 
 /// What the kernel takes as the name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
 const SOCKET_NAME_BYTES: usize = 107;
@@ -70,6 +70,22 @@ pub(super) fn spool(spool: &Spool, state: &State) -> Option<Problem> {
     }
     not_a_directory(&path)
         .and_then(|why| problem(&why, "use the path of a directory; it is made if it is missing"))
+}
+
+/// The directory of declarations. Whether it exists is not asked: it may come later.
+pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem> {
+    let path = &declared.directory;
+    let problem = |why: &str, hint: &str| {
+        Some(Problem::value("declarations.directory", path.display(), why, hint.to_owned()))
+    };
+    if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
+        return problem("it is not a path", "use `probes.d`, or an absolute path; it need not exist");
+    }
+    if plain(path).starts_with(plain(&state.directory)) {
+        let hint = "use a directory of its own, for example `/etc/kprobed/probes.d`";
+        return problem("it is in the directory of the state, which belongs to the daemon", hint);
+    }
+    None
 }
 
 fn not_absolute(path: &Path) -> Option<&'static str> {

@@ -11,6 +11,7 @@ use super::account::{Account, Sample};
 use super::adoptable::{Adoptable, judge};
 use super::controller::{Controller, Live};
 use super::create::{new_row, settled_state};
+use super::guard::Guarded;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
@@ -126,6 +127,7 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent { name: name.clone(), listing, id };
+        let guarded = Guarded::new(outcome.meaning());
         let CheckOutcome { definition, text, report, .. } = outcome;
         let now = SystemTime::now();
         let probe = Probe {
@@ -148,6 +150,7 @@ impl Controller {
             arming: report.arming,
             own: Some(own.clone()),
             left_alone: None,
+            guarded,
             state_time: None,
         };
         let Observed { switches, mut events } = self.observer.observe(&[Arc::new(probe.clone())]);

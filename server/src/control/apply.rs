@@ -130,7 +130,7 @@ impl Controller {
     }
 
     /// Writes the intents down, and carries them out. The outcomes of the work come first.
-    async fn intend_and_do(
+    pub(super) async fn intend_and_do(
         &mut self,
         mut work: Vec<Work>,
         doomed: Vec<Doomed>,

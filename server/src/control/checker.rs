@@ -11,6 +11,7 @@ use crate::definition::{
     ProbeKind, Reading, RefusedBy, file, guard, parse, parse_any_knowing, place_alone,
 };
 use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
+use crate::meaning::{self, Meaning, Subject};
 use crate::model::ProbeName;
 use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
 
@@ -28,6 +29,10 @@ pub struct Checker {
 pub struct CheckOutcome {
     /// The definition, with a name for every argument, and with offsets instead of names of members where these are known.
     pub definition: ProbeDefinition,
+    /// The same as it was written.
+    written: ProbeDefinition,
+    /// What its names stand for.
+    notes: Vec<typed::Note>,
     /// The dialect that it was written in.
     pub dialect: Dialect,
     /// The text to keep: as it was written, with its dialect where another kernel could read another one.
@@ -86,6 +91,26 @@ impl CheckOutcome {
     /// How the verdict on the place depends on what boot makes of its code: never for a kernel that runs. Costs more than the verdict.
     pub fn boot_dependence(&self) -> Option<BootDependence> {
         validate::boot_dependence(&self.definition, &self.report, &self.facts)
+    }
+
+    /// What it means on this kernel.
+    pub fn meaning(&self) -> Meaning {
+        meaning::capture(&self.subject())
+    }
+
+    /// The definition as it would have to be on this kernel to record what `before` says it did: see [`meaning::port`].
+    pub(super) fn ported(&self, before: &Meaning) -> Option<ProbeDefinition> {
+        meaning::port(before, &self.subject())
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            written: &self.written,
+            resolved: &self.definition,
+            notes: &self.notes,
+            report: &self.report,
+            facts: &self.facts,
+        }
     }
 
     /// The code around the place and the nearest places that work. Costs far more than the verdict.
@@ -225,19 +250,21 @@ impl Checker {
             let refused_first = report.refusal.as_ref().is_some_and(is_first);
             !report.is_entry && !refused_first && (written.kind == ProbeKind::Entry || !waits)
         });
-        let (resolved, misplaced) = match typed::resolve(&written, &facts, &self.features) {
-            Ok(resolution) => (Some(resolution.definition), misplaced),
-            Err(problems) => (None, misplaced.or_else(|| problems.into_iter().next())),
+        let (resolved, notes, misplaced) = match typed::resolve(&written, &facts, &self.features) {
+            Ok(resolution) => (Some(resolution.definition), resolution.notes, misplaced),
+            Err(problems) => (None, Vec::new(), misplaced.or_else(|| problems.into_iter().next())),
         };
         let refused_while_reading = report.refusal.as_ref().is_some_and(is_first);
         if misplaced.is_some() && !refused_while_reading {
             report.refusal = None;
         }
-        let definition = resolved.unwrap_or(written);
+        let definition = resolved.unwrap_or_else(|| written.clone());
         let mut definition = definition.with_explicit_names();
         definition.warnings.extend(guard::warnings(&definition, &self.features));
         Ok(CheckOutcome {
             definition,
+            written,
+            notes,
             dialect,
             text: kept,
             report,
@@ -268,7 +295,9 @@ impl Checker {
                 Err(not_read(first.into_iter().chain(diagnostics).collect()))
             }
             Some(report) => Ok(CheckOutcome {
+                written: definition.clone(),
                 definition,
+                notes: Vec::new(),
                 dialect,
                 text: text.to_owned(),
                 report,

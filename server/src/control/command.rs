@@ -171,6 +171,7 @@ pub(super) enum Command {
     Attach(AttachRequest, Reply<AttachedEvent>),
     Detach(ProbeName, Reply<AttachedEvent>),
     Attached(Reply<Vec<AttachedEvent>>),
+    Accept(super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     Adopt(AdoptRequest, Reply<Adopted>),
     Reconcile {
@@ -192,6 +193,7 @@ impl Command {
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
+            Self::Accept(_, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             Self::Adopt(_, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
@@ -208,6 +210,7 @@ impl Command {
             | Self::Attach(..)
             | Self::Detach(..)
             | Self::Adopt(..)
+            | Self::Accept(..)
             | Self::Ledger(_)
             | Self::Reconcile { .. } => true,
             Self::HitProfiles(_)
@@ -234,6 +237,7 @@ impl Command {
             Self::Attach(..) => "attach",
             Self::Detach(..) => "detach",
             Self::Attached(_) => "attached",
+            Self::Accept(..) => "accept",
             Self::Observe(..) => "observe",
             Self::Adopt(..) => "adopt",
             Self::Reconcile { .. } => "reconcile",
@@ -292,6 +296,14 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn remove(&self, request: RemoveRequest) -> Result<Removed, ControlError> {
         self.apply_one(Change::Remove(request)).await?.removed()
+    }
+
+    /// Takes what a probe records on this kernel for what it is to record, and arms it.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn accept(&self, request: super::AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+        self.ask(|reply| Command::Accept(request, reply)).await
     }
 
     /// Reads the current hit counts of all probes.

@@ -13,6 +13,7 @@ use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
+use super::lease::{Holds, Leases, Wake};
 use super::observed::Observed;
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
@@ -76,6 +77,10 @@ pub struct ControllerParts {
     pub hit_retention: HitRetention,
     /// Time between two looks at what others have done to the probes. Absent: never.
     pub repair_interval: Option<Duration>,
+    /// Probes that are there for as long as a client is connected.
+    pub holds: Arc<Holds>,
+    /// How long a probe is listed whose lease has ended.
+    pub lease_keep: Duration,
 }
 
 /// The single writer.
@@ -92,6 +97,7 @@ pub struct Controller {
     pub(super) sampler: Sampler,
     pub(super) aggregations: Aggregations,
     pub(super) repairs: Repairs,
+    pub(super) leases: Leases,
     pub(super) triggers: Triggers,
     demand: Arc<BufferDemand>,
     pub(super) growth: Growth,
@@ -124,7 +130,9 @@ impl Controller {
             instance: Arc::clone(&parts.current_instance),
             procfs: parts.procfs.clone(),
         };
-        let (live, unfinished) = super::reconcile::reconcile(&parts, &observer, &sources).await?;
+        let mut leases = Leases::read(&parts).await?;
+        let (live, unfinished) =
+            super::reconcile::reconcile(&parts, &observer, &sources, &mut leases).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
         let demand = Arc::<BufferDemand>::default();
@@ -148,12 +156,17 @@ impl Controller {
             sampler,
             aggregations: Aggregations::default(),
             repairs: Repairs::default(),
+            leases,
             triggers: Triggers::default(),
             demand,
             growth: Growth::default(),
             resized: Resized::default(),
         };
         controller.finish_removals(&unfinished).await;
+        // Those that ended while no daemon ran, and those that end at another time of day since the clock was set meanwhile; and what was held
+        // before, and could not be removed just now.
+        controller.parts.holds.look_again();
+        controller.attend_leases(Wake::ClockSet).await;
         controller.begin_ledger()?;
         let probes = controller.parts.registry.all();
         controller.note_states(&probes, &controller.observer.observe(&probes));
@@ -203,7 +216,8 @@ impl Controller {
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
-                () = sleep_until(next_sample), if !self.live.is_empty() => {
+                () = sleep_until(next_sample), if !self.live.is_empty() || self.has_modules_to_watch() => {
+                    self.watch_modules().await;
                     self.sample(false).await;
                     next_sample = Instant::now() + until_next(self.parts.sample_interval, SystemTime::now());
                     continue;
@@ -235,6 +249,11 @@ impl Controller {
                     self.expire_aggregations();
                     continue;
                 }
+                wake = self.leases.woken() => {
+                    self.attend_leases(wake).await;
+                    self.triggers.forget_own();
+                    continue;
+                }
                 wanted_kib = self.demand.raised() => {
                     self.grow(wanted_kib);
                     self.triggers.forget_own();
@@ -259,7 +278,9 @@ impl Controller {
         }
         match command {
             Command::Apply(changes, Unit::All, reply) => {
-                answer(reply, Ok(self.apply(changes, Unit::All).await));
+                let outcomes = self.apply(changes, Unit::All).await;
+                self.count_leases().await;
+                answer(reply, Ok(outcomes));
             }
             Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
@@ -283,6 +304,7 @@ impl Controller {
                     }
                 }
                 let mut outcomes = self.apply(changes, Unit::Each).await.into_iter();
+                self.count_leases().await;
                 for (count, reply) in replies {
                     answer(reply, Ok(outcomes.by_ref().take(count).collect()));
                 }
@@ -299,6 +321,7 @@ impl Controller {
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
             Command::Reconcile { force, reply } => answer(reply, Ok(self.reconcile(force).await)),
+            Command::Accept(request, reply) => answer(reply, self.accept(request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),
         }
@@ -307,6 +330,7 @@ impl Controller {
 
     /// Leaves the kernel as the configuration wants it.
     async fn shut_down(mut self) {
+        self.end_all_holds().await;
         self.sample(true).await;
         self.store_states().await;
         self.delete_aggregations();
@@ -502,5 +526,8 @@ fn share_no_name(some: &[Change], others: &[Change]) -> bool {
 
 /// Whether the kernel has the definition.
 pub(super) fn in_kernel(state: &ProbeState) -> bool {
-    !matches!(state, ProbeState::Pending | ProbeState::Failed(_))
+    !matches!(
+        state,
+        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_)
+    )
 }

@@ -7,6 +7,7 @@ use super::apply::{Grounds, Judged, Work};
 use super::checker::{Against, CheckOutcome};
 use super::command::{Applied, Changed, CreateRequest};
 use super::controller::Controller;
+use super::guard::Guarded;
 use super::job::{Basis, Job};
 use super::observed::Switches;
 use super::step::{self, Wanted};
@@ -33,6 +34,7 @@ impl Controller {
         let taken = self.parts.checker.taken(&outcome);
         refuse(&request.definition, &outcome, taken.as_ref())?;
         let line = self.parts.checker.new_line(&outcome.definition, &grounds.claimed);
+        let guarded = Guarded::new(outcome.meaning());
         let CheckOutcome { definition, text, report, .. } = outcome;
         if request.enabled {
             grounds.observed.switches.require_firing(report.arming)?;
@@ -52,7 +54,7 @@ impl Controller {
             enabled: request.enabled,
             filter: request.filter,
             labels: request.labels,
-            metadata: Metadata::default().changed(request.metadata, now),
+            metadata: Metadata::default().changed(self.with_hold(request.metadata)?, now),
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,
@@ -63,6 +65,7 @@ impl Controller {
             arming: report.arming,
             own: None,
             left_alone: None,
+            guarded,
             state_time: None,
         };
         let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
@@ -116,6 +119,7 @@ pub(super) fn new_row(probe: &Probe) -> NewProbe {
         filter: probe.filter.clone(),
         labels: probe.labels.clone(),
         metadata: probe.metadata.clone(),
+        meaning: probe.guarded.to_json(),
         time: probe.create_time,
     }
 }

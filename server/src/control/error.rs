@@ -129,6 +129,28 @@ pub enum ControlError {
         /// What to do; empty for nothing.
         hint: String,
     },
+    /// The probe would record something else here than what it was made for.
+    #[error("`{name}` is held back: {reason}")]
+    HeldBack {
+        /// The probe.
+        name: ProbeName,
+        /// Why.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+    /// There is nothing to accept.
+    #[error("`{name}` is not held back: it records what it was made for")]
+    NotHeldBack {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// No line for this kernel is known to record the same.
+    #[error("there is no line that is known to record on this kernel what `{name}` was made for")]
+    NotOffered {
+        /// The probe.
+        name: ProbeName,
+    },
     /// The kernel was built without kprobe events.
     #[error(
         "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"
@@ -211,12 +233,32 @@ pub enum ControlError {
     /// Database. Several changes can fail by the same error.
     #[error(transparent)]
     Store(Arc<StoreError>),
+    /// A file declares the probe.
+    #[error("the file `{file}` declares `{name}`")]
+    Declared {
+        /// The probe.
+        name: ProbeName,
+        /// The file, by its name below the directory of declarations.
+        file: String,
+    },
     /// A change of a batch is about a probe that another one is about.
     #[error("another change of this request is about `{name}`")]
     Twice {
         /// The probe.
         name: ProbeName,
     },
+    /// The lease of a probe has ended, and the change would bring it back without another one.
+    #[error("the lease of `{name}` has ended")]
+    LeaseEnded {
+        /// The probe.
+        name: ProbeName,
+    },
+    /// A probe is to be held by a hold that is not there.
+    #[error("there is no such hold: it has ended, or the daemon never gave out this key")]
+    NoHold,
+    /// Alarms for the end of leases cannot be had.
+    #[error("cannot make a timer: {0}")]
+    Alarm(#[source] std::io::Error),
     /// Another change of a batch failed, all or none of which is made.
     #[error("not made, since another change of the same request failed: {cause}")]
     BatchFailed {

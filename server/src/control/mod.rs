@@ -3,6 +3,7 @@
 //! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
 //! database does not know of, it never removes from the kernel.
 
+mod accept;
 mod account;
 mod adopt;
 mod adoptable;
@@ -14,14 +15,18 @@ mod checker;
 mod command;
 mod controller;
 mod create;
+mod declarations;
 mod doctor;
 mod error;
 mod execute;
 mod foreign;
 mod grow;
+mod guard;
+mod guard_watch;
 mod handover;
 mod harm;
 mod job;
+mod lease;
 mod ledger;
 mod names;
 mod observed;
@@ -46,6 +51,7 @@ mod triggers;
 mod unread;
 mod update;
 
+pub use accept::AcceptRequest;
 pub use account::Terms;
 pub use adopt::{AdoptRequest, Adopted};
 pub use adoptable::Obstacle;
@@ -60,9 +66,12 @@ pub use command::{
     Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use doctor::{CheckStatus, Doctor, HostCheck};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};
+pub use guard::{Guarded, MeaningChange};
+pub use lease::{Hold, HoldError, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
 pub use observed::{KPROBES_ON, Observed};

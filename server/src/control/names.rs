@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Probe, Registry};
+use super::{Probe, ProbeState, Registry};
 use crate::definition::{
     Argument, BaseType, Code, Definition, DeleteDefinition, Diagnostic, Features, Place, ProbeDefinition,
     Span, guard, parse,
@@ -72,20 +72,25 @@ impl Names {
         features: &Features,
     ) -> Option<Taken> {
         let name = ProbeName::new(group, event).ok()?;
-        let ours = self.registry.get(&name).is_some();
-        let subject = Subject { definition, name: &name, ours };
+        let ours = self.registry.get(&name);
+        let subject = Subject { definition, name: &name, ours: ours.is_some() };
         let problem = if self.tracefs.has_event(group, event) {
             // A list that cannot be read does not make the name any freer.
             let listed = self.tracefs.list_kprobes().unwrap_or_default();
             let same_name = listed.into_iter().filter(|listed| listed.name.as_ref() == Some(&name));
             let existing: Vec<_> = same_name.map(|listed| Existing::read(&listed, facts, features)).collect();
             subject.against(&existing)
-        } else if ours {
-            subject.problem(Code::ProbeExists, "the kernel does not have it now")
+        } else if let Some(probe) = ours {
+            let what = if matches!(probe.state, ProbeState::Expired(_)) {
+                "its lease has ended, and it can be renewed or deleted"
+            } else {
+                "the kernel does not have it now"
+            };
+            subject.problem(Code::ProbeExists, what)
         } else {
             return None;
         };
-        Some(Taken { name, ours, problem })
+        Some(Taken { ours: subject.ours, problem, name })
     }
 
     /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.

@@ -217,6 +217,7 @@ mod tests {
             Arc::new(Probe {
                 uid: ProbeUid(uid),
                 left_alone: None,
+                guarded: crate::control::Guarded::default(),
                 state_time: None,
                 metadata: Metadata::default(),
                 own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id }),

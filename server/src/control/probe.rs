@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ControlError;
+use super::guard::Guarded;
 use crate::decode::Schema;
 use crate::definition::{Diagnostic, ProbeKind};
 use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
@@ -160,6 +161,8 @@ pub struct Probe {
     pub location: String,
     /// How the kernel arms it. Absent while it is not resolved.
     pub arming: Option<Arming>,
+    /// What its definition meant where it was made, and what has become of that.
+    pub guarded: Guarded,
 }
 
 impl Probe {
@@ -197,6 +200,7 @@ pub(super) mod tests {
             state: ProbeState::Armed,
             state_time: None,
             left_alone: None,
+            guarded: Guarded::default(),
             revision: 1,
             create_time: SystemTime::UNIX_EPOCH,
             update_time: SystemTime::UNIX_EPOCH,

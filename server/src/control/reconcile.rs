@@ -11,7 +11,9 @@ use super::account::Account;
 use super::controller::{Controller, ControllerParts, Live};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
+use super::guard::{Guarded, Looked};
 use super::job::{Basis, Job};
+use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, plan_options};
 use super::step::{self, Seen, Wanted};
@@ -34,6 +36,7 @@ pub(super) async fn reconcile(
     parts: &ControllerParts,
     observer: &Observer,
     sources: &SourceTable,
+    leases: &mut Leases,
 ) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
@@ -48,25 +51,71 @@ pub(super) async fn reconcile(
         let left = tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
         // One that was to take the place of another may look like it.
         let left = left.filter(|left| claimed.insert(left.id));
-        match row.phase {
-            Phase::Pending | Phase::Removing => {
-                if left.is_some()
-                    && let Some(entry) = still_recorded(parts, sources, &row)
-                {
-                    live.insert(row.uid, entry);
-                }
-                let phase = row.phase;
-                let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
-                unfinished.push(Unfinished { probe: Arc::new(probe), phase });
+        let at_start = leases.at_start(&row, left.is_some());
+        let phase = match (row.phase, at_start) {
+            // Nobody is left who held it.
+            (Phase::Settled, AtStart::Unheld) => Phase::Removing,
+            (phase, _) => phase,
+        };
+        if (phase, at_start) == (Phase::Settled, AtStart::Wanted) {
+            wanted.push((row, left));
+            continue;
+        }
+        if left.is_some()
+            && let Some(entry) = still_recorded(parts, sources, &row)
+        {
+            live.insert(row.uid, entry);
+        }
+        let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
+        match (phase, expired(&probe)) {
+            // What the kernel has of it is taken out with all others that have expired.
+            (Phase::Settled, Some(trouble)) => {
+                parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
             }
-            Phase::Settled => wanted.push((row, left)),
+            _ => unfinished.push(Unfinished { probe: Arc::new(probe), phase }),
         }
     }
+    let (wanted, mut guarded) = hold_back(parts, sources, wanted).await?;
     for (probe, entry) in bring_back(parts, observer, sources, &list, wanted).await {
+        let guarded = guarded.remove(&probe.uid).unwrap_or_default();
+        let probe = Probe { guarded, ..probe };
         live.extend(entry.map(|entry| (probe.uid, entry)));
         parts.registry.put(probe);
     }
     Ok((live, unfinished))
+}
+
+/// Leaves the probes that can be armed, as far as their meaning is concerned: the others are held back. With what is known of that meaning.
+async fn hold_back(
+    parts: &ControllerParts,
+    sources: &SourceTable,
+    rows: Vec<(StoredProbe, Option<OwnEvent>)>,
+) -> Result<(Vec<(StoredProbe, Option<OwnEvent>)>, HashMap<ProbeUid, Guarded>), ControlError> {
+    let mut known = super::guard::read(&parts.store).await?;
+    let (mut clear, mut unsaved) = (Vec::with_capacity(rows.len()), Vec::new());
+    let mut facts = parts.checker.recent_facts();
+    for (row, left) in rows {
+        let guarded = known.remove(&row.uid).unwrap_or_default();
+        let probe = Probe { guarded, ..as_probe(parts, row.clone(), ProbeState::Pending) };
+        match parts.checker.look(&probe, &mut facts) {
+            Looked::Held(held) => {
+                // It can be there still: its module was loaded anew, as another build.
+                take_out(parts, sources, &Probe { own: left, ..probe.clone() });
+                parts.registry.put(held.hold(probe));
+            }
+            Looked::Clear(guarded) => {
+                if guarded.is_other_than(&probe.guarded) {
+                    unsaved.extend(guarded.to_json().map(|text| (row.uid, text)));
+                }
+                known.insert(row.uid, guarded);
+                clear.push((row, left));
+            }
+        }
+    }
+    if !unsaved.is_empty() {
+        parts.store.set_meanings(&unsaved).await?;
+    }
+    Ok((clear, known))
 }
 
 impl Controller {
@@ -290,6 +339,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         arming: None,
         own: None,
         left_alone: None,
+        guarded: Guarded::default(),
         state_time: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The probes as clients see them: changed by the control thread, read by everybody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::discriminant;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -124,8 +125,12 @@ impl Registry {
         // Until it is noted: then it cannot be removed in between, and noted after that.
         let probes = self.probes();
         let current = probes.named.get(&shown.name);
-        let is_current =
-            current.is_some_and(|probe| (probe.uid, probe.revision) == (shown.uid, shown.revision));
+        // A probe that was taken out meanwhile has not come back.
+        let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
+        let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);
+        let is_current = current.is_some_and(|probe| {
+            (probe.uid, probe.revision) == (shown.uid, shown.revision) && is_possible(probe)
+        });
         let shown = Arc::new(shown);
         if is_current { self.log.note(&shown) } else { shown }
     }

@@ -9,6 +9,7 @@ use super::ControlError;
 use super::apply::{Grounds, Judged};
 use super::command::{Applied, Changed, RemoveRequest, Removed};
 use super::controller::Controller;
+use super::declarations::require_undeclared;
 use super::handover::Settling;
 use super::pause::Pause;
 use super::step;
@@ -51,6 +52,7 @@ impl Controller {
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
+        require_undeclared(&probe, request.take_over)?;
         self.require_uncounted(&probe.name)?;
         let profile = match profiles {
             Ok(profiles) => profiles.get(&probe.uid).cloned(),

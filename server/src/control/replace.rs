@@ -11,6 +11,7 @@ use super::checker::CheckOutcome;
 use super::command::{Applied, Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{new_row, refuse, settled_state};
+use super::guard::Guarded;
 use super::job::{Basis, Job};
 use super::observed::ObservedEvent;
 use super::remove::Doomed;
@@ -48,6 +49,7 @@ impl Controller {
         }
         let outcome = self.parts.checker.check_with(text, &mut grounds.facts)?;
         refuse(text, &outcome, None)?;
+        let guarded = Guarded::new(outcome.meaning());
         let CheckOutcome { definition, text, report, .. } = outcome;
         require_name(&definition, &probe.name)?;
         if wanted.enabled {
@@ -71,6 +73,7 @@ impl Controller {
             arming: report.arming,
             own: None,
             left_alone: None,
+            guarded,
             ..wanted
         };
         let wanted = Wanted { enabled: Some(next.enabled), filter: &next.filter };

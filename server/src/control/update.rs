@@ -7,11 +7,13 @@ use super::apply::{Before, Grounds, Judged, Work};
 use super::command::{Applied, Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
+use super::declarations::require_undeclared;
+use super::guard::Looked;
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Seen, Wanted};
 use super::{CheckOutcome, ControlError, Probe, ProbeState};
-use crate::model::{LabelChange, MetadataChange};
+use crate::model::{KernelChange, LabelChange, MetadataChange};
 use crate::store::{Intent, Settings};
 
 impl Controller {
@@ -27,6 +29,8 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        require_undeclared(&probe, request.take_over)?;
+        let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
         let labels = probe
             .labels
@@ -36,13 +40,16 @@ impl Controller {
             enabled: request.enabled.unwrap_or(probe.enabled),
             filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
             labels,
-            metadata: probe.metadata.changed(request.metadata.clone(), now),
+            metadata: probe.metadata.changed(metadata, now),
             // Whoever changes it wants it to be so.
             left_alone: None,
             ..Probe::clone(&probe)
         };
         grounds.claim(&probe, false)?;
         if let Some(text) = request.definition.clone().filter(|text| text.trim() != probe.definition.trim()) {
+            if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
+                return Err(ControlError::LeaseEnded { name: probe.name.clone() });
+            }
             return self.judge_replacement(&probe, wanted, &text, request, grounds);
         }
         let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
@@ -69,7 +76,17 @@ impl Controller {
         request: &UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Job, ControlError> {
+        if matches!(probe.state, ProbeState::Expired(_)) {
+            return self.judge_expired(probe, wanted, request, grounds);
+        }
         let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
+        if matches!(probe.state, ProbeState::HeldBack(_))
+            && probe.enabled
+            && request.metadata.on_kernel_change == Some(KernelChange::ArmAnyway)
+        {
+            // That was all that kept it from being armed.
+            return self.define_anew(wanted, grounds);
+        }
         if request.is_about_the_row_alone() {
             // The kernel knows of none of it, and need not even have the probe.
             return Ok(Job::change(wanted, Vec::new()));
@@ -109,7 +126,7 @@ impl Controller {
             }
             (event, _) => {
                 let trouble = match (&probe.state, event) {
-                    (ProbeState::Failed(trouble), _) => trouble.clone(),
+                    (ProbeState::Failed(trouble) | ProbeState::HeldBack(trouble), _) => trouble.clone(),
                     (_, Some(event)) => lost(event),
                     (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
                 };
@@ -124,6 +141,10 @@ impl Controller {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
             return Err(ControlError::ExistsForeign { name: probe.name });
         }
+        let guarded = match self.parts.checker.look(&probe, &mut grounds.facts) {
+            Looked::Clear(guarded) => guarded,
+            Looked::Held(held) => return Err(held.error(&probe)),
+        };
         let outcome = self.parts.checker.check_with(&probe.definition, &mut grounds.facts)?;
         refuse(&probe.definition, &outcome, None)?;
         let CheckOutcome { definition, report, .. } = outcome;
@@ -136,6 +157,7 @@ impl Controller {
             state: settled_state(probe.enabled, &report),
             location: report.location.clone(),
             arming: report.arming,
+            guarded,
             ..probe
         };
         let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
@@ -146,7 +168,7 @@ impl Controller {
 
 impl UpdateRequest {
     /// Whether it changes something, and nothing that the kernel has.
-    fn is_about_the_row_alone(&self) -> bool {
+    pub(super) fn is_about_the_row_alone(&self) -> bool {
         // A definition that is not another one is none.
         let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row
@@ -154,9 +176,14 @@ impl UpdateRequest {
 
     /// To switch a probe, and nothing else.
     pub(super) fn to_switch(name: String, enabled: bool) -> Self {
+        Self { enabled: Some(enabled), ..Self::of(name) }
+    }
+
+    /// To change nothing.
+    pub(super) fn of(name: String) -> Self {
         Self {
             name,
-            enabled: Some(enabled),
+            enabled: None,
             filter: None,
             labels: LabelChange::default(),
             metadata: MetadataChange::default(),

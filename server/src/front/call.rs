@@ -14,14 +14,16 @@ use tower::Service as _;
 use super::admission::Admitted;
 use super::body::CallBody;
 use super::lane::Lane;
-use crate::rpc::status;
+use crate::rpc::{ConnectionId, status};
 
 /// Calls that take more than a moment: they go on for as long as the client wants.
-const STREAMS: [&str; 4] = [
+const STREAMS: [&str; 6] = [
     "/kprobed.v1.EventService/StreamEvents",
     "/kprobed.v1.EventService/StreamEventRows",
     "/kprobed.v1.AggregationService/StreamAggregation",
+    "/kprobed.v1.LeaseService/HoldProbes",
     "/kprobed.v1.ProbeService/CheckProbes",
+    "/kprobed.v1.ProbeService/WatchProbes",
 ];
 
 /// All services.
@@ -40,6 +42,7 @@ pub(super) struct Calls {
     pub(super) services: Services,
     pub(super) admitted: Arc<Admitted>,
     pub(super) lane: Lane,
+    pub(super) connection: ConnectionId,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Calls {
@@ -47,7 +50,8 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.connection);
         let call = self.admitted.call();
         let mut routes = self.services.0.clone();
         let lane = self.lane.clone();

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -14,11 +15,18 @@ use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::lane::Lane;
 use super::memory::Trimmer;
+use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
 /// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its queue for ever.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After so long a peer that does not answer is gone.
+pub const VANISHED_AFTER: Duration = KEEP_ALIVE_INTERVAL.saturating_add(KEEP_ALIVE_TIMEOUT);
+
+/// Connections so far.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// What a client may send before it is read.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
@@ -68,7 +76,8 @@ where
 {
     let Serving { services, lane, tasks, idle_timeout, trimmer } = serving;
     let admitted = Arc::new(admitted);
-    let calls = Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone() };
+    let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
+    let calls = Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone(), connection };
     let served = Served {
         connection: Box::pin(http2(lane.clone()).serve_connection(TokioIo::new(io), calls)),
         admitted,

@@ -19,6 +19,7 @@ mod refusal;
 mod tests;
 mod threads;
 
+pub use connection::VANISHED_AFTER;
 pub use descriptors::raise_limit;
 pub use listen::{ListenError, ListenErrorKind};
 pub use threads::try_threads;

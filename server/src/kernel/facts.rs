@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::btf::KernelTypes;
 use super::{
-    ArmedProbes, Behaviour, Blacklist, BootSites, CALL_SITE_NOP, ImageError, KernelImage, KernelText,
-    Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
+    ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
+    KernelText, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
 };
 
 /// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.
@@ -68,6 +68,8 @@ pub struct KernelFacts {
     pub text: KernelText,
     /// Types. Read when they are asked for: up to 6 MiB.
     pub types: KernelTypes,
+    /// Which builds of the kernel and of its modules these are.
+    pub build_ids: BuildIds,
     /// What `/proc/modules` said when this was read, to see whether it is still true.
     modules: String,
 }
@@ -110,6 +112,7 @@ impl KernelFacts {
             core_text,
             text,
             types,
+            build_ids: BuildIds::read(&paths.procfs, &paths.sysfs),
             modules,
         })
     }
@@ -122,6 +125,7 @@ impl KernelFacts {
         let traceable = image.traceable()?;
         let blacklist = image.blacklist()?;
         let types = KernelTypes::of_image(image.types());
+        let build_ids = BuildIds::of_image(&image.release, image.notes().as_deref());
         let KernelImage { readme, symbols, text, .. } = image;
         let patch_sites = PatchSites::of_kernel(&text, &symbols);
         let boot_sites = BootSites::read(&text, &symbols);
@@ -140,6 +144,7 @@ impl KernelFacts {
             core_text,
             text,
             types,
+            build_ids,
             modules: String::new(),
         })
     }

@@ -8,7 +8,7 @@ use tonic::Status;
 use super::probes::{non_empty, request_key};
 use super::spec::Given;
 use super::{convert, labels, metadata, status};
-use crate::control::{Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
+use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 
 /// Changes in one request: each holds up those of other requests for some milliseconds, and its answer is up to some kilobytes long.
 pub(super) const MOST: usize = 1000;
@@ -52,6 +52,16 @@ pub(super) fn update(
         etag: non_empty(request.etag),
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
+    })
+}
+
+/// To accept what one records on this kernel.
+pub(super) fn acceptance(request: v1::AcceptProbeRequest) -> Result<AcceptRequest, Status> {
+    Ok(AcceptRequest {
+        request: request_key(request.request_id, format!("accept {:?} {}", request.name, request.ported))?,
+        name: request.name,
+        ported: request.ported,
+        etag: non_empty(request.etag),
     })
 }
 

@@ -6,11 +6,12 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use super::metadata::{lease_message, policy_message};
-use crate::control::{Probe, ProbeState, Trouble};
+use crate::control::{DeclarationProblem, MeaningChange, Probe, ProbeState, Trouble};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
 use crate::kernel::ClockMapping;
+use crate::meaning::{Build, Difference};
 use crate::model::{HitProfile, StateRecord};
 use crate::pipeline::Span;
 use crate::validate::Arming;
@@ -98,6 +99,18 @@ pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> 
     }
 }
 
+pub(super) fn declaration_problem(problem: &DeclarationProblem) -> v1::DeclarationProblem {
+    let (line, column) = problem.place.unwrap_or_default();
+    v1::DeclarationProblem {
+        file: problem.file.clone(),
+        line: length(line),
+        column: length(column),
+        probe: problem.probe.as_ref().map(ToString::to_string).unwrap_or_default(),
+        message: problem.message.clone(),
+        hint: problem.hint.clone(),
+    }
+}
+
 pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
     let (read_as, deletes, diagnostics) = match &entry.reading.result {
         Ok(Definition::Probe(probe)) => (dialect(entry.reading.dialect), false, probe.warnings.as_slice()),
@@ -165,6 +178,29 @@ pub(super) fn probe(probe: &Probe) -> v1::Probe {
         lease: metadata.lease.as_ref().map(lease_message),
         on_kernel_change: policy_message(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
+        meaning_change: probe.guarded.change.as_deref().map(meaning_change),
+    }
+}
+
+fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
+    let build = |build: &Build| v1::KernelBuild {
+        name: build.name.clone(),
+        build_id: build.id.clone().unwrap_or_default(),
+    };
+    let difference = |found: &Difference| v1::MeaningDifference {
+        code: found.kind.code().to_owned(),
+        argument: found.argument.clone(),
+        message: found.message.clone(),
+        before: found.before.clone(),
+        after: found.after.clone(),
+    };
+    v1::MeaningChange {
+        made_for: change.before.as_ref().map(build),
+        module_made_for: change.module_before.as_ref().map(build),
+        running: Some(build(&change.now)),
+        module_running: change.module_now.as_ref().map(build),
+        differences: change.differences.iter().map(difference).collect(),
+        offered_definition: change.offered.clone().unwrap_or_default(),
     }
 }
 

@@ -9,7 +9,7 @@ use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{CheckStatus, Checker, Doctor, HostCheck, ProbeStates, Storage};
+use crate::control::{CheckStatus, Checker, Declarations, Doctor, HostCheck, ProbeStates, Storage};
 use crate::definition::Features;
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
 use crate::ring::PageLayout;
@@ -40,6 +40,8 @@ pub struct HostServer {
     pub storage: Storage,
     /// Knows the kernel's probe language.
     pub checker: Arc<Checker>,
+    /// What files declare and what became of it.
+    pub declarations: Arc<Declarations>,
 }
 
 #[tonic::async_trait]
@@ -52,6 +54,7 @@ impl HostService for HostServer {
         let probes = self.states.of(self.doctor.registry.all()).await?;
         let (mut checks, foreign) =
             tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        checks.push(self.declarations.check());
         checks.extend(self.storage.checks().await);
         let info = &self.info;
         let (buffer_kib, header_page) = self

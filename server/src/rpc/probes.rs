@@ -13,8 +13,8 @@ use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
 use crate::control::{
-    Applied, Change, Changed, Checker, ControlError, ControlHandle, Probe, ProbeStates, Registry,
-    RemoveRequest, Unit,
+    Applied, Change, Changed, Checker, ControlError, ControlHandle, Declarations, Probe, ProbeStates,
+    Registry, RemoveRequest, Unit,
 };
 use crate::definition::Definition;
 use crate::model::{Glob, ProbeName};
@@ -33,6 +33,8 @@ pub struct ProbeServer {
     pub checker: Arc<Checker>,
     /// History is read here.
     pub store: Store,
+    /// What files declare and what became of it.
+    pub declarations: Arc<Declarations>,
 }
 
 /// Probes on a page, unless the client says otherwise, and at most.
@@ -85,6 +87,11 @@ impl ProbeServer {
 
     fn message(&self, probe: &Probe) -> v1::Probe {
         probe_message(&self.checker, probe)
+    }
+
+    fn declaration_problems(&self) -> Vec<v1::DeclarationProblem> {
+        let state = self.declarations.state().unwrap_or_default();
+        state.problems.iter().map(convert::declaration_problem).collect()
     }
 
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
@@ -179,6 +186,7 @@ impl ProbeService for ProbeServer {
         let more = page.len() > limit;
         page.truncate(limit);
         Ok(Response::new(v1::ListProbesResponse {
+            declaration_problems: if after.is_none() { self.declaration_problems() } else { Vec::new() },
             next_page_token: page
                 .last()
                 .filter(|_| more)
@@ -200,6 +208,14 @@ impl ProbeService for ProbeServer {
             None => error.into(),
         })?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
+    }
+
+    async fn accept_probe(
+        &self,
+        request: Request<v1::AcceptProbeRequest>,
+    ) -> Result<Response<v1::AcceptProbeResponse>, Status> {
+        let probe = self.control.accept(changes::acceptance(request.into_inner())?).await?;
+        Ok(Response::new(v1::AcceptProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn delete_probe(

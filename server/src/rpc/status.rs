@@ -25,7 +25,7 @@ pub(crate) use front::{no_room, too_late};
 
 use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
-use crate::control::{ControlError, KPROBES_ON};
+use crate::control::{ControlError, HoldError, KPROBES_ON};
 use crate::definition::{self, RefusedBy};
 use crate::filter::FilterError;
 use crate::history::HistoryError;
@@ -165,6 +165,16 @@ pub(super) fn of_history(error: &HistoryError) -> Status {
             Parts::new(Code::Internal, "HISTORY").status(&message)
         }
     }
+}
+
+/// A hold that cannot be had.
+pub(super) fn no_hold(error: &HoldError) -> Status {
+    let parts = match error {
+        HoldError::TooMany => Parts::new(Code::ResourceExhausted, "TOO_MANY_HOLDS"),
+        HoldError::Random(_) => Parts::new(Code::Unavailable, "NO_RANDOM_NUMBERS"),
+        HoldError::Stopping => Parts::new(Code::Unavailable, "STOPPING"),
+    };
+    parts.status(&error.to_string())
 }
 
 /// The end of a stream that asked to end when its queue is full.
@@ -373,6 +383,19 @@ fn parts_of(error: &ControlError) -> Parts {
             let parts = Parts::new(Code::FailedPrecondition, "NOT_IN_KERNEL").with("probe", name);
             if hint.is_empty() { parts } else { parts.with("fix", hint) }
         }
+        ControlError::LeaseEnded { name } => Parts::new(Code::FailedPrecondition, "LEASE_ENDED")
+            .with("fix", &format!("kprobectl renew {name}")),
+        ControlError::NoHold => Parts::new(Code::InvalidArgument, "NO_SUCH_HOLD").field("lease.holder"),
+        ControlError::Alarm(_) => Parts::new(Code::Unavailable, "NO_TIMER"),
+        ControlError::HeldBack { name, hint, .. } => {
+            Parts::new(Code::FailedPrecondition, "HELD_BACK").with("probe", name).with("fix", hint)
+        }
+        ControlError::NotOffered { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_OFFERED").with("probe", name)
+        }
+        ControlError::NotHeldBack { name } => {
+            Parts::new(Code::FailedPrecondition, "NOT_HELD_BACK").with("probe", name)
+        }
         ControlError::Claim(_) => Parts::new(Code::FailedPrecondition, "INSTANCE_IN_USE"),
         ControlError::Labels { field, error } => label_parts(field, error),
         ControlError::NoKprobeEvents => Parts::new(Code::FailedPrecondition, "NO_KPROBE_EVENTS"),
@@ -389,6 +412,13 @@ fn parts_of(error: &ControlError) -> Parts {
                 .with("obstacle", obstacle.code)
         }
         ControlError::BatchFailed { .. } => Parts::new(Code::Aborted, "BATCH_FAILED"),
+        ControlError::Declared { name, file } => Parts::new(Code::FailedPrecondition, "DECLARED_BY_FILE")
+            .with("probe", name)
+            .with("file", file)
+            .with(
+                "fix",
+                "change the file, or take the probe over (`--take-over`): the file changes it no more then",
+            ),
         ControlError::Twice { name } => {
             Parts::new(Code::InvalidArgument, "CHANGED_TWICE").field("changes").with("probe", name)
         }

@@ -5,7 +5,9 @@
 use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, write_settings};
-use super::{NewProbe, RequestKey, Settings, Store, StoreError, labels, metadata, requests, reversal, to_ns};
+use super::{
+    NewProbe, RequestKey, Settings, Store, StoreError, labels, meanings, metadata, requests, reversal, to_ns,
+};
 use crate::model::ProbeUid;
 
 /// What is to be done about a probe.
@@ -217,6 +219,9 @@ async fn create(
     .await?;
     let uid = ProbeUid(inserted.last_insert_rowid());
     labels::add(transaction, uid, &probe.labels).await?;
+    if let Some(meaning) = &probe.meaning {
+        meanings::write(transaction, uid, meaning).await?;
+    }
     Ok(uid)
 }
 

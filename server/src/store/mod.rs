@@ -12,6 +12,8 @@ mod files;
 mod hits;
 mod integrity;
 mod labels;
+mod leases;
+mod meanings;
 mod metadata;
 mod probes;
 mod requests;
@@ -28,6 +30,7 @@ pub use hits::{
     Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, SamplePage,
     SamplePosition, SampleQuery, Tick, TickOf,
 };
+pub use leases::{CountedLease, LeaseClock};
 pub use probes::{NewProbe, Phase, Settings, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};

@@ -48,6 +48,8 @@ pub struct NewProbe {
     pub labels: Labels,
     /// What is kept with it beside that.
     pub metadata: Metadata,
+    /// What its definition means: see [`Store::meanings`].
+    pub meaning: Option<String>,
     /// Now.
     pub time: SystemTime,
 }

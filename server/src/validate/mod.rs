@@ -26,7 +26,7 @@ mod static_call;
 mod surroundings;
 mod symbol;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 mod traceable;
 pub mod typed;

@@ -1,10 +1,14 @@
 //! The loop from the stream to the printer, and when it ends.
 
+use std::time::Duration;
+
+use kprobed_client::Client;
 use kprobed_client::event::{
     Batch, Cursor, EventStream, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
 };
 
 use super::place::Place;
+use super::temporary::Temporary;
 use crate::command::Failure;
 use crate::command::stop::{Stop, StopReason};
 use crate::output::EventPrinter;
@@ -53,12 +57,22 @@ pub(super) struct Follow {
     pub(super) place: Option<Place>,
     /// Where the batch begins that the limit cut: it is not printed to its end.
     pub(super) cut_sequence: Option<u64>,
+    /// Probes that are deleted at the end.
+    pub(super) temporary: Option<(Client, Temporary)>,
+    /// The number of this subscriber, once the daemon has told it.
+    pub(super) subscriber: Option<u64>,
 }
+
+/// How long the rest of the events may take that the daemon has when the probes have gone.
+const REST: Duration = Duration::from_secs(5);
 
 impl Follow {
     /// Follows to the end, and prints and saves the rest, however the stream ended.
     pub(super) async fn run(mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
-        let end = self.follow(printer).await;
+        let mut end = self.follow(printer).await;
+        if let Some((client, temporary)) = self.temporary.take() {
+            end = self.delete(&client, temporary, end, printer).await;
+        }
         if end.as_ref().is_err_and(Failure::is_broken_pipe) {
             return end;
         }
@@ -74,6 +88,58 @@ impl Follow {
         printer.flush()?;
         self.save()?;
         end
+    }
+
+    /// Deletes the probes, and prints what they recorded until then if following was stopped.
+    async fn delete(
+        &mut self,
+        client: &Client,
+        temporary: Temporary,
+        end: Result<End, Failure>,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<End, Failure> {
+        let Ok(end) = end else { return end };
+        let deleted = tokio::select! {
+            deleted = temporary.delete() => deleted,
+            // Whoever asks a second time does not want to wait. The daemon does it by itself.
+            () = self.stop.signal() => return Ok(End::Stopped(StopReason::Signal)),
+        };
+        if let Err(error) = deleted {
+            printer.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+        }
+        if !matches!(end, End::Stopped(_)) {
+            return Ok(end);
+        }
+        match tokio::time::timeout(REST, self.rest(client, printer)).await {
+            Ok(Ok(true)) => Ok(End::Enough),
+            Ok(Ok(false)) => Ok(end),
+            Ok(Err(failure)) => Err(failure),
+            Err(_elapsed) => {
+                printer.note("the daemon did not send the last events in time");
+                Ok(end)
+            }
+        }
+    }
+
+    /// Prints what the daemon has for this command still. Answers whether the limit was reached.
+    async fn rest(&mut self, client: &Client, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
+        let ledger = client.ledger().await?;
+        let ours =
+            ledger.subscribers.iter().find(|one| self.subscriber.is_some_and(|id| id == one.subscriber_id));
+        let Some(ours) = ours else { return Ok(false) };
+        let all = ours.delivered + ours.queued;
+        while printer.summary.delivered < all {
+            match self.source.next().await? {
+                Some(ResumingItem::Item(item)) => {
+                    if self.item(item, printer)? {
+                        return Ok(true);
+                    }
+                }
+                Some(ResumingItem::Interrupted(interruption)) => printer.interrupted(&interruption)?,
+                None => break,
+            }
+        }
+        Ok(false)
     }
 
     async fn follow(&mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
@@ -114,7 +180,10 @@ impl Follow {
     /// Prints what an item has, and says whether that was enough.
     fn item(&mut self, item: StreamItem, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
         match item {
-            StreamItem::Started(_) => printer.start()?,
+            StreamItem::Started(started) => {
+                self.subscriber = Some(started.subscriber_id);
+                printer.start()?;
+            }
             StreamItem::Schema(_) => {}
             StreamItem::Loss(loss) => printer.loss(&loss)?,
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,

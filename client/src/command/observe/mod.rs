@@ -1,4 +1,4 @@
-//! `kprobectl observe`: follow events, and look at those of the past.
+//! `kprobectl observe`: follow events, and look at those of the past; and what `kprobectl trace` does with probes of its own.
 //!
 //! Owns the arguments and what they ask the daemon for. Events that come faster than they can be printed wait in the daemon's queue for this
 //! client; what that queue drops is reported like any other loss.
@@ -8,25 +8,22 @@ mod follow;
 mod notes;
 mod options;
 mod place;
+mod session;
+mod temporary;
 
 use std::time::Duration;
 
 use clap::Args;
-use kprobed_client::event::{ResumingStream, TimeOrdered};
+use kprobed_client::api::EventOrder;
 
-use self::follow::{End, Follow, Source};
-use self::notes::Selected;
-use self::options::{Delivery, Form, Order, Selection, Start};
+pub(super) use self::options::{Conditions, Form};
+use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
-use super::connection::connect;
-use super::stop::{Stop, StopReason};
+use self::session::Session;
 use super::{Exit, Failure, glob};
 use crate::cli::Global;
-use crate::output::{EventPrinter, Output};
+use crate::output::Output;
 use crate::quantity::duration;
-
-/// Events that the command holds back to put them in the order of time.
-const ORDERED_EVENTS: usize = 1_000_000;
 
 const AFTER_HELP: &str = "\
 Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest read the history \
@@ -48,6 +45,8 @@ printed by --wide. A time without a zone is local.
 --cursor saves the place where the command ended in a file, and the next run goes on there. A batch of events that -n \
 cut is shown again.
 
+-p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
+
 A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
 why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
 
@@ -60,6 +59,7 @@ Examples:
   kprobectl observe kprobes/open --since 07:00 -f
   kprobectl observe --last 1000 -f --order time
   kprobectl observe --cursor place.txt --no-follow -o json >> events.json
+  kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
   kprobectl observe --duration 10s --time delta";
 
 /// Arguments of `observe`.
@@ -69,6 +69,9 @@ pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
     #[arg(value_name = "PROBE-GLOB")]
     probes: Vec<String>,
+    /// Define this probe as well, for as long as the command runs; as for `trace`. May be given more than once
+    #[arg(short = 'p', long = "probe", value_name = "DEFINITION", conflicts_with_all = ["history", "no_follow", "cursor", "selector"])]
+    definitions: Vec<String>,
     /// Stop after this many events [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -89,52 +92,55 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let mut stop = Stop::new(arguments.duration).map_err(Failure::Signals)?;
     let place = arguments.start.cursor.as_deref().map(Place::open).transpose()?;
-    let globs: Vec<String> = if arguments.probes.iter().any(|pattern| pattern == "*") {
+    let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
+    if is_all && !arguments.definitions.is_empty() {
+        let message = "`*` selects all probes, those of `--probe` among them".to_owned();
+        return Err(Failure::usage(
+            message,
+            Some("leave `*` out to see the events of `--probe` alone".to_owned()),
+        ));
+    }
+    let globs: Vec<String> = if is_all {
         Vec::new()
     } else {
         arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect()
     };
-    let mut request = arguments.selection.request(&globs)?;
-    request = arguments.start.apply(arguments.delivery.apply(request), place.as_ref())?;
-    for field in &arguments.form.fields {
-        request = request.field(field.clone());
-    }
-    let client = tokio::select! {
-        client = connect(global) => client?,
-        _ = stop.wait() => return Err(Failure::Interrupted),
+    let request = arguments.selection.request(&globs)?;
+    let session = Session {
+        request: arguments.start.apply(arguments.delivery.apply(request), place.as_ref())?,
+        definitions: arguments.definitions,
+        command: Vec::new(),
+        count: arguments.count,
+        duration: arguments.duration,
+        quiet: arguments.quiet,
+        form: arguments.form,
+        ordered: arguments.delivery.order == Order::Time,
+        place,
+        ends: arguments.start.ends(),
+        once: arguments.delivery.no_reconnect,
     };
-    let mut observing = None;
-    if !arguments.quiet {
-        let selected = Selected::by(&client, &request).await?;
-        if !arguments.start.ends() {
-            selected.note_silence(&request, output);
-            observing = Some(selected.description());
-        }
-        selected.note_lacking_fields(&arguments.form.fields, output);
-        selected.note_push_down(&client, &request, output).await?;
-    }
-    let source = if arguments.delivery.no_reconnect {
-        Source::Once(Box::new(client.stream_events(request).await?))
-    } else {
-        Source::Resuming(Box::new(ResumingStream::open(&client, request).await?))
+    session.run(global, output).await
+}
+
+/// `kprobectl trace`.
+pub(super) async fn trace(
+    global: &Global,
+    arguments: super::trace::Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let session = Session {
+        request: arguments.conditions.request()?.order(EventOrder::Time),
+        definitions: arguments.definitions,
+        command: arguments.command,
+        count: arguments.count,
+        duration: arguments.duration,
+        quiet: arguments.quiet,
+        form: arguments.form,
+        ordered: true,
+        place: None,
+        ends: false,
+        once: true,
     };
-    let style = arguments.form.style(global, observing, arguments.quiet);
-    let mut printer = EventPrinter::new(output, style);
-    let ordered = (arguments.delivery.order == Order::Time).then(|| TimeOrdered::new(ORDERED_EVENTS));
-    let follow = Follow { source, limit: arguments.count, stop, ordered, place, cut_sequence: None };
-    let limited = arguments.count.is_some() || arguments.duration.is_some() || arguments.start.ends();
-    let exit = match follow.run(&mut printer).await {
-        Ok(End::Enough | End::Stopped(StopReason::Elapsed)) => Ok(Exit::Success),
-        // Without a limit an interrupt is how following ends; with one, it comes too early.
-        Ok(End::Stopped(StopReason::Signal)) => Ok(if limited { Exit::Interrupted } else { Exit::Success }),
-        Ok(End::ByDaemon) if arguments.start.ends() => Ok(Exit::Success),
-        Ok(End::ByDaemon) => Err(Failure::StreamEnded),
-        Err(failure) => Err(failure.in_stream()),
-    };
-    if !exit.as_ref().is_err_and(Failure::is_broken_pipe) {
-        printer.print_summary();
-    }
-    exit
+    session.run(global, output).await
 }

@@ -20,12 +20,20 @@ use crate::quantity::{bytes, point_in_time};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub(super) struct Selection {
-    /// Only events that pass this filter, see below [default: all]
-    #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
-    filter: String,
+    #[command(flatten)]
+    conditions: Conditions,
     /// Only probes whose labels match, as for `list`. For events of the history, the labels at that time count
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
+}
+
+/// Which events of a probe.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Selection")]
+pub(crate) struct Conditions {
+    /// Only events that pass this filter [default: all]
+    #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
+    filter: String,
     /// Only events of this thread id, as seen outside of containers
     #[arg(long = "pid", visible_alias = "tid", value_name = "N")]
     tids: Vec<i32>,
@@ -94,7 +102,7 @@ pub(super) struct Delivery {
 /// How events are shown.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) fields: Vec<String>,
@@ -162,14 +170,20 @@ impl From<Time> for TimeForm {
 impl Selection {
     /// The globs of names: none stands for all.
     pub(super) fn request(&self, globs: &[String]) -> Result<StreamRequest, Failure> {
-        let filter = filter::combined(&self.filter, &self.tids, &self.comms, &self.cpus)
-            .map_err(|problem| Failure::usage(problem, None))?;
-        let mut request =
-            StreamRequest::new().filter(filter).label_selector(&self.selector).sample_one_in(self.sample);
+        let mut request = self.conditions.request()?.label_selector(&self.selector);
         for glob in globs {
             request = request.probe(glob.clone());
         }
         Ok(request)
+    }
+}
+
+impl Conditions {
+    /// Events of all probes that fulfil them.
+    pub(super) fn request(&self) -> Result<StreamRequest, Failure> {
+        let filter = filter::combined(&self.filter, &self.tids, &self.comms, &self.cpus)
+            .map_err(|problem| Failure::usage(problem, None))?;
+        Ok(StreamRequest::new().filter(filter).sample_one_in(self.sample))
     }
 }
 

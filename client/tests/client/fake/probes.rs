@@ -63,7 +63,17 @@ impl ProbeService for Services {
         Ok(Response::new(ListProbesResponse {
             probes: vec![answers::probe(name)],
             next_page_token: next.to_owned(),
+            ..Default::default()
         }))
+    }
+
+    async fn accept_probe(&self, request: Request<AcceptProbeRequest>) -> Answer<AcceptProbeResponse> {
+        let request = request.into_inner();
+        let probe = answers::existing(&request.name)?;
+        if request.ported {
+            return Err(Status::failed_precondition("there is no line that is known to record the same"));
+        }
+        Ok(Response::new(AcceptProbeResponse { probe: Some(probe) }))
     }
 
     async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
@@ -200,6 +210,7 @@ impl ProbeService for Services {
         Ok(Response::new(ListHitProfileSamplesResponse {
             samples: vec![sample],
             next_page_token: next.to_owned(),
+            ..Default::default()
         }))
     }
 }

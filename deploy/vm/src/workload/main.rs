@@ -4,6 +4,7 @@
 
 mod cycle;
 mod define;
+mod faults;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Seek as _, SeekFrom, Write as _};
@@ -88,6 +89,15 @@ enum Call {
         /// Definitions.
         lines: PathBuf,
     },
+    /// Follows a process and makes one fault at a step that changes tracefs or the daemon's database; prints the steps
+    Faults {
+        /// The process.
+        process: i32,
+        /// What happens.
+        fault: faults::Fault,
+        /// At which step; 0 for none.
+        at: u64,
+    },
     /// lseek(2) from where the file is; prints nothing
     Seek {
         /// What to open for writing.
@@ -171,6 +181,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         }
         Call::Cycle { tracefs, places } => cycle::run(tracefs, places, &mut stdout)?,
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
+        Call::Faults { process, fault, at } => faults::run(*process, *fault, *at, &mut stdout)?,
         Call::Seek { path, distance } => {
             OpenOptions::new().write(true).open(path)?.seek(SeekFrom::Current(*distance))?;
         }

@@ -56,9 +56,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
 
     // What is printed as fields makes the same probe again, and a refusal names the field.
     let got = json("kprobectl get open -o json")?;
-    guest.shell(
-        "kprobectl get open -o yaml | sed -n '/^spec:/,$p' | sed 1d | sed 's/^  //' > /tmp/open.yaml",
-    )?;
+    guest.machine.put("/tmp/open.yaml", 0o644, got["spec"].to_string().as_bytes())?;
     guest.shell("kprobectl delete open && kprobectl add --spec /tmp/open.yaml")?;
     let again = json("kprobectl get open -o json")?;
     ensure!(

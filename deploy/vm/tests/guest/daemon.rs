@@ -104,6 +104,14 @@ impl DaemonGuest {
         Self::over(lab.boot(&options)?, config)
     }
 
+    /// The same with another kernel than the fixture's.
+    pub(crate) fn boot_other(fixture: &Fixture, disk: &str, config: &str) -> Result<Self> {
+        let lab = fixture.lab()?;
+        let kernel = fixture.other_kernel()?;
+        let options = GuestOptions { kernel, disk: Some(lab.disk(disk, false)?), ..fixture.options()? };
+        Self::over(lab.boot(&options)?, config)
+    }
+
     /// Starts the daemon in a machine that runs.
     pub(crate) fn over(machine: Machine, config: &str) -> Result<Self> {
         let address = daemon::start(&machine, config)?;

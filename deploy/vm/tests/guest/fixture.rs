@@ -30,8 +30,12 @@ impl Kernels {
     /// One fixture per kernel. Nothing is fetched or booted before a trial asks.
     pub(crate) fn fixtures(&self) -> impl Iterator<Item = Arc<Fixture>> {
         self.series.iter().map(|series| {
+            // A trial that needs two kernels gets its own and the first other one, whatever kernels the run is for.
+            let all = self.series.iter().map(String::as_str).chain(["6.1", "6.12"]);
+            let other = all.filter(|other| *other != series).map(str::to_owned).next().unwrap_or_default();
             Arc::new(Fixture {
                 series: series.clone(),
+                other,
                 turn: Mutex::new(()),
                 lab: OnceLock::new(),
                 shared: Mutex::new(None),
@@ -45,6 +49,8 @@ impl Kernels {
 /// One kernel, and the machines that its trials share: one with nothing in it, and one with the daemon.
 pub(crate) struct Fixture {
     series: String,
+    /// Another kernel, for trials that change it.
+    other: String,
     turn: Mutex<()>,
     lab: OnceLock<Lab>,
     shared: Mutex<Option<Arc<Machine>>>,
@@ -97,6 +103,13 @@ impl Fixture {
         let lab = self.lab()?;
         let _alone = preparing();
         Ok(lab.kernel(&self.series)?)
+    }
+
+    /// A kernel of another series.
+    pub(crate) fn other_kernel(&self) -> Result<Kernel> {
+        let lab = self.lab()?;
+        let _alone = preparing();
+        Ok(lab.kernel(&self.other)?)
     }
 
     /// The shared machine, booted now if it does not run (any more).

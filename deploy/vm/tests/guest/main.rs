@@ -13,8 +13,12 @@ mod boot;
 mod busy_deletion;
 mod changes;
 mod command_line;
+mod crash;
+mod crash_plans;
+mod crash_state;
 mod daemon;
 mod dangerous;
+mod declarations;
 mod definitions;
 mod deletion;
 mod dialects;
@@ -27,7 +31,10 @@ mod full_disk;
 mod growth;
 mod history;
 mod hostile;
+mod kernels;
+mod leases;
 mod machine;
+mod neighbour_war;
 mod neighbours;
 mod offline;
 mod overload;
@@ -80,6 +87,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("changes", changes::TESTS),
+    ("declarations", declarations::TESTS),
     ("together", together::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
@@ -87,9 +95,13 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),
+    ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
+    ("crash", crash::TESTS),
+    ("leases", leases::TESTS),
+    ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
     ("profiles", profiles::TESTS),
     ("accounting", accounting::TESTS),

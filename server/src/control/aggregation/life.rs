@@ -312,6 +312,16 @@ impl Controller {
         }
     }
 
+    /// Deletes those that use a probe, which goes.
+    pub(in crate::control) fn delete_aggregations_of(&mut self, probe: &ProbeName) {
+        while let Some(name) = self.aggregations.user_of(probe).map(str::to_owned) {
+            if let Err(error) = self.delete_aggregation(&name) {
+                // Then the kernel refuses to remove the probe too.
+                return tracing::warn!(aggregation = name, %error, "cannot delete an aggregation");
+            }
+        }
+    }
+
     /// Refuses while a probe is counted.
     pub(in crate::control) fn require_uncounted(&self, probe: &ProbeName) -> Result<(), AggregationError> {
         match self.aggregations.user_of(probe) {

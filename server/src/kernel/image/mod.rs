@@ -79,4 +79,8 @@ impl KernelImage {
     pub fn types(&self) -> Option<Vec<u8>> {
         tables::between(&self.text, &self.symbols, "__start_BTF", "__stop_BTF")
     }
+    /// The notes of the kernel, as it would show them in `/sys/kernel/notes`, if it has any.
+    pub fn notes(&self) -> Option<Vec<u8>> {
+        tables::between(&self.text, &self.symbols, "__start_notes", "__stop_notes")
+    }
 }

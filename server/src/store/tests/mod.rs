@@ -3,6 +3,7 @@
 mod disk;
 mod faults;
 mod files;
+mod leases;
 mod vfs;
 
 use sqlx::{Connection as _, SqliteConnection};
@@ -25,6 +26,7 @@ fn new_probe(event: &str) -> NewProbe {
         filter: String::new(),
         labels: labels("team=storage"),
         metadata: with_leases().remove(0),
+        meaning: Some("{}".to_owned()),
         time: SystemTime::now(),
     }
 }
@@ -329,6 +331,24 @@ async fn an_attached_event_lives_through_reopening() {
     store.undo(Undo::Attachment(gone)).await;
     assert_eq!(store.attachments().await.unwrap(), []);
     assert!(store.begin_attach(&name, "", SystemTime::now()).await.unwrap() < uid, "ids are not used again");
+}
+
+#[tokio::test]
+async fn a_meaning_lives_as_long_as_its_probe() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let first = create(&store, new_probe("first")).await.unwrap();
+    let without = create(&store, NewProbe { meaning: None, ..new_probe("without") }).await.unwrap();
+    let meanings = store.meanings().await.unwrap();
+    assert_eq!((meanings.get(&first).map(String::as_str), meanings.len()), (Some("{}"), 1));
+    store.set_meanings(&[(first, "1".to_owned()), (without, "2".to_owned())]).await.unwrap();
+    let meanings = store.meanings().await.unwrap();
+    assert_eq!((meanings[&first].as_str(), meanings[&without].as_str()), ("1", "2"));
+    // Nothing is written for one that is not there, nor for the others of the same call.
+    assert!(store.set_meanings(&[(first, "3".to_owned()), (ProbeUid(99), "4".to_owned())]).await.is_err());
+    store.undo(Undo::Probe(without)).await;
+    let meanings = store.meanings().await.unwrap();
+    assert_eq!((meanings[&first].as_str(), meanings.len()), ("1", 1));
 }
 
 /// A probe, one that is changed, and one that is replaced, all or nothing.

@@ -3,4 +3,4 @@ mod optimise;
 mod oracle;
 mod rules;
 mod typed;
-mod world;
+pub(crate) mod world;

@@ -162,7 +162,7 @@ fn tables(sites: &str, symbols: &SymbolTable, functions: &HashMap<String, Functi
 }
 
 /// A core file that holds these pieces of memory.
-pub(super) fn core(memory: &[(u64, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn core(memory: &[(u64, Vec<u8>)]) -> Vec<u8> {
     const HEADER: usize = 64;
     const PROGRAM_HEADER: usize = 56;
     let mut file = vec![0; HEADER + PROGRAM_HEADER * memory.len()];

@@ -30,6 +30,7 @@ mod passing;
 mod path;
 mod problems;
 mod resolve;
+mod signature;
 
 pub use describe::{
     DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
@@ -37,3 +38,4 @@ pub use describe::{
 };
 pub use function::{has_parameter, kernel_finds_parameters};
 pub use resolve::{Note, Resolution, resolve};
+pub use signature::{PassedParameter, Signature, signature};

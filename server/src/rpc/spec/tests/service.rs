@@ -31,6 +31,7 @@ async fn client(directory: &tempfile::TempDir) -> Client {
         registry: Arc::<Registry>::default(),
         checker: Arc::new(Checker::new(v6_12(), Arc::new(FactsCache::new(paths)))),
         store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
+        declarations: Arc::default(),
     };
     let socket = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();

@@ -1,7 +1,7 @@
 //! Documents and messages are inverse, and mistakes are said.
 
-use kprobed_client::api::fetch::Source;
-use kprobed_client::api::{
+use kprobed_proto::v1::fetch::Source;
+use kprobed_proto::v1::{
     ArgumentSpec, Fetch, FetchBitField, FetchDereference, FetchMember, FetchMemory, FetchParameter,
     FetchReturned, FetchSymbol, FetchType, FetchTypeName, FetchVariable, ProbeKind, ProbePlace, SymbolPlace,
     fetch_memory, fetch_type, probe_place,
@@ -53,7 +53,7 @@ fn types() -> impl Strategy<Value = FetchType> {
         .prop_map(|(r#type, array_length)| FetchType { r#type: Some(r#type), array_length })
 }
 
-fn specs() -> impl Strategy<Value = ProbeSpec> {
+pub(crate) fn specs() -> impl Strategy<Value = ProbeSpec> {
     let place = prop_oneof![
         any::<u64>().prop_map(probe_place::Place::Address),
         (".{0,4}", ".{0,4}", any::<u32>()).prop_map(|(module, symbol, offset)| {

@@ -1,8 +1,8 @@
 //! From the API's message to a document.
 
-use kprobed_client::api::fetch::Source;
-use kprobed_client::api::{
-    self, FetchTypeName, FetchVariable, ProbeKind, ProbeSpec, fetch_memory, fetch_type, probe_place,
+use kprobed_proto::v1::fetch::Source;
+use kprobed_proto::v1::{
+    self as api, FetchTypeName, FetchVariable, ProbeKind, ProbeSpec, fetch_memory, fetch_type, probe_place,
 };
 
 use super::{
@@ -15,7 +15,7 @@ pub(super) const TYPE_NAME_PREFIX: &str = "FETCH_TYPE_NAME_";
 
 impl Spec {
     /// The document of a message. None if the message lacks what every one has, or says something that is newer than this client.
-    pub(crate) fn from_message(spec: &ProbeSpec) -> Option<Self> {
+    pub fn from_message(spec: &ProbeSpec) -> Option<Self> {
         let kind = match spec.kind() {
             ProbeKind::Entry => Kind::Entry,
             ProbeKind::Return => Kind::Return,

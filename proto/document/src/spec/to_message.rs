@@ -1,8 +1,8 @@
 //! From a document to the API's message.
 
-use kprobed_client::api::fetch::Source;
-use kprobed_client::api::{
-    self, FetchTypeName, FetchVariable, ProbeKind, ProbeSpec, fetch_memory, fetch_type, probe_place,
+use kprobed_proto::v1::fetch::Source;
+use kprobed_proto::v1::{
+    self as api, FetchTypeName, FetchVariable, ProbeKind, ProbeSpec, fetch_memory, fetch_type, probe_place,
 };
 
 use super::from_message::TYPE_NAME_PREFIX;
@@ -13,7 +13,7 @@ impl Spec {
     ///
     /// # Errors
     /// What the document says in a form that has no message.
-    pub(super) fn to_message(&self) -> Result<ProbeSpec, String> {
+    pub(crate) fn to_message(&self) -> Result<ProbeSpec, String> {
         let kind = match self.kind {
             Kind::Entry => ProbeKind::Entry,
             Kind::Return => ProbeKind::Return,

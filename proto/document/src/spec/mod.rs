@@ -5,16 +5,16 @@
 
 mod from_message;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod to_message;
 
-use kprobed_client::api::ProbeSpec;
+use kprobed_proto::v1::ProbeSpec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A probe.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Spec {
+pub struct Spec {
     kind: Kind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     maxactive: Option<u32>,
@@ -188,7 +188,7 @@ impl<'de> Deserialize<'de> for Word {
 }
 
 /// Serialises fields so that an alternative is a map with one key in YAML too, as it is in JSON.
-pub(crate) fn serialize<T: Serialize, S: Serializer>(spec: &T, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<T: Serialize, S: Serializer>(spec: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serde_yaml_ng::with::singleton_map_recursive::serialize(spec, serializer)
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn serialize<T: Serialize, S: Serializer>(spec: &T, serializer: S) ->
 ///
 /// # Errors
 /// What is wrong with the first that cannot be read.
-pub(crate) fn read(text: &str) -> Result<Vec<ProbeSpec>, String> {
+pub fn read(text: &str) -> Result<Vec<ProbeSpec>, String> {
     // The reader of YAML takes JSON too, but not every character in it.
     if let Ok(spec) = serde_json::from_str::<Spec>(text) {
         return Ok(vec![spec.to_message()?]);

@@ -1,0 +1,206 @@
+//! `kprobectl apply`: make probes what documents say.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_client::{Client, Error};
+
+use super::connection::connect;
+use super::documents;
+use super::labels::selector;
+use super::wanted::{compare, deletion, to_prune};
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::{AppliedProbe, Output};
+
+const AFTER_HELP: &str = "\
+A file has documents in YAML or JSON, one for each probe, with `---` between them; `kprobectl get -o yaml` and `list -o yaml` \
+print such documents:
+
+  probe: kprobes/open
+  definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
+  enabled: true
+  filter: dfd >= 0
+  labels: {team: storage}
+  owner: storage team
+  description: who opens what
+  lease: 2h
+  on_kernel_change: hold
+
+Only `probe` and `definition` are needed; what is left out is as for a new probe. `spec` takes the definition as fields \
+instead. A document is compared by what it means: applied twice, it changes nothing. Another definition replaces the one \
+there is; the probe then counts from zero. A lease of the same length is not renewed.
+
+The daemon judges all changes before the first one is made: if one is refused, nothing is changed. Lines of definitions \
+are for `kprobectl add -f`.
+
+Examples:
+  kprobectl apply -f probes.yaml
+  kprobectl apply -f probes/ -R --dry-run
+  kprobectl get open -o yaml | kprobectl apply -f -
+  kprobectl apply -f probes/ --prune -l team=storage
+  kprobectl apply -f probes.yaml --atomic";
+
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    prune: Prune,
+    /// Make all changes or none, also when one fails that was judged to be good: at most 1000
+    #[arg(long)]
+    atomic: bool,
+    /// Change probes that belong to a file of the daemon too; they do so no more then
+    #[arg(long)]
+    take_over: bool,
+    /// Only check the request, show what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Where documents are.
+#[derive(Debug, Args)]
+pub(super) struct Files {
+    /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may be given more than once
+    #[arg(short, long = "filename", value_name = "PATH", required = true)]
+    pub(super) files: Vec<PathBuf>,
+    /// Search directories in directories too
+    #[arg(short = 'R', long)]
+    pub(super) recursive: bool,
+}
+
+/// What else is to go.
+#[derive(Debug, Args)]
+pub(super) struct Prune {
+    /// Delete probes that --selector finds and no document names
+    #[arg(long, requires = "selector")]
+    pub(super) prune: bool,
+    /// Which probes --prune may delete: labels, as for `list`
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, requires = "prune")]
+    pub(super) selector: Option<String>,
+}
+
+/// A change, and how it is shown.
+struct Asked {
+    change: Option<Change>,
+    told: AppliedProbe,
+    /// Where its document is; empty for one that has none.
+    place: String,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let Arguments { files, prune, atomic, take_over, dry_run } = arguments;
+    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
+        output.note("nothing was changed");
+        return Ok(Exit::Refused);
+    };
+    let client = connect(global).await?;
+    let planned = compare(&client, declared).await?;
+    let pruned = match prune.selector {
+        Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
+        None => Vec::new(),
+    };
+    let mut asked: Vec<_> = planned
+        .into_iter()
+        .map(|one| {
+            let action = match (&one.change, &one.live) {
+                (None, _) => "unchanged",
+                (Some(_), None) => "created",
+                (Some(_), Some(_)) => "configured",
+            };
+            let change = one.change.map(|change| match change {
+                Change::Update(request) => {
+                    Change::Update(kprobed_client::api::UpdateProbeRequest { take_over, ..request })
+                }
+                other => other,
+            });
+            let told = AppliedProbe { name: one.declared.name().to_owned(), action };
+            Asked { change, told, place: one.declared.place() }
+        })
+        .collect();
+    asked.extend(pruned.iter().map(|probe| Asked {
+        change: Some(deletion(probe, take_over)),
+        told: AppliedProbe { name: probe.name.clone(), action: "deleted" },
+        place: String::new(),
+    }));
+    let changes = asked.iter().filter(|one| one.change.is_some()).count();
+    if atomic && changes > Client::CHANGES_AT_ONCE {
+        let message =
+            format!("these are {changes} changes, and `--atomic` makes at most {}", Client::CHANGES_AT_ONCE);
+        return Err(Failure::usage(
+            message,
+            Some("apply the files one by one, or without `--atomic`".to_owned()),
+        ));
+    }
+    let (exit, plan) = carry_out(&client, &mut asked, Mode::Check, output).await?;
+    if exit != Exit::Success {
+        output.note("nothing was changed");
+        return Ok(exit);
+    }
+    if dry_run {
+        output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
+        output.plan(&plan);
+        output.note("nothing was changed");
+        return Ok(Exit::Success);
+    }
+    let mode = if atomic { Mode::All } else { Mode::Each };
+    let (exit, _) = carry_out(&client, &mut asked, mode, output).await?;
+    output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
+    Ok(exit)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Check,
+    Each,
+    All,
+}
+
+/// Sends all changes, and reports those that fail. Returns what would be done, if they are only checked.
+async fn carry_out(
+    client: &Client,
+    asked: &mut [Asked],
+    mode: Mode,
+    output: &mut Output,
+) -> Result<(Exit, Vec<String>), Failure> {
+    let (mut exit, mut plan) = (Exit::Success, Vec::new());
+    let mut rest: Vec<_> = asked.iter_mut().filter(|one| one.change.is_some()).collect();
+    for asked in rest.chunks_mut(Client::CHANGES_AT_ONCE) {
+        let changes: Vec<_> = asked.iter().filter_map(|one| one.change.clone()).collect();
+        let outcomes: Vec<_> = match mode {
+            Mode::Check => client.plan_probes(changes).await?,
+            Mode::Each => without_plan(client.apply_probes(changes).await?),
+            Mode::All => without_plan(client.apply_all_or_nothing(changes).await?),
+        };
+        for (one, outcome) in asked.iter_mut().zip(outcomes) {
+            let outcome = outcome.map_err(Failure::from);
+            match outcome.and_then(|(outcome, steps)| named(one, &outcome).map(|()| steps)) {
+                Ok(steps) => plan.extend(steps),
+                Err(failure) => {
+                    one.told.action = "failed";
+                    output.document_place(&one.place);
+                    exit = exit.max(failure.report(output));
+                }
+            }
+        }
+    }
+    Ok((exit, plan))
+}
+
+fn without_plan(outcomes: Vec<Result<Outcome, Error>>) -> Vec<Result<(Outcome, Vec<String>), Error>> {
+    outcomes.into_iter().map(|outcome| outcome.map(|outcome| (outcome, Vec::new()))).collect()
+}
+
+/// Whether the probe has the name that its document gives it: a definition can name another one, or none.
+fn named(asked: &Asked, outcome: &Outcome) -> Result<(), Failure> {
+    match outcome {
+        Outcome::Probe(probe) if probe.name != asked.told.name => {
+            Err(Failure::OtherName { found: probe.name.clone(), wanted: asked.told.name.clone() })
+        }
+        _ => Ok(()),
+    }
+}

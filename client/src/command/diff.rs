@@ -1,0 +1,81 @@
+//! `kprobectl diff`: what `apply` would change.
+
+use clap::Args;
+use kprobed_document::{document_of, write};
+
+use super::apply::{Files, Prune};
+use super::connection::connect;
+use super::documents;
+use super::wanted::{compare, to_prune};
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::output::{Output, ProbeDifference};
+
+const AFTER_HELP: &str = "\
+Shows for each probe how the one there is (`-`) differs from what its document says (`+`). Definitions are compared by what \
+they mean. Nothing is changed; whether the daemon would take the changes, `kprobectl apply --dry-run` shows.
+
+Exit codes: 0 when nothing differs, 1 when something does, more than 1 when that cannot be said.
+
+Examples:
+  kprobectl diff -f probes.yaml
+  kprobectl diff -f probes/ -R --prune -l team=storage";
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    prune: Prune,
+}
+
+/// Never ends with 1 unless there is a difference.
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    match differences(global, arguments, output).await {
+        Ok(Some(found)) => {
+            output.differences(&found)?;
+            Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
+        }
+        Ok(None) => Ok(Exit::Usage),
+        Err(failure) => Ok(failure.report(output).max(Exit::Usage)),
+    }
+}
+
+async fn differences(
+    global: &Global,
+    Arguments { files, prune }: Arguments,
+    output: &mut Output,
+) -> Result<Option<Vec<ProbeDifference>>, Failure> {
+    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
+        return Ok(None);
+    };
+    let client = connect(global).await?;
+    let planned = compare(&client, declared).await?;
+    let pruned = match prune.selector {
+        Some(selector) => to_prune(&client, selector, &planned, false, output).await?,
+        None => Vec::new(),
+    };
+    let text = |document| write(&[document]).map_err(|error| Failure::Output(std::io::Error::other(error)));
+    let mut found = Vec::new();
+    for one in planned.into_iter().filter(|one| one.change.is_some()) {
+        found.push(ProbeDifference {
+            name: one.declared.name().to_owned(),
+            action: if one.live.is_some() { "configured" } else { "created" },
+            file: one.declared.file.clone(),
+            before: one.live.as_ref().map(|live| text(document_of(live))).transpose()?.unwrap_or_default(),
+            after: text(one.wanted)?,
+        });
+    }
+    for probe in pruned {
+        found.push(ProbeDifference {
+            name: probe.name.clone(),
+            action: "deleted",
+            file: String::new(),
+            before: text(document_of(&probe))?,
+            after: String::new(),
+        });
+    }
+    Ok(Some(found))
+}

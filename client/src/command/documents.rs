@@ -1,0 +1,141 @@
+//! Documents of probes, in files, in directories and on standard input.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kprobed_document::{Entry, Problem};
+
+use super::Failure;
+use super::definition::content;
+use crate::output::Output;
+
+/// A document and the file that has it.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    pub(super) entry: Entry,
+    /// As it was named, or found below a directory that was.
+    pub(super) file: String,
+}
+
+impl Declared {
+    pub(super) fn name(&self) -> &str {
+        &self.entry.document.name
+    }
+
+    /// Where its definition is, for messages.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.file, self.entry.definition_place)
+    }
+}
+
+/// Ends of the names of files that a directory is searched for.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// Reads all documents. None, if some cannot be read: then that was reported.
+pub(super) async fn read(
+    paths: &[PathBuf],
+    recursive: bool,
+    output: &mut Output,
+) -> Result<Option<Vec<Declared>>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        collect(path, recursive, &mut files)?;
+    }
+    let mut all: Vec<Declared> = Vec::new();
+    let mut seen: HashMap<String, String> = HashMap::new();
+    let mut good = true;
+    for path in files {
+        let file =
+            if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        let text = content(&path).await?;
+        match kprobed_document::read(&text) {
+            Ok(entries) => {
+                for entry in entries {
+                    let declared = Declared { entry, file: file.clone() };
+                    let place = format!("{file}:{}", declared.entry.name_place);
+                    if let Some(first) = seen.insert(declared.name().to_owned(), place) {
+                        output.document_problem(&file, &again(&declared, &first, &text));
+                        good = false;
+                    }
+                    all.push(declared);
+                }
+            }
+            Err(problems) => {
+                problems.iter().for_each(|problem| output.document_problem(&file, problem));
+                good = false;
+            }
+        }
+    }
+    if good && all.is_empty() {
+        let message = "there is no document of a probe in what was given".to_owned();
+        let hint =
+            "`kprobectl get NAME -o yaml` prints one; a directory is searched for *.yaml, *.yml and *.json";
+        return Err(Failure::usage(message, Some(hint.to_owned())));
+    }
+    Ok(good.then_some(all))
+}
+
+/// A document of a probe that has one already.
+fn again(declared: &Declared, first: &str, text: &str) -> Problem {
+    let place = declared.entry.name_place;
+    Problem {
+        place,
+        line: text.lines().nth(place.line - 1).unwrap_or_default().to_owned(),
+        message: format!("`{}` has a document already: {first}", declared.name()),
+        hint: "leave one of them out".to_owned(),
+    }
+}
+
+/// The files that a path stands for: itself, or those in a directory, without hidden ones.
+fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if path == Path::new("-") || !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let failure = |source: io::Error| Failure::File { path: path.to_owned(), source };
+    let entries = fs::read_dir(path).map_err(failure)?.collect::<io::Result<Vec<_>>>().map_err(failure)?;
+    let mut found: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+    found.sort();
+    for inner in found {
+        let is_hidden = inner.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_document = inner
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .is_some_and(|ending| ENDINGS.contains(&ending));
+        // A link to a directory could lead back here.
+        if inner.is_dir() && !inner.is_symlink() {
+            if recursive && !is_hidden {
+                collect(&inner, recursive, files)?;
+            }
+        } else if is_document && !is_hidden && !inner.is_dir() {
+            files.push(inner);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_stands_for_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("inner")).unwrap();
+        fs::create_dir(path(".git")).unwrap();
+        std::os::unix::fs::symlink(directory.path(), path("loop")).unwrap();
+        for name in ["b.yaml", "a.json", ".c.yaml", "notes.txt", "inner/d.yml", ".git/e.yaml"] {
+            fs::write(path(name), "").unwrap();
+        }
+        let found = |recursive| {
+            let mut files = Vec::new();
+            collect(directory.path(), recursive, &mut files).unwrap();
+            files
+        };
+        assert_eq!(found(false), [path("a.json"), path("b.yaml")]);
+        assert_eq!(found(true), [path("a.json"), path("b.yaml"), path("inner/d.yml")]);
+    }
+}

@@ -1,0 +1,111 @@
+//! What documents ask for, next to what there is.
+
+use std::collections::{BTreeMap, HashSet};
+
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{DeleteProbeRequest, ListProbesRequest, Probe, ProbeSpec};
+use kprobed_client::{Client, Definition};
+use kprobed_document::{Document, changed, creation, described, is_as_described};
+
+use super::Failure;
+use super::documents::Declared;
+use crate::output::Output;
+
+/// A document, and what must be done for it.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) declared: Declared,
+    /// The probe as it is. Absent if there is none.
+    pub(super) live: Option<Probe>,
+    /// As it is to be, with the definition as it would be kept.
+    pub(super) wanted: Document,
+    /// Absent if it is so.
+    pub(super) change: Option<Change>,
+}
+
+/// Compares documents with the probes that there are. Changes nothing.
+pub(super) async fn compare(client: &Client, declared: Vec<Declared>) -> Result<Vec<Planned>, Failure> {
+    let probes = client.list_probes("").await?;
+    let mut probes: BTreeMap<_, _> = probes.into_iter().map(|probe| (probe.name.clone(), probe)).collect();
+    let mut planned = Vec::with_capacity(declared.len());
+    for declared in declared {
+        let document = &declared.entry.document;
+        planned.push(match probes.remove(&document.name) {
+            None => {
+                let (wanted, change) = (document.clone(), Some(Change::Create(creation(document))));
+                Planned { wanted, change, live: None, declared }
+            }
+            Some(live) => {
+                let definition = other_definition(client, document, &live).await?;
+                let wanted = described(document, &live, definition.as_deref());
+                let change = changed(document, &live, definition).map(Change::Update);
+                Planned { wanted, change, live: Some(live), declared }
+            }
+        });
+    }
+    Ok(planned)
+}
+
+/// The definition of a document, as text, if it means something else than that of the probe.
+async fn other_definition(
+    client: &Client,
+    document: &Document,
+    live: &Probe,
+) -> Result<Option<String>, Failure> {
+    if is_as_described(document, live) {
+        return Ok(None);
+    }
+    let asked = match &document.definition {
+        kprobed_document::Definition::Text(text) => Definition::Text(text.clone()),
+        kprobed_document::Definition::Fields(spec) => Definition::Spec((**spec).clone()),
+    };
+    let checked = client.check_probe(asked.clone()).await?;
+    // What cannot be read, or is of another probe, is for the daemon to refuse.
+    if checked.name == live.name
+        && let (Some(wanted), Some(is)) = (&checked.spec, &live.spec)
+        && named(wanted.clone(), is) == *is
+    {
+        return Ok(None);
+    }
+    Ok(Some(match asked {
+        Definition::Text(text) => text,
+        Definition::Spec(_) => checked.definition,
+    }))
+}
+
+/// With the names of a probe, which a definition can leave out.
+fn named(spec: ProbeSpec, of: &ProbeSpec) -> ProbeSpec {
+    ProbeSpec { group: of.group.clone(), event: of.event.clone(), ..spec }
+}
+
+/// The probes that a selector finds and no document names. Those that belong to a file of the daemon are left to it.
+pub(super) async fn to_prune(
+    client: &Client,
+    selector: String,
+    planned: &[Planned],
+    take_over: bool,
+    output: &mut Output,
+) -> Result<Vec<Probe>, Failure> {
+    let named: HashSet<&str> = planned.iter().map(|one| one.declared.name()).collect();
+    let request = ListProbesRequest { label_selector: selector, ..Default::default() };
+    let found = client.select_probes(request).await?;
+    let (kept, pruned): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .filter(|probe| !named.contains(probe.name.as_str()))
+        .partition(|probe| !probe.declared_by.is_empty() && !take_over);
+    for probe in kept {
+        output
+            .note(&format!("`{}` stays: the daemon's file `{}` declares it", probe.name, probe.declared_by));
+    }
+    Ok(pruned)
+}
+
+/// The request that deletes a probe as it was found.
+pub(super) fn deletion(probe: &Probe, take_over: bool) -> Change {
+    Change::Delete(DeleteProbeRequest {
+        name: probe.name.clone(),
+        etag: probe.etag.clone(),
+        take_over,
+        ..Default::default()
+    })
+}

@@ -1,0 +1,86 @@
+//! Probes that are there for as long as a client is connected.
+//!
+//! Owns the stream that is the hold. Which probes go with it is for callers, who give them its lease.
+
+use std::time::Duration;
+
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::api::lease_service_client::LeaseServiceClient;
+use crate::api::{HoldProbesRequest, HoldProbesResponse, Lease};
+use crate::client::Client;
+use crate::error::Error;
+
+/// A hold: when this is dropped, or this program ends in any other way, the daemon deletes all probes that were created with its lease.
+///
+/// ```no_run
+/// use kprobed_client::api::CreateProbeRequest;
+/// use kprobed_client::{Client, ConnectOptions, Definition, Target};
+///
+/// # async fn example() -> Result<(), kprobed_client::Error> {
+/// let client = Client::connect(Target::default(), ConnectOptions::default()).await?;
+/// let hold = client.hold().await?;
+/// let probe = CreateProbeRequest {
+///     enabled: true,
+///     lease: Some(hold.lease()),
+///     ..Definition::from("p:fork kernel_clone").into()
+/// };
+/// client.create_probe(probe).await?;
+/// // ... and here it goes.
+/// drop(hold);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Hold {
+    key: String,
+    vanished_after: Duration,
+    stream: Streaming<HoldProbesResponse>,
+}
+
+impl Client {
+    /// Begins a hold, over the connection of this client.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] when this connection has as many as it can have.
+    pub async fn hold(&self) -> Result<Hold, Error> {
+        let mut stream = self
+            .begin(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
+            .await?;
+        let first = stream.message().await?.ok_or(Error::Incomplete("holder"))?;
+        let vanished_after = first.vanished_after.and_then(|time| Duration::try_from(time).ok());
+        Ok(Hold { key: first.holder, vanished_after: vanished_after.unwrap_or_default(), stream })
+    }
+
+    fn leases(&self) -> LeaseServiceClient<Channel> {
+        LeaseServiceClient::new(self.channel())
+    }
+}
+
+impl Hold {
+    /// The lease for probes that are to go with this.
+    pub fn lease(&self) -> Lease {
+        Lease { holder: self.key.clone(), ..Lease::default() }
+    }
+
+    /// How long the probes can outlive this program if the network fails, so that the daemon does not see its end.
+    pub fn vanished_after(&self) -> Duration {
+        self.vanished_after
+    }
+
+    /// Waits until the hold ends from the other side, and says why: the daemon stops, or the connection is lost. The probes have gone then,
+    /// or go soon.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&mut self) -> Option<Error> {
+        loop {
+            match self.stream.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The kinds of changes that meet faults, and the state that each begins with.
+
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, UpdateProbeRequest};
+
+use crate::crash_state::{Model, Wanted};
+
+/// A probe of `getpgid` that records its argument.
+const ARGUMENT: &str = "number=+0x70(%di):u64";
+
+/// What is done while a fault is made.
+pub(crate) enum Act {
+    /// Changes of which each has its own outcome.
+    Each(Vec<Change>),
+    /// A batch that is made whole or not at all.
+    Whole(Vec<Change>),
+    /// A start after a clean stop: everything is brought back.
+    Start,
+    /// A start after `kill -9`: everything is still in the kernel.
+    Recover,
+    /// Another program has switched off one event, and removed another one; the daemon repairs both.
+    Repair,
+    /// SIGTERM.
+    Stop,
+}
+
+/// A kind of change, and its name.
+pub(crate) type Plan = (&'static str, fn() -> Act);
+
+pub(crate) const PLANS: &[Plan] = &[
+    ("create", || Act::Each(vec![create("new0")])),
+    ("create_three", || Act::Each((0..3).map(|number| create(&format!("new{number}"))).collect())),
+    ("enable", || Act::Each(vec![switch("off", true)])),
+    ("disable", || Act::Each(vec![switch("keep", false)])),
+    ("filter", || Act::Each(vec![filter("keep", "number == 4")])),
+    ("delete", || Act::Each(vec![delete("target")])),
+    ("delete_three", || Act::Each((0..3).map(|number| delete(&format!("many{number}"))).collect())),
+    ("hand_over", || Act::Each((0..MANY).map(|number| delete(&format!("many{number}"))).collect())),
+    ("replace", || Act::Each(vec![replace("target")])),
+    ("whole", || {
+        Act::Whole(vec![create("new0"), filter("keep", "number == 5"), replace("target"), delete("many0")])
+    }),
+    ("start", || Act::Start),
+    ("recover", || Act::Recover),
+    ("repair", || Act::Repair),
+    ("stop", || Act::Stop),
+];
+
+/// Probes to delete at once: so many that the daemon goes over to another instance.
+const MANY: usize = 9;
+
+pub(crate) fn create(name: &str) -> Change {
+    Change::Create(CreateProbeRequest {
+        definition: format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}"),
+        filter: "number == 3".to_owned(),
+        enabled: true,
+        labels: [("made".to_owned(), name.to_owned())].into(),
+        ..Default::default()
+    })
+}
+
+pub(crate) fn update(name: &str) -> UpdateProbeRequest {
+    UpdateProbeRequest { name: format!("kprobes/{name}"), ..Default::default() }
+}
+
+fn switch(name: &str, enabled: bool) -> Change {
+    let set_labels = [("switched".to_owned(), enabled.to_string())].into();
+    Change::Update(UpdateProbeRequest { enabled: Some(enabled), set_labels, ..update(name) })
+}
+
+fn filter(name: &str, filter: &str) -> Change {
+    Change::Update(UpdateProbeRequest { filter: Some(filter.to_owned()), ..update(name) })
+}
+
+fn replace(name: &str) -> Change {
+    let definition = format!("p:kprobes/{name} __x64_sys_getpgid again=+0x70(%di):u32");
+    Change::Update(UpdateProbeRequest { definition: Some(definition), ..update(name) })
+}
+
+pub(crate) fn delete(name: &str) -> Change {
+    Change::Delete(DeleteProbeRequest { name: format!("kprobes/{name}"), ..Default::default() })
+}
+
+/// What each case begins with.
+pub(crate) fn base() -> Model {
+    let wanted = |name: &str, enabled: bool, filter: &str| {
+        let wanted = Wanted {
+            definition: format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}"),
+            enabled,
+            filter: filter.to_owned(),
+            labels: [("role".to_owned(), name.to_owned())].into(),
+        };
+        (format!("kprobes/{name}"), wanted)
+    };
+    let mut model = Model::from([
+        wanted("keep", true, "number == 3"),
+        wanted("off", false, ""),
+        // What replaces its definition has no `number`.
+        wanted("target", true, "common_pid > 1"),
+    ]);
+    model.extend((0..MANY).map(|number| wanted(&format!("many{number}"), true, "")));
+    model
+}
+
+/// Deletes what another state does not have so.
+pub(crate) fn deletions(from: &Model, to: &Model) -> Vec<Change> {
+    let gone = from.iter().filter(|(name, wanted)| to.get(*name) != Some(wanted));
+    gone.map(|(name, _)| Change::Delete(DeleteProbeRequest { name: name.clone(), ..Default::default() }))
+        .collect()
+}
+
+/// Creates what another state does not have so.
+pub(crate) fn creations(from: &Model, to: &Model) -> Vec<Change> {
+    let new = to.iter().filter(|(name, wanted)| from.get(*name) != Some(wanted));
+    new.map(|(_, wanted)| {
+        Change::Create(CreateProbeRequest {
+            definition: wanted.definition.clone(),
+            enabled: wanted.enabled,
+            filter: wanted.filter.clone(),
+            labels: wanted.labels.clone().into_iter().collect(),
+            ..Default::default()
+        })
+    })
+    .collect()
+}

@@ -1,0 +1,240 @@
+//! Probes as documents: what `apply`, `diff`, `delete -f` and a directory of declarations make of a real kernel.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
+use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("documents_make_probes_and_change_nothing_twice", documents_make_probes_and_change_nothing_twice),
+    ("a_directory_says_what_there_is", a_directory_says_what_there_is),
+];
+
+/// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
+const NUMBERS: &str = "\
+probe: kprobes/numbers
+definition: p:kprobes/numbers __x64_sys_getsid n=+0x70(%di):s32
+labels: {team: storage}
+owner: storage team
+description: which numbers are asked for
+";
+
+/// Runs a command, which has to end with this code. Answers what it printed to both outputs.
+fn run(guest: &DaemonGuest, code: i32, script: &str) -> Result<String> {
+    let output = guest.machine.exec(&Command::shell(&format!("({script}) 2>&1; echo \"exit $?\"")))?;
+    let text = output.stdout_text();
+    let Some((text, ended)) = text.trim_end().rsplit_once("exit ") else { bail!("{script}: {text}") };
+    ensure!(ended == code.to_string(), "{script} ended with {ended}, not {code}:\n{text}");
+    Ok(text.to_owned())
+}
+
+fn write(guest: &DaemonGuest, path: &str, text: &str) -> Result<()> {
+    Ok(guest.machine.put(path, 0o644, text.as_bytes())?)
+}
+
+fn probe(guest: &DaemonGuest, name: &str) -> Result<Option<Probe>> {
+    Ok(guest.probes()?.into_iter().find(|probe| probe.name == name))
+}
+
+/// The values of a field in the events of as many calls, which begin with `first`.
+fn values(guest: &DaemonGuest, probe: &str, field: &str, first: i64, count: i64) -> Result<Vec<String>> {
+    let recording = guest.record(|| {
+        guest.workload(&["numbers", &first.to_string(), &count.to_string()])?;
+        Ok(())
+    })?;
+    let events = recording.events.iter().filter(|event| event.probe == probe);
+    Ok(events.map(|event| event.field(field).to_owned()).collect())
+}
+
+fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("documents", daemon::DEFAULT_CONFIG)?;
+    let opened = "---\nprobe: kprobes/opened\ndefinition: r:kprobes/opened do_sys_openat2 fd=$retval:s32\nenabled: false\nlabels: {team: storage}\n";
+    write(&guest, "/tmp/probes.yaml", &format!("{NUMBERS}{opened}"))?;
+
+    let differs = run(&guest, 1, "kprobectl diff -f /tmp/probes.yaml")?;
+    ensure!(differs.contains("+probe: kprobes/numbers") && differs.contains("--- nothing"), "{differs}");
+    let planned = run(&guest, 0, "kprobectl apply -f /tmp/probes.yaml --dry-run")?;
+    ensure!(planned.contains("kprobes/numbers created") && guest.probes()?.is_empty(), "{planned}");
+    let applied = run(&guest, 0, "kprobectl apply -f /tmp/probes.yaml")?;
+    ensure!(applied == "kprobes/numbers created\nkprobes/opened created\n", "{applied}");
+    let made = guest.probes()?;
+    ensure!(made.iter().map(|probe| probe.enabled).eq([true, false]), "{made:?}");
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000000", "2000001", "2000002"]);
+
+    // Twice, and from what is there: nothing changes, the revision stays.
+    for command in [
+        "kprobectl apply -f /tmp/probes.yaml",
+        "kprobectl list -o yaml > /tmp/all.yaml && kprobectl apply -f /tmp/all.yaml",
+        "kprobectl get numbers -o yaml | sed 's/p:kprobes.numbers /p:numbers  /' | kprobectl apply -f - && echo kprobes/opened unchanged",
+    ] {
+        let again = run(&guest, 0, command)?;
+        ensure!(again == "kprobes/numbers unchanged\nkprobes/opened unchanged\n", "{command}: {again}");
+        ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(made.iter().map(|probe| &probe.etag)));
+    }
+    ensure!(run(&guest, 0, "kprobectl diff -f /tmp/all.yaml")?.is_empty());
+
+    // Another filter, and then another definition: one line differs, and one probe changes.
+    let filtered = format!("{NUMBERS}filter: n == 2000001\n");
+    write(&guest, "/tmp/numbers.yaml", &filtered)?;
+    let differs = run(&guest, 1, "kprobectl diff -f /tmp/numbers.yaml")?;
+    let changed: Vec<_> = differs
+        .lines()
+        .filter(|line| line.starts_with(['+', '-']) && !line.starts_with("+++") && !line.starts_with("---"))
+        .collect();
+    ensure!(changed == ["+filter: n == 2000001"], "{differs}");
+    ensure!(run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml")? == "kprobes/numbers configured\n");
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
+    let wider = NUMBERS.replace("n=+0x70(%di):s32", "n=+0x70(%di):s32 again=+0x70(%di):u16");
+    write(&guest, "/tmp/numbers.yaml", &wider)?;
+    ensure!(
+        run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml --atomic")? == "kprobes/numbers configured\n"
+    );
+    // 2000000 is 0x1e8480.
+    ensure!(values(&guest, "kprobes/numbers", "again", 2_000_000, 2)? == ["33920", "33921"]);
+
+    // Mistakes of all kinds change nothing.
+    let before = guest.probes()?;
+    for (text, said) in [
+        ("probe: kprobes/x\nfliter: a\n", "did you mean `filter`?"),
+        ("p:x vfs_read\n", "`kprobectl add -f` takes those"),
+        (
+            "probe: kprobes/x\ndefinition: p:kprobes/x do_sys_openat2+3\n",
+            "is in the middle of the instruction",
+        ),
+        ("probe: kprobes/x\ndefinition: p:kprobes/y vfs_read\n", "the definition is of `kprobes/y`"),
+    ] {
+        write(&guest, "/tmp/wrong.yaml", &format!("{opened}owner: other\n---\n{text}"))?;
+        let refused = run(&guest, 1, "kprobectl apply -f /tmp/wrong.yaml")?;
+        ensure!(refused.contains(said) && refused.contains("/tmp/wrong.yaml:"), "{refused}");
+        ensure!(refused.contains("nothing was changed"), "{refused}");
+        ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(before.iter().map(|probe| &probe.etag)));
+    }
+    ensure!(run(&guest, 2, "kprobectl diff -f /tmp/nothing.yaml")?.contains("cannot read"));
+
+    let pruned = run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml --prune -l team=storage")?;
+    ensure!(pruned == "kprobes/numbers unchanged\nkprobes/opened deleted\n", "{pruned}");
+    run(&guest, 0, "kprobectl delete -f /tmp/numbers.yaml")?;
+    ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.trim().is_empty());
+    Ok(())
+}
+
+/// Waits until something is so.
+fn until(guest: &DaemonGuest, what: &str, so: impl Fn() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !so()? {
+        if begun.elapsed() > Duration::from_secs(40) {
+            let list = run(guest, 0, "kprobectl list || true")?;
+            bail!("{what}: not so\n{list}\n{}", guest.log());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+/// How the check of declarations ended, and what it found.
+fn check(guest: &DaemonGuest) -> Result<(CheckStatus, String)> {
+    let checks = guest.wait_for(guest.client.host())??.checks;
+    match checks.into_iter().find(|check| check.id == "declarations") {
+        Some(check) => Ok((check.status(), check.finding)),
+        None => bail!("no such check"),
+    }
+}
+
+fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("declarations", daemon::DEFAULT_CONFIG)?;
+    let directory = "/etc/kprobed/probes.d";
+    until(&guest, "a first look", || Ok(check(&guest)?.1.contains("there is no directory")))?;
+    ensure!(guest.probes()?.is_empty());
+    // A volume of Kubernetes: a link to a link.
+    guest.shell(&format!("mkdir -p {directory}/..1 && cd {directory} && ln -s ..1 ..data"))?;
+    write(&guest, &format!("{directory}/..1/numbers.yaml"), NUMBERS)?;
+    guest.shell(&format!("cd {directory} && ln -s ..data/numbers.yaml numbers.yaml"))?;
+    until(&guest, "the first file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 2)? == ["2000000", "2000001"]);
+    let first = guest.probes()?.remove(0);
+    ensure!(first.declared_by == "numbers.yaml" && first.owner == "storage team", "{first:?}");
+    until(&guest, "all is well", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
+
+    // The link is swapped: the same probe with another filter.
+    guest.shell(&format!("mkdir {directory}/..2"))?;
+    write(&guest, &format!("{directory}/..2/numbers.yaml"), &format!("{NUMBERS}filter: n == 2000001\n"))?;
+    guest
+        .shell(&format!("cd {directory} && ln -s ..2 ..data_tmp && mv -T ..data_tmp ..data && rm -r ..1"))?;
+    until(&guest, "the swap", || {
+        Ok(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.filter == "n == 2000001"))
+    })?;
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
+    ensure!(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.uid == first.uid));
+
+    // It belongs to its file.
+    let refused = run(&guest, 1, "kprobectl disable numbers")?;
+    ensure!(
+        refused.contains("the file `numbers.yaml` declares `kprobes/numbers`")
+            && refused.contains("--take-over"),
+        "{refused}"
+    );
+    ensure!(run(&guest, 1, "kprobectl delete numbers")?.contains("DECLARED_BY_FILE"));
+
+    // Half of a file, as rsync --inplace leaves it, and a daemon that is killed then: the last good state.
+    write(
+        &guest,
+        &format!("{directory}/..2/numbers.yaml"),
+        NUMBERS.split_once("er: storage").map_or("", |(half, _)| half),
+    )?;
+    guest.shell(&format!("touch {directory}/..2/numbers.yaml && cd {directory} && ln -s ..2 ..data_tmp && mv -T ..data_tmp ..data"))?;
+    let half = |guest: &DaemonGuest| {
+        let (status, finding) = check(guest)?;
+        Ok(status == CheckStatus::Failed && finding.contains("numbers.yaml:"))
+    };
+    until(&guest, "half a file is noticed", || half(&guest))?;
+    ensure!(run(&guest, 0, "kprobectl list")?.contains("what the file declared before stays as it was"));
+    guest.machine.kill(daemon::NAME, 9)?;
+    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(10)))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    until(&guest, "half a file is noticed again", || half(&guest))?;
+    let kept = probe(&guest, "kprobes/numbers")?;
+    ensure!(kept.is_some_and(|kept| kept.uid == first.uid && kept.filter == "n == 2000001" && kept.enabled));
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
+
+    // A second file, of which one probe is refused and one is a client's; a third says what the first does.
+    guest.add("p:mine vfs_read")?;
+    write(
+        &guest,
+        &format!("{directory}/second.yaml"),
+        "probe: kprobes/bad\ndefinition: p:kprobes/bad do_sys_openat2+3\n---\nprobe: kprobes/mine\ndefinition: p:kprobes/mine vfs_write\n---\n\
+         probe: kprobes/good\ndefinition: p:kprobes/good vfs_write\n",
+    )?;
+    until(&guest, "the good one of three", || Ok(probe(&guest, "kprobes/good")?.is_some()))?;
+    let list = run(&guest, 0, "kprobectl list")?;
+    ensure!(list.contains("second.yaml:2:13: `kprobes/bad` is not made"), "{list}");
+    ensure!(list.contains("second.yaml:4:8: a client made `kprobes/mine`"), "{list}");
+    ensure!(probe(&guest, "kprobes/mine")?.is_some_and(|mine| mine.definition.contains("vfs_read")));
+
+    // Taken over, it is the client's, whatever the file says.
+    let take_over = UpdateProbeRequest {
+        name: "kprobes/good".to_owned(),
+        enabled: Some(false),
+        take_over: true,
+        ..Default::default()
+    };
+    let taken = guest.wait_for(guest.client.update_probe(take_over))??;
+    ensure!(taken.declared_by.is_empty() && !taken.enabled, "{taken:?}");
+    until(&guest, "that is said", || {
+        Ok(run(&guest, 0, "kprobectl list")?.contains("a client made `kprobes/good`"))
+    })?;
+    ensure!(probe(&guest, "kprobes/good")?.is_some_and(|good| !good.enabled));
+
+    // All goes with the directory, but what is a client's.
+    guest.shell(&format!("mv {directory} /tmp/old"))?;
+    until(&guest, "the directory is gone", || {
+        Ok(guest.probes()?.iter().map(|probe| probe.name.as_str()).eq(["kprobes/good", "kprobes/mine"]))
+    })?;
+    until(&guest, "all is well again", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
+    guest.machine.power_off().map_err(Into::into)
+}

@@ -1,0 +1,253 @@
+//! One disk, booted with one kernel, then with another one, then with the first again: what means the same arms, everything else is held back
+//! with both sides shown, and comes back with the kernel that it was made for.
+//!
+//! The trial of each kernel begins with that one and goes to the other, so that both directions are tried.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_client::Error;
+use kprobed_client::api::{
+    AcceptProbeRequest, CreateProbeRequest, KernelChange, MeaningChange, Probe, ProbeState,
+    UpdateProbeRequest, Verdict,
+};
+use kprobed_vm::daemon;
+use kprobed_vm::progress;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[("one_disk_and_two_kernels", one_disk_and_two_kernels)];
+
+/// Flags of `open`: O_WRONLY, O_CREAT, O_APPEND.
+const FLAGS: u32 = 0o1 | 0o100 | 0o2000;
+
+/// Definitions that mean the same on both kernels. `named` lies elsewhere, and resolves anew.
+const SAME: [&str; 4] = [
+    "p:plain vfs_unlink",
+    "p:registers do_sys_openat2 dfd=%di:s32 filename=+0(%si):string",
+    "p:named vfs_open flags=file->f_flags",
+    "r:result do_sys_openat2 ret=$retval:s32",
+];
+
+/// `inet_csk_accept` lost two of its parameters in 6.10: `%si` is something else since.
+const ACCEPT: &str = "p:accept inet_csk_accept flags=%si:s32";
+
+fn states(guest: &DaemonGuest) -> Result<BTreeMap<String, Probe>> {
+    let probes = guest.probes()?.into_iter();
+    Ok(probes.map(|probe| (probe.name.trim_start_matches("kprobes/").to_owned(), probe)).collect())
+}
+
+fn expect(guest: &DaemonGuest, expected: &[(&str, ProbeState, &str)]) -> Result<BTreeMap<String, Probe>> {
+    let probes = states(guest)?;
+    let found: Vec<_> = probes
+        .iter()
+        .map(|(name, probe)| (name.as_str(), probe.state(), probe.state_reason.as_str()))
+        .collect();
+    let mut expected = expected.to_vec();
+    expected.sort_unstable_by_key(|(name, ..)| *name);
+    ensure!(found == expected, "{found:?} instead of {expected:?}\n{}", guest.log());
+    // What is held back is not in the kernel.
+    let there = guest.tracefs("kprobe_events")?;
+    for (name, state, _) in expected {
+        let is_there = there.lines().any(|line| line.contains(&format!("kprobes/{name} ")));
+        ensure!(is_there != (state == ProbeState::HeldBack), "{name}: {there}");
+    }
+    Ok(probes)
+}
+
+/// Opens a file with [`FLAGS`]: a probe that reads them as `flags` has recorded them, and nothing else.
+fn expect_flags(guest: &DaemonGuest, probes: &[&str]) -> Result<()> {
+    let recording = guest
+        .record(|| guest.workload(&["open", "/tmp/opened", &FLAGS.to_string(), "384", "1"]).map(drop))?;
+    for probe in probes {
+        let flags: Vec<u32> = recording
+            .of(&format!("kprobes/{probe}"), "workload")
+            .filter_map(|event| event.field("flags").parse().ok())
+            .collect();
+        ensure!(flags.iter().any(|flags| flags & FLAGS == FLAGS), "{probe}: {flags:?} {recording:?}");
+    }
+    Ok(())
+}
+
+fn change(probes: &BTreeMap<String, Probe>, name: &str) -> Result<MeaningChange> {
+    let probe = probes.get(name).context("it is gone")?;
+    let change = probe.meaning_change.clone().with_context(|| format!("{probe:?}"))?;
+    let build = |build: &Option<kprobed_client::api::KernelBuild>| build.clone().unwrap_or_default().build_id;
+    let (made_for, running) = (build(&change.made_for), build(&change.running));
+    ensure!(made_for.len() == 40 && running.len() == 40 && made_for != running, "{change:?}");
+    Ok(change)
+}
+
+/// Where an instruction begins that can be probed, well inside of a function.
+fn inside(guest: &DaemonGuest) -> Result<String> {
+    let checked = guest.wait_for(guest.client.check_probe("p vfs_read+61"))??;
+    if checked.verdict() == Verdict::Accepted {
+        return Ok("vfs_read+61".to_owned());
+    }
+    let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
+    Ok(format!("vfs_read+{near}"))
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Result<String> {
+    match outcome {
+        Err(Error::Rpc(error)) => Ok(error.reason),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
+    let disk = fixture.disk_name("kernels");
+    let guest = fixture.own_daemon("kernels", daemon::DEFAULT_CONFIG)?;
+    for definition in SAME {
+        guest.add(definition)?;
+    }
+    guest.add(ACCEPT)?;
+    guest.add("p:accepted inet_csk_accept flags=%si:s32")?;
+    let anyway = CreateProbeRequest {
+        definition: "p:anyway inet_csk_accept flags=%si:s32".to_owned(),
+        enabled: true,
+        on_kernel_change: KernelChange::ArmAnyway.into(),
+        ..Default::default()
+    };
+    guest.wait_for(guest.client.create_probe(anyway))??;
+    // The same member as `named`, as somebody writes it who has looked it up.
+    let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
+    let offset = named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next());
+    let offset: u32 = offset.context("no offset")?.parse()?;
+    for name in ["raw", "ported"] {
+        guest.add(&format!("p:{name} vfs_open flags=+{offset}(%si):u32"))?;
+    }
+    guest.add(&format!("p:inside {}", inside(&guest)?))?;
+    let (held, armed) = (ProbeState::HeldBack, ProbeState::Armed);
+    let all =
+        ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "ported", "inside"];
+    let at_home: Vec<_> = all.iter().map(|name| (*name, armed, "")).collect();
+    let before = expect(&guest, &at_home)?;
+    ensure!(before.values().all(|probe| probe.meaning_change.is_none()), "{before:?}");
+    expect_flags(&guest, &["named", "raw"])?;
+    guest.machine.power_off()?;
+
+    let mut guest = DaemonGuest::boot_other(fixture, &disk, daemon::DEFAULT_CONFIG)?;
+    let elsewhere = [
+        ("plain", armed, ""),
+        ("registers", armed, ""),
+        ("named", armed, ""),
+        ("result", armed, ""),
+        ("accept", held, "PROTOTYPE_CHANGED"),
+        ("accepted", held, "PROTOTYPE_CHANGED"),
+        ("anyway", armed, ""),
+        ("raw", held, "LAYOUT_CHANGED"),
+        ("ported", held, "LAYOUT_CHANGED"),
+        ("inside", held, "CODE_CHANGED"),
+    ];
+    let probes = expect(&guest, &elsewhere)?;
+    // The daemon that starts anew on the same kernel comes to the same.
+    guest.machine.kill(daemon::NAME, 9)?;
+    guest.machine.wait(daemon::NAME, Some(std::time::Duration::from_secs(30)))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect(&guest, &elsewhere)?;
+    expect_flags(&guest, &["named"])?;
+    shows_both_sides(&guest, &probes, offset)?;
+    // Neither a switch nor another filter arms it.
+    ensure!(refused(guest.wait_for(guest.client.set_enabled("accept", true))?)? == "HELD_BACK");
+    ensure!(refused(guest.wait_for(guest.client.set_filter("accept", "flags == 1"))?)? == "NOT_IN_KERNEL");
+    // Another policy does, and an acceptance does.
+    let policy = UpdateProbeRequest {
+        name: "inside".to_owned(),
+        on_kernel_change: KernelChange::ArmAnyway.into(),
+        ..Default::default()
+    };
+    let inside = guest.wait_for(guest.client.update_probe(policy))?;
+    match inside {
+        // The place may not even be one here.
+        Err(Error::Rpc(error)) => progress::note(format_args!("not armed anyway: {}", error.message)),
+        inside => {
+            let inside = inside?;
+            ensure!(inside.state() == armed && inside.meaning_change.is_some(), "{inside:?}");
+            guest.wait_for(guest.client.update_probe(UpdateProbeRequest {
+                name: "inside".to_owned(),
+                on_kernel_change: KernelChange::Hold.into(),
+                ..Default::default()
+            }))??;
+        }
+    }
+    let accept = |name: &str, etag: &str| AcceptProbeRequest {
+        name: name.to_owned(),
+        etag: etag.to_owned(),
+        ported: false,
+        request_id: format!("accept-{name}"),
+    };
+    let stale = guest.wait_for(guest.client.accept_probe(accept("accepted", "1-99")))?;
+    ensure!(refused(stale)? == "ETAG_MISMATCH");
+    let etag = &probes.get("accepted").context("it is gone")?.etag;
+    let accepted = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
+    ensure!(accepted.state() == armed && accepted.etag != *etag && accepted.meaning_change.is_none());
+    let again = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
+    ensure!(again.etag == accepted.etag, "it was repeated: {again:?}");
+    let nothing = guest.wait_for(guest.client.accept_probe(accept("plain", "")))?;
+    ensure!(refused(nothing)? == "NOT_HELD_BACK");
+    let not_offered = AcceptProbeRequest { name: "accept".to_owned(), ported: true, ..Default::default() };
+    ensure!(refused(guest.wait_for(guest.client.accept_probe(not_offered))?)? == "NOT_OFFERED");
+    let printed = guest.shell("kprobectl accept --ported ported")?;
+    ensure!(printed == "kprobes/ported armed\n", "{printed}");
+    expect_flags(&guest, &["named", "ported"])?;
+    guest.machine.power_off()?;
+
+    let guest = DaemonGuest::boot(fixture, &disk, daemon::DEFAULT_CONFIG)?;
+    let home: Vec<_> = all
+        .iter()
+        .map(|name| match *name {
+            // What was accepted there is not what it records here.
+            "accepted" => ("accepted", held, "PROTOTYPE_CHANGED"),
+            "ported" => ("ported", held, "LAYOUT_CHANGED"),
+            name => (name, armed, ""),
+        })
+        .collect();
+    let probes = expect(&guest, &home)?;
+    let back = change(&probes, "ported")?.offered_definition;
+    ensure!(back == format!("p:kprobes/ported vfs_open flags=+{offset}(%si):u32"), "{back}");
+    let others = probes.iter().filter(|(name, _)| !["accepted", "ported"].contains(&name.as_str()));
+    ensure!(others.clone().all(|(_, probe)| probe.meaning_change.is_none()), "{probes:?}");
+    expect_flags(&guest, &["named", "raw"])?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// What clients and people see of probes that are held back.
+fn shows_both_sides(guest: &DaemonGuest, probes: &BTreeMap<String, Probe>, offset: u32) -> Result<()> {
+    let accept = change(probes, "accept")?;
+    let [difference] = accept.differences.as_slice() else { bail!("{accept:?}") };
+    let sides = [&difference.before, &difference.after];
+    ensure!(
+        sides.iter().all(|side| side.starts_with("struct sock *inet_csk_accept(struct sock *sk, ")),
+        "{sides:?}"
+    );
+    ensure!(difference.before != difference.after && difference.argument == "flags", "{difference:?}");
+    ensure!(sides.iter().any(|side| side.contains("struct proto_accept_arg *arg")), "{sides:?}");
+    ensure!(accept.offered_definition.is_empty(), "nothing else holds that value: {accept:?}");
+    ensure!(change(probes, "anyway")?.differences == accept.differences);
+    // The member is found where the kernel's own name for it leads.
+    let raw = change(probes, "raw")?;
+    let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
+    let here =
+        named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next()).context("no offset")?;
+    ensure!(here != offset.to_string(), "`f_flags` has not moved");
+    ensure!(raw.offered_definition == format!("p:kprobes/raw vfs_open flags=+{here}(%si):u32"), "{raw:?}");
+    ensure!(raw.differences[0].before.contains("f_flags") && !raw.differences[0].after.contains("f_flags"));
+    let inside = change(probes, "inside")?;
+    ensure!(inside.differences[0].before.lines().any(|line| line.starts_with('>')), "{inside:?}");
+    // For people.
+    for columns in [40, 200] {
+        let shown = guest.shell(&format!("COLUMNS={columns} kprobectl get raw"))?;
+        let both = ["MADE FOR", "RUNNING", "f_flags", &raw.offered_definition];
+        ensure!(both.iter().all(|word| shown.contains(word)), "{shown}");
+        let beside = shown.lines().any(|line| line.contains("MADE FOR") && line.contains("RUNNING"));
+        ensure!(beside == (columns == 200), "{shown}");
+    }
+    let held: serde_json::Value = serde_json::from_str(&guest.shell("kprobectl get accept -o json")?)?;
+    let of_change = &held["meaning_change"]["differences"][0];
+    ensure!(of_change["code"] == "PROTOTYPE_CHANGED" && of_change["before"].is_array(), "{held}");
+    ensure!(held["state"] == "held-back", "{held}");
+    Ok(())
+}

@@ -1,0 +1,556 @@
+//! Probes that are there for a time, or for as long as a client is connected: they go at their end, whatever happens, and not before.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
+use kprobed_client::event::{StreamItem, StreamRequest};
+use kprobed_client::{Definition, Error, RpcError};
+use kprobed_vm::daemon;
+use kprobed_vm::machine::Command;
+use kprobed_vm::protocol::Status;
+use serde_json::Value;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("trace_shows_every_event_and_leaves_nothing", trace_shows_every_event_and_leaves_nothing),
+    ("a_trace_that_is_refused_defines_nothing", a_trace_that_is_refused_defines_nothing),
+    ("a_killed_trace_leaves_nothing", a_killed_trace_leaves_nothing),
+    ("what_is_held_goes_with_its_holder", what_is_held_goes_with_its_holder),
+    ("a_lease_ends_and_can_be_renewed", a_lease_ends_and_can_be_renewed),
+    ("a_lease_ends_though_others_hold_on_to_the_probe", a_lease_ends_though_others_hold_on_to_the_probe),
+    ("leases_end_while_no_daemon_runs", leases_end_while_no_daemon_runs),
+    ("the_wall_clock_does_not_matter", the_wall_clock_does_not_matter),
+    ("a_lease_ends_on_a_full_disk", a_lease_ends_on_a_full_disk),
+    ("a_hold_does_not_survive_the_daemon", a_hold_does_not_survive_the_daemon),
+];
+
+const SIGINT: i32 = 2;
+const SIGKILL: i32 = 9;
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
+const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
+
+/// The first number: no process has such an id.
+const FIRST: i64 = 2_000_000;
+
+/// Waits until something holds.
+fn eventually(what: &str, guest: &DaemonGuest, holds: impl Fn() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !holds()? {
+        ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", guest.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Makes a probe that records and has a lease of so many seconds.
+fn lease(guest: &DaemonGuest, definition: &str, seconds: i64) -> Result<Probe> {
+    let mut lease = Lease { duration: Some(Default::default()), ..Lease::default() };
+    if let Some(duration) = &mut lease.duration {
+        duration.seconds = seconds;
+    }
+    let lease = Some(lease);
+    let request = CreateProbeRequest { enabled: true, lease, ..Definition::from(definition).into() };
+    Ok(guest.wait_for(guest.client.create_probe(request))??)
+}
+
+fn state(guest: &DaemonGuest, name: &str) -> Result<ProbeState> {
+    Ok(guest.wait_for(guest.client.get_probe(name))??.state())
+}
+
+fn refused<T>(outcome: Result<T, Error>) -> Result<RpcError> {
+    match outcome {
+        Err(Error::Rpc(error)) => Ok(*error),
+        Err(error) => Err(error.into()),
+        Ok(_) => anyhow::bail!("it was not refused"),
+    }
+}
+
+/// Seconds since the boot of the guest.
+fn uptime(guest: &DaemonGuest) -> Result<f64> {
+    let text = guest.shell("cat /proc/uptime")?;
+    text.split(' ').next().and_then(|first| first.parse().ok()).with_context(|| text.clone())
+}
+
+/// Seconds since 1970, as the guest's wall clock has it.
+fn wall(guest: &DaemonGuest) -> Result<i64> {
+    Ok(guest.shell("date +%s")?.trim().parse()?)
+}
+
+fn call(guest: &DaemonGuest, count: i64) -> Result<()> {
+    guest.workload(&["numbers", &FIRST.to_string(), &count.to_string()]).map(drop)
+}
+
+/// The numbers from the first one.
+fn numbers(count: i64) -> Vec<i64> {
+    (FIRST..FIRST + count).collect()
+}
+
+/// Probe and number of each event that was printed as JSON. Whatever else was printed is that of another program.
+fn printed(output: &str) -> Vec<(String, Option<i64>)> {
+    let objects = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = objects.filter(|object| object["type"] == "event");
+    events
+        .map(|event| {
+            let probe = event["probe"].as_str().unwrap_or_default().to_owned();
+            (probe, event["fields"]["n"].as_i64())
+        })
+        .collect()
+}
+
+fn of(probe: &str, count: i64) -> Vec<(String, Option<i64>)> {
+    numbers(count).into_iter().map(|number| (probe.to_owned(), Some(number))).collect()
+}
+
+/// Nothing of a probe is left: not in the kernel, and not in the daemon.
+fn ensure_clean(guest: &DaemonGuest) -> Result<()> {
+    let (kernel, probes) = (guest.tracefs("kprobe_events")?, guest.probes()?);
+    ensure!(kernel.is_empty() && probes.is_empty(), "left behind: {kernel}\n{probes:?}\n{}", guest.log());
+    Ok(())
+}
+
+/// Starts `kprobectl trace` with these arguments, and waits until it says that it observes.
+fn start_trace(guest: &DaemonGuest, arguments: &str) -> Result<()> {
+    let trace = format!("exec kprobectl trace {arguments} > /tmp/traced 2> /tmp/tracer");
+    guest.shell("rm -f /tmp/traced /tmp/tracer")?;
+    guest.machine.spawn("tracer", &Command::shell(trace))?;
+    eventually("the command observes", guest, || {
+        let said = guest.shell("cat /tmp/tracer 2> /dev/null || true")?;
+        let status = guest.machine.wait("tracer", Some(Duration::from_millis(1)))?;
+        ensure!(status == Status::TimedOut, "{status:?}: {said}");
+        Ok(said.contains("observing "))
+    })
+}
+
+fn end_trace(guest: &DaemonGuest, signal: i32) -> Result<Status> {
+    guest.machine.kill("tracer", signal)?;
+    Ok(guest.machine.wait("tracer", Some(PATIENCE))?)
+}
+
+fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let trace = |arguments: &str, count: i64| -> Result<String> {
+        let script =
+            format!("kprobectl trace {arguments} -o json -- workload numbers {FIRST} {count} 2> /tmp/said");
+        guest.shell(&script).with_context(|| guest.shell("cat /tmp/said").unwrap_or_default())
+    };
+    // As long as a program runs: the first event and the last one, each once, in their order.
+    for count in [1, 100] {
+        let shown = printed(&trace(&format!("'{NUMBERS}'"), count)?);
+        ensure!(shown == of("kprobes/numbers", count), "{shown:?}");
+        ensure_clean(&guest)?;
+    }
+    let said = guest.shell("cat /tmp/said")?;
+    ensure!(
+        said.contains("observing 1 probe") && said.contains("100 delivered, 100 shown, 0 lost"),
+        "{said}"
+    );
+    // Two probes, in the order of time.
+    let both = printed(&trace(&format!("'{NUMBERS}' 'r:done __x64_sys_getsid'"), 20)?);
+    let expected = of("kprobes/numbers", 20).into_iter();
+    let expected: Vec<_> = expected.flat_map(|one| [one, ("kprobes/done".to_owned(), None)]).collect();
+    ensure!(both == expected, "{both:?}");
+    ensure_clean(&guest)?;
+    // Up to a number of events; and what is selected of them.
+    let three = printed(&trace(&format!("-n 3 '{NUMBERS}'"), 10)?);
+    ensure!(three == of("kprobes/numbers", 3), "{three:?}");
+    ensure_clean(&guest)?;
+    let selected = printed(&trace(&format!("--filter 'n == {}' '{NUMBERS}'", FIRST + 7), 10)?);
+    ensure!(selected == [("kprobes/numbers".to_owned(), Some(FIRST + 7))], "{selected:?}");
+    // The name of a function alone, beside a probe of the same place that stays.
+    guest.add("p:stays __x64_sys_getsid")?;
+    let entries = printed(&trace("-q __x64_sys_getsid", 5)?);
+    ensure!(entries.len() == 5 && entries.iter().all(|(probe, _)| probe != "kprobes/stays"), "{entries:?}");
+    ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getsid");
+    // `observe` can do so too, beside probes that are there.
+    let observed = guest.observe(&format!("-q -n 6 -o json kprobes/stays -p '{NUMBERS}'"), || {
+        // It has subscribed, and enables its probe then.
+        eventually("the probe records", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Armed))?;
+        call(&guest, 3)
+    })?;
+    let observed = printed(&observed);
+    let own = observed.iter().filter(|(probe, _)| probe == "kprobes/numbers").count();
+    ensure!((observed.len(), own) == (6, 3), "{observed:?}");
+    guest.delete("stays")?;
+    ensure_clean(&guest)?;
+    // Ctrl-C is how it ends: what was recorded by then is shown.
+    start_trace(&guest, &format!("-o json '{NUMBERS}'"))?;
+    call(&guest, 50)?;
+    let status = end_trace(&guest, SIGINT)?;
+    let shown = printed(&guest.shell("cat /tmp/traced")?);
+    ensure!(status.success() && shown == of("kprobes/numbers", 50), "{status:?} {shown:?}");
+    ensure_clean(&guest)?;
+    // And the time.
+    let begun = uptime(&guest)?;
+    guest.shell(&format!("kprobectl trace -q --for 1s '{NUMBERS}'"))?;
+    ensure!(uptime(&guest)? - begun >= 1.0);
+    ensure_clean(&guest)
+}
+
+fn a_trace_that_is_refused_defines_nothing(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let said = |arguments: &str| -> Result<(Status, String)> {
+        let output = guest.machine.exec(&Command::shell(format!("kprobectl trace {arguments}")))?;
+        let said = output.stderr_text();
+        Ok((output.status, said))
+    };
+    for (arguments, expected) in [
+        (format!("'{NUMBERS}' 'p:other nosuchfunction'"), "nosuchfunction"),
+        ("kernel_clome".to_owned(), "did you mean `kernel_clone`"),
+        (format!("'{NUMBERS}' '{NUMBERS}'"), "numbers"),
+        (format!("--fields nosuch '{NUMBERS}'"), "nosuch"),
+        (format!("'{NUMBERS}' -- /nonexistent"), "cannot run `/nonexistent`"),
+    ] {
+        let (status, said) = said(&arguments)?;
+        ensure!(status == Status::Exited(1) && said.contains(expected), "{arguments}: {status:?} {said}");
+        // What was made goes with the connection.
+        eventually("all is gone", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
+        ensure_clean(&guest)?;
+    }
+    Ok(())
+}
+
+fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let holder = probe.lease.map(|lease| lease.holder).unwrap_or_default();
+    ensure!(probe.state == i32::from(ProbeState::Armed) && holder.starts_with("hold-"), "{holder}");
+    let listed = guest.shell("kprobectl list")?;
+    ensure!(listed.contains("LEASE") && listed.contains("held"), "{listed}");
+    // What others see of it is no key: nobody can hang a probe on it.
+    let lease = Some(Lease { holder, ..Lease::default() });
+    let request = CreateProbeRequest { lease, ..Definition::from("p:guest vfs_read").into() };
+    let error = refused(guest.wait_for(guest.client.create_probe(request))?)?;
+    ensure!(error.reason == "NO_SUCH_HOLD", "{error:?}");
+    // Another client follows the probe: nothing of what it recorded is lost to that one.
+    let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/numbers"))?;
+    guest.started(&mut stream)?;
+    call(&guest, 200)?;
+    ensure!(end_trace(&guest, SIGKILL)? == Status::Signaled(SIGKILL));
+    eventually("the probe is gone", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
+    let mut seen = 0;
+    while seen < 200 {
+        match guest.next(&mut stream)? {
+            StreamItem::Batch(batch) => seen += batch.len(),
+            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
+            _ => {}
+        }
+    }
+    ensure!(seen == 200, "{seen}");
+    eventually("the daemon has forgotten it", &guest, || Ok(guest.probes()?.is_empty()))?;
+    ensure_clean(&guest)
+}
+
+fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add(NUMBERS)?;
+    let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/numbers"))?;
+    guest.started(&mut stream)?;
+    // More than are taken out at a time, while another probe records.
+    let hold = guest.wait_for(guest.client.hold())??;
+    let create = |number: usize| CreateProbeRequest {
+        lease: Some(hold.lease()),
+        ..Definition::from(format!("p:held/h{number} __x64_sys_getppid")).into()
+    };
+    let made = guest.wait_for(guest.client.create_probes((0..300).map(create).collect()))??;
+    ensure!(made.iter().all(Result::is_ok) && guest.probes()?.len() == 301, "{made:?}");
+    call(&guest, 100)?;
+    drop(hold);
+    // Meanwhile others are served, and what is hit is recorded.
+    let mut rounds = 1;
+    eventually("all are gone", &guest, || Ok(guest.probes()?.len() == 1))?;
+    call(&guest, 100)?;
+    rounds += 1;
+    let mut seen = 0;
+    while seen < 100 * rounds {
+        match guest.next(&mut stream)? {
+            StreamItem::Batch(batch) => seen += batch.len(),
+            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
+            _ => {}
+        }
+    }
+    ensure!(guest.tracefs("kprobe_events")?.lines().count() == 1);
+    // A connection has so many holds, and other connections have theirs.
+    let mut holds = Vec::new();
+    let refusal = loop {
+        match guest.wait_for(guest.client.hold())? {
+            Ok(hold) => holds.push(hold),
+            Err(error) => break refused::<()>(Err(error))?,
+        }
+        ensure!(holds.len() < 1000, "no end of holds");
+    };
+    ensure!((refusal.reason.as_str(), holds.len()) == ("TOO_MANY_HOLDS", 64), "{refusal:?}");
+    guest.shell(&format!(
+        "kprobectl trace -q -n 1 '{}' -- workload numbers {FIRST} 1",
+        NUMBERS.replace("numbers", "more")
+    ))?;
+    drop(holds);
+    // An update can hang a probe on a hold too.
+    let hold = guest.wait_for(guest.client.hold())??;
+    let request =
+        UpdateProbeRequest { name: "numbers".to_owned(), lease: Some(hold.lease()), ..Default::default() };
+    guest.wait_for(guest.client.update_probe(request))??;
+    drop(hold);
+    eventually("it is gone", &guest, || Ok(guest.probes()?.is_empty()))?;
+    ensure_clean(&guest)
+}
+
+/// A look at the probes ten times a second: it must not bring back what has expired.
+fn eager() -> String {
+    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
+}
+
+fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("leased", &eager())?;
+    let mut stream = guest.subscribe(StreamRequest::new())?;
+    guest.started(&mut stream)?;
+    let begun = uptime(&guest)?;
+    let made = lease(&guest, NUMBERS, 8)?;
+    ensure!(made.state() == ProbeState::Armed, "{made:?}");
+    call(&guest, 30)?;
+    eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+    let lasted = uptime(&guest)? - begun;
+    ensure!((8.0..20.0).contains(&lasted), "it lasted {lasted} seconds");
+    ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.tracefs("kprobe_events")?);
+    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    ensure!(
+        probe.state_reason == "LEASE_ENDED"
+            && probe.state_message.starts_with("its lease of 8s ended at 20")
+            && probe.state_hint == "`kprobectl renew kprobes/numbers` brings it back"
+            && probe.enabled,
+        "{probe:?}"
+    );
+    ensure!(guest.log().contains("expired"), "{}", guest.log());
+    // Nothing that it recorded is lost.
+    let mut seen = 0;
+    while seen < 30 {
+        match guest.next(&mut stream)? {
+            StreamItem::Batch(batch) => seen += batch.len(),
+            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
+            _ => {}
+        }
+    }
+    let listed = guest.shell("kprobectl list")?;
+    ensure!(listed.contains("expired") && listed.contains("ended"), "{listed}");
+    // It does not come back by itself, and not by another change.
+    let error = refused(guest.wait_for(guest.client.set_enabled("numbers", true))?)?;
+    ensure!(error.reason == "LEASE_ENDED", "{error:?}");
+    let error = refused(guest.wait_for(guest.client.set_filter("numbers", "n == 1"))?)?;
+    ensure!(error.reason == "LEASE_ENDED", "{error:?}");
+    guest.wait_for(guest.client.change_labels(
+        "numbers",
+        [("a".to_owned(), "b".to_owned())].into(),
+        vec![],
+    ))??;
+    let refusal = guest.refusal(NUMBERS)?;
+    ensure!(refusal.message.contains("its lease has ended"), "{refusal:?}");
+    ensure!(state(&guest, "numbers")? == ProbeState::Expired && guest.tracefs("kprobe_events")?.is_empty());
+    // Renewed, it records again; the length of the lease is that of before.
+    guest.shell("kprobectl renew numbers")?;
+    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let lasts = probe.lease.and_then(|lease| lease.duration).map(|duration| duration.seconds);
+    ensure!((probe.state, lasts) == (i32::from(ProbeState::Armed), Some(8)), "{lasts:?}");
+    let recording = guest.record(|| call(&guest, 5))?;
+    ensure!(recording.of("kprobes/numbers", "workload").count() == 5, "{recording:?}");
+    // A lease that was prolonged does not end with the first one.
+    guest.shell("kprobectl renew numbers --for 1h")?;
+    let listed = guest.shell("kprobectl list")?;
+    ensure!(listed.contains("59m"), "{listed}");
+    let passed = uptime(&guest)? + 8.0;
+    eventually("the first lease would have ended", &guest, || Ok(uptime(&guest)? > passed))?;
+    ensure!(state(&guest, "numbers")? == ProbeState::Armed);
+    let kept = guest.shell("kprobectl renew numbers --keep")?;
+    ensure!(kept.trim() == "kprobes/numbers stays", "{kept}");
+    ensure!(guest.wait_for(guest.client.get_probe("numbers"))??.lease.is_none());
+    guest.delete("numbers")?;
+    // What is out of range is refused.
+    for seconds in [0, -1, 400_000_000] {
+        let outcome = lease(&guest, NUMBERS, seconds);
+        ensure!(outcome.is_err(), "a lease of {seconds} seconds");
+    }
+    ensure_clean(&guest)?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    lease(&guest, NUMBERS, 6)?;
+    lease(&guest, "p:counted __x64_sys_getppid", 6)?;
+    // Another tracer has enabled the event: the kernel removes it only when that one has let it go.
+    guest.shell("echo 1 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
+    // And one is counted by an aggregation, which goes with it.
+    guest.machine.spawn("hist", &Command::shell("exec kprobectl hist counted comm > /dev/null 2>&1"))?;
+    eventually("they expire", &guest, || {
+        Ok(state(&guest, "numbers")? == ProbeState::Expired
+            && state(&guest, "counted")? == ProbeState::Expired)
+    })?;
+    let stuck = guest.wait_for(guest.client.get_probe("numbers"))??;
+    ensure!(stuck.state_message.contains("still in the kernel, switched off"), "{stuck:?}");
+    ensure!(guest.in_instance("events/kprobes/numbers/enable")?.trim() == "0");
+    let kernel = guest.tracefs("kprobe_events")?;
+    ensure!(kernel.lines().count() == 1 && kernel.contains("numbers"), "{kernel}");
+    let error = refused(guest.wait_for(guest.client.update_probe(UpdateProbeRequest {
+        name: "numbers".to_owned(),
+        lease: Some(Lease::default()),
+        ..Default::default()
+    }))?)?;
+    ensure!(error.reason == "IN_USE", "{error:?}");
+    guest.shell("echo 0 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
+    eventually("it is taken out", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
+    // What was counted is counted no more, and whoever watched it was told.
+    let ended = guest.machine.wait("hist", Some(PATIENCE))?;
+    ensure!(ended != Status::TimedOut, "{ended:?}");
+    guest.delete("numbers")?;
+    guest.delete("counted")?;
+    ensure_clean(&guest)
+}
+
+fn kill_daemon(guest: &DaemonGuest) -> Result<()> {
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    let status = guest.machine.wait(daemon::NAME, Some(PATIENCE))?;
+    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    Ok(())
+}
+
+fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
+    // Listed for a few seconds only.
+    let config = format!("{}\n[leases]\nkeep_listed_s = 10\n", daemon::DEFAULT_CONFIG);
+    let mut guest = fixture.own_daemon("ended", &config)?;
+    let begun = uptime(&guest)?;
+    lease(&guest, NUMBERS, 5)?;
+    guest.add("p:stays __x64_sys_getppid")?;
+    kill_daemon(&guest)?;
+    // It goes on recording: no program is there to end it.
+    call(&guest, 40)?;
+    ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2);
+    eventually("its time is over", &guest, || Ok(uptime(&guest)? > begun + 6.0))?;
+    guest.restart(&config)?;
+    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    ensure!(probe.state() == ProbeState::Expired && probe.state_reason == "LEASE_ENDED", "{probe:?}");
+    ensure!(!guest.tracefs("kprobe_events")?.contains("numbers"));
+    // What it recorded meanwhile is in the history.
+    let history = printed(&guest.shell("kprobectl observe -q -o json --oldest numbers")?);
+    ensure!(history == of("kprobes/numbers", 40), "{history:?}");
+    // It stays so over another restart, until nobody needs to see it any more.
+    kill_daemon(&guest)?;
+    guest.restart(&config)?;
+    let probes = guest.probes()?;
+    ensure!(
+        probes.iter().all(|one| one.name != "kprobes/numbers" || one.state() == ProbeState::Expired),
+        "{probes:?}"
+    );
+    eventually("it is listed no more", &guest, || Ok(guest.probes()?.len() == 1))?;
+    let listed = uptime(&guest)? - begun;
+    ensure!(listed >= 15.0, "it was listed for {listed} seconds only");
+    kill_daemon(&guest)?;
+    guest.restart(&config)?;
+    let probes = guest.probes()?;
+    ensure!(probes.len() == 1 && probes[0].name == "kprobes/stays", "{probes:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("clocks", daemon::DEFAULT_CONFIG)?;
+    let begun = uptime(&guest)?;
+    let seconds = 40;
+    lease(&guest, NUMBERS, seconds)?;
+    /// By how much the end that is shown may differ from the real one, in seconds.
+    const SLACK: i64 = 3;
+    let expect = |guest: &DaemonGuest| -> Result<()> {
+        // The daemon hears of the new time at once, and the test is faster.
+        eventually("the end is shown by the new time", guest, || {
+            let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+            ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+            let end = probe.lease.and_then(|lease| lease.expire_time).context("no lease")?.seconds;
+            let left = seconds - (uptime(guest)? - begun) as i64;
+            Ok((end - wall(guest)? - left).abs() <= SLACK)
+        })
+    };
+    expect(&guest)?;
+    for hours in [5, -12] {
+        let now = wall(&guest)? + hours * 3600;
+        guest.shell(&format!("date -s @{now} > /dev/null"))?;
+        expect(&guest)?;
+    }
+    // Over a crash of the daemon, and with a clock that is set while it does not run.
+    kill_daemon(&guest)?;
+    let now = wall(&guest)? + 30 * 3600;
+    guest.shell(&format!("date -s @{now} > /dev/null"))?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    expect(&guest)?;
+    let now = wall(&guest)? - 18 * 3600;
+    guest.shell(&format!("date -s @{now} > /dev/null"))?;
+    expect(&guest)?;
+    ensure!(uptime(&guest)? < begun + seconds as f64, "the guest was too slow to see anything");
+    eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+    let lasted = uptime(&guest)? - begun;
+    ensure!((seconds as f64..seconds as f64 + 15.0).contains(&lasted), "it lasted {lasted} seconds");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("full-lease", daemon::DEFAULT_CONFIG)?;
+    ensure!(guest.stop()?.success());
+    guest.shell("mkdir /tmp/state && mount -t tmpfs -o size=2m tmpfs /tmp/state")?;
+    let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", "/tmp/state");
+    guest.restart(&config)?;
+    lease(&guest, NUMBERS, 8)?;
+    start_trace(&guest, "'p:held __x64_sys_getppid'")?;
+    guest.shell("cd /tmp/state && for i in 1 2 3; do dd if=/dev/zero of=filler$i bs=1k 2> /dev/null; sync; done; true")?;
+    let labelled = guest.wait_for(guest.client.change_labels(
+        "numbers",
+        [("a".to_owned(), String::new())].into(),
+        vec![],
+    ))?;
+    ensure!(refused(labelled)?.reason == "DATABASE_FULL");
+    // Neither waits for room.
+    end_trace(&guest, SIGKILL)?;
+    eventually("the hold ends", &guest, || Ok(!guest.tracefs("kprobe_events")?.contains("held")))?;
+    eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    // It cannot be renewed now, and says why.
+    let renewed = guest.machine.exec(&Command::shell("kprobectl renew numbers"))?;
+    ensure!(!renewed.status.success() && state(&guest, "numbers")? == ProbeState::Expired, "{renewed:?}");
+    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    // Nothing of it could be written down, and the next daemon knows it all the same.
+    kill_daemon(&guest)?;
+    guest.shell("rm /tmp/state/filler*")?;
+    guest.restart(&config)?;
+    let probes = guest.probes()?;
+    ensure!(probes.len() == 1 && probes[0].state() == ProbeState::Expired, "{probes:?}");
+    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    guest.shell("kprobectl renew numbers --for 1h")?;
+    let recording = guest.record(|| call(&guest, 3))?;
+    ensure!(recording.of("kprobes/numbers", "workload").count() == 3, "{recording:?}");
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
+    let config = format!("{}\n[tracing]\non_exit = \"keep\"\n", daemon::DEFAULT_CONFIG);
+    let mut guest = fixture.own_daemon("held", &config)?;
+    guest.add("p:stays __x64_sys_getppid")?;
+    start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    kill_daemon(&guest)?;
+    let status = guest.machine.wait("tracer", Some(PATIENCE))?;
+    ensure!(status == Status::Exited(4), "{status:?}");
+    ensure!(guest.tracefs("kprobe_events")?.contains("numbers"), "the kernel forgets nothing by itself");
+    guest.restart(&config)?;
+    ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
+    ensure!(guest.probes()?.len() == 1);
+    // An orderly stop leaves no such probe behind either, though the others go on recording.
+    start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    ensure!(guest.stop()?.success());
+    ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
+    guest.machine.wait("tracer", Some(PATIENCE))?;
+    guest.restart(&config)?;
+    ensure!(guest.probes()?.len() == 1);
+    guest.machine.power_off().map_err(Into::into)
+}

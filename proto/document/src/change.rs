@@ -1,0 +1,81 @@
+//! What has to be asked for so that a probe is as its document says.
+
+use kprobed_proto::v1;
+
+use crate::document::{Definition, Document, Lease};
+use crate::write::document_of;
+
+/// The request that makes the probe of a document.
+pub fn creation(document: &Document) -> v1::CreateProbeRequest {
+    let (definition, spec) = match &document.definition {
+        Definition::Text(text) => (text.clone(), None),
+        Definition::Fields(spec) => (String::new(), Some((**spec).clone())),
+    };
+    v1::CreateProbeRequest {
+        definition,
+        spec,
+        enabled: document.enabled,
+        filter: document.filter.clone(),
+        labels: document.labels.clone().into_iter().collect(),
+        description: document.description.clone(),
+        owner: document.owner.clone(),
+        lease: document.lease.as_ref().map(Lease::message),
+        on_kernel_change: document.on_kernel_change.message().into(),
+        ..v1::CreateProbeRequest::default()
+    }
+}
+
+/// Whether a probe has the definition of a document, as far as that can be seen without reading it: by the text, or by the fields. What is
+/// written in another way can still mean the same.
+pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
+    match &document.definition {
+        Definition::Text(text) => *text == probe.definition,
+        Definition::Fields(spec) => probe.spec.as_ref() == Some(&**spec),
+    }
+}
+
+/// The document of a probe after a change: as `document` says, with the definition as the probe has it unless there is another one.
+pub fn described(document: &Document, probe: &v1::Probe, definition: Option<&str>) -> Document {
+    let text = definition.unwrap_or(&probe.definition);
+    Document { definition: Definition::Text(text.to_owned()), ..document.clone() }
+}
+
+/// The request that makes a probe as its document says; absent when it is so. `definition` is the text of another definition that it is to
+/// have. A lease that lasts as long as the document says is not renewed.
+pub fn changed(
+    document: &Document,
+    probe: &v1::Probe,
+    definition: Option<String>,
+) -> Option<v1::UpdateProbeRequest> {
+    let is = document_of(probe);
+    let wanted = described(document, probe, definition.as_deref());
+    if is == wanted {
+        return None;
+    }
+    let text = |is: &str, wanted: &str| (is != wanted).then(|| wanted.to_owned());
+    Some(v1::UpdateProbeRequest {
+        name: probe.name.clone(),
+        etag: probe.etag.clone(),
+        definition,
+        enabled: (is.enabled != wanted.enabled).then_some(wanted.enabled),
+        filter: text(&is.filter, &wanted.filter),
+        set_labels: wanted
+            .labels
+            .iter()
+            .filter(|(key, value)| is.labels.get(*key) != Some(value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        remove_labels: is.labels.keys().filter(|key| !wanted.labels.contains_key(*key)).cloned().collect(),
+        description: text(&is.description, &wanted.description),
+        owner: text(&is.owner, &wanted.owner),
+        lease: (is.lease != wanted.lease)
+            .then(|| wanted.lease.as_ref().map_or_else(v1::Lease::default, Lease::message)),
+        on_kernel_change: if is.on_kernel_change == wanted.on_kernel_change {
+            v1::KernelChange::Unspecified
+        } else {
+            wanted.on_kernel_change.message()
+        }
+        .into(),
+        ..v1::UpdateProbeRequest::default()
+    })
+}

@@ -1,0 +1,37 @@
+//! Probes as documents: what a file, or a directory of files, says that there should be.
+//!
+//! ```yaml
+//! probe: kprobes/open
+//! definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
+//! enabled: true
+//! filter: dfd >= 0
+//! labels:
+//!   team: storage
+//! owner: storage team
+//! description: who opens what
+//! lease: 2h
+//! on_kernel_change: hold
+//! ```
+//!
+//! Owns the form of such documents, which is a promise to whoever keeps them: reading them with a place for every mistake, writing them,
+//! and what has to change for a probe to be as its document says. A document is whole: what it does not say is as it is for a new probe. It never
+//! judges a definition, and never talks to a daemon: the daemon does the first, and clients the second.
+
+mod change;
+mod document;
+mod fields;
+mod lease;
+mod place;
+mod read;
+pub mod spec;
+mod tree;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use change::{changed, creation, described, is_as_described};
+pub use document::{Definition, Document, KernelChange, Lease};
+pub use place::{Place, Problem};
+pub use read::{Entry, read};
+pub use write::{document_of, write};

@@ -1,0 +1,287 @@
+//! Documents and texts are inverse, mistakes have their places, and applied twice nothing changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kprobed_proto::v1;
+use proptest::collection::btree_map;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+
+const OPEN: &str = "\
+probe: kprobes/open
+definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
+enabled: true
+filter: dfd >= 0
+labels:
+  team: storage
+  tier: '2'
+owner: storage team
+description: who opens what
+lease: 1h 30m
+on_kernel_change: arm-anyway
+";
+
+fn open() -> Document {
+    Document {
+        name: "kprobes/open".to_owned(),
+        definition: Definition::Text("p:kprobes/open do_sys_openat2 name=+0($arg2):ustring".to_owned()),
+        enabled: true,
+        filter: "dfd >= 0".to_owned(),
+        labels: [("team", "storage"), ("tier", "2")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        owner: "storage team".to_owned(),
+        description: "who opens what".to_owned(),
+        lease: Some(Lease::Lasting(Duration::from_secs(5400))),
+        on_kernel_change: KernelChange::ArmAnyway,
+    }
+}
+
+/// A probe that is as its document says.
+fn probe(document: &Document) -> v1::Probe {
+    let made = creation(document);
+    v1::Probe {
+        name: document.name.clone(),
+        definition: made.definition,
+        enabled: made.enabled,
+        filter: made.filter,
+        labels: made.labels,
+        description: made.description,
+        owner: made.owner,
+        lease: made.lease,
+        on_kernel_change: made.on_kernel_change,
+        etag: "1-1".to_owned(),
+        ..v1::Probe::default()
+    }
+}
+
+/// What a daemon would make of a probe by a request.
+fn updated(mut probe: v1::Probe, request: v1::UpdateProbeRequest) -> v1::Probe {
+    assert_eq!(request.etag, probe.etag);
+    let policy = request.on_kernel_change();
+    probe.definition = request.definition.unwrap_or(probe.definition);
+    probe.enabled = request.enabled.unwrap_or(probe.enabled);
+    probe.filter = request.filter.unwrap_or(probe.filter);
+    probe.description = request.description.unwrap_or(probe.description);
+    probe.owner = request.owner.unwrap_or(probe.owner);
+    probe.labels.extend(request.set_labels);
+    probe.labels.retain(|key, _| !request.remove_labels.contains(key));
+    if let Some(lease) = request.lease {
+        probe.lease = (lease != v1::Lease::default()).then_some(lease);
+    }
+    if policy != v1::KernelChange::Unspecified {
+        probe.on_kernel_change = policy.into();
+    }
+    probe
+}
+
+/// Texts that are hard to quote, and texts of all kinds.
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ -~]{0,40}",
+        "\\PC{0,12}",
+        "[:#'\"\\\\%@`&*!|>?,\\[\\]{} \n\t-]{0,12}",
+        any::<String>(),
+        prop::sample::select(vec!["null", "~", "true", "no", "0x1f", "1e3", "---", "...", "- a", "a: b"])
+            .prop_map(str::to_owned),
+    ]
+}
+
+fn documents() -> impl Strategy<Value = Document> {
+    let names = ("[a-z_-][a-zA-Z0-9_-]{0,8}", "[A-Za-z_][a-zA-Z0-9_]{0,8}");
+    let line = || texts().prop_map(|text| text.trim_end_matches('\n').to_owned());
+    let definition = prop_oneof![
+        line().prop_map(Definition::Text),
+        spec::tests::specs().prop_map(|spec| Definition::Fields(Box::new(spec))),
+    ];
+    let lease = prop_oneof![
+        (0..u64::MAX / 2, 0..1_000_000_000u32)
+            .prop_map(|(seconds, ns)| Lease::Lasting(Duration::new(seconds, ns))),
+        "[0-9a-f]{1,8}".prop_map(Lease::Held),
+    ];
+    let labels = btree_map("[a-z0-9._/-]{1,6}|null|~|true", "[a-zA-Z0-9._-]{0,6}|null|yes|012", 0..4);
+    let policy = prop::sample::select(KernelChange::ALL.to_vec());
+    let first = (names, definition, any::<bool>(), line(), labels);
+    (first, texts(), texts(), option::of(lease), policy).prop_map(
+        |(((group, event), mut definition, enabled, filter, labels), owner, description, lease, policy)| {
+            if let Definition::Fields(spec) = &mut definition {
+                (spec.group, spec.event) = (group.clone(), event.clone());
+            }
+            Document {
+                name: format!("{group}/{event}"),
+                definition,
+                enabled,
+                filter,
+                labels,
+                owner,
+                description,
+                lease,
+                on_kernel_change: policy,
+            }
+        },
+    )
+}
+
+fn as_text(document: Document) -> Document {
+    let definition = match document.definition {
+        Definition::Fields(_) => Definition::Text("p:x f".to_owned()),
+        text @ Definition::Text(_) => text,
+    };
+    Document { definition, ..document }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_can_be_read(mut documents in prop::collection::vec(documents(), 1..4)) {
+        let mut seen = std::collections::HashSet::new();
+        documents.retain(|document| seen.insert(document.name.clone()));
+        let text = write(&documents).unwrap();
+        let read = read(&text).map_err(|problems| format!("{problems:?}\n{text}")).unwrap();
+        let read: Vec<_> = read.into_iter().map(|entry| entry.document).collect();
+        prop_assert_eq!(read, documents, "{}", text);
+    }
+
+    #[test]
+    fn the_document_of_a_probe_changes_nothing(document in documents().prop_map(as_text)) {
+        let probe = probe(&document);
+        let read = read(&write(&[document_of(&probe)]).unwrap()).unwrap();
+        prop_assert!(is_as_described(&read[0].document, &probe));
+        prop_assert_eq!(changed(&read[0].document, &probe, None), None);
+    }
+
+    #[test]
+    fn a_change_leads_to_what_the_document_says(
+        from in documents().prop_map(as_text),
+        to in documents().prop_map(as_text),
+    ) {
+        let to = Document { name: from.name.clone(), ..to };
+        let before = probe(&from);
+        let definition = (!is_as_described(&to, &before)).then(|| creation(&to).definition);
+        let after = match changed(&to, &before, definition) {
+            Some(request) => updated(before, request),
+            None => before,
+        };
+        prop_assert_eq!(document_of(&after), to.clone());
+        prop_assert_eq!(changed(&to, &after, None), None);
+    }
+
+    #[test]
+    fn any_text_is_survived(text in prop_oneof![
+        any::<String>(),
+        "(probe|definition|spec|labels|lease|[a-z{}\\[\\]:,\"'\\- \n0-9&*!|>#%@?\t]){0,40}",
+    ]) {
+        match read(&text) {
+            Ok(_) => {}
+            Err(problems) => {
+                prop_assert!(!problems.is_empty());
+                for problem in problems {
+                    prop_assert!(problem.place.line >= 1 && problem.place.column >= 1);
+                    prop_assert!(!problem.message.is_empty());
+                    problem.shown();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_document_is_what_a_person_would_write() {
+    let read = read(OPEN).unwrap();
+    assert_eq!(read.len(), 1);
+    assert_eq!(read[0].document, open());
+    assert_eq!((read[0].name_place.line, read[0].name_place.column), (1, 8));
+    assert_eq!((read[0].definition_place.line, read[0].definition_place.column), (2, 13));
+    assert_eq!(write(&[open()]).unwrap(), OPEN);
+}
+
+#[test]
+fn what_is_left_out_is_as_for_a_new_probe() {
+    let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\n---\n\
+                {\"probe\": \"kprobes/b\", \"spec\": {\"kind\": \"return\", \"place\": {\"symbol\": {\"symbol\": \"vfs_read\"}}}}\n";
+    let read = read(text).unwrap();
+    let expected = Document {
+        name: "kprobes/a".to_owned(),
+        definition: Definition::Text("p:kprobes/a vfs_read".to_owned()),
+        enabled: true,
+        filter: String::new(),
+        labels: BTreeMap::new(),
+        owner: String::new(),
+        description: String::new(),
+        lease: None,
+        on_kernel_change: KernelChange::Hold,
+    };
+    assert_eq!(read[0].document, expected);
+    let Definition::Fields(spec) = &read[1].document.definition else { panic!("no fields") };
+    assert_eq!(
+        (spec.group.as_str(), spec.event.as_str(), spec.kind()),
+        ("kprobes", "b", v1::ProbeKind::Return)
+    );
+    assert!(super::read("").unwrap().is_empty() && super::read("# nothing\n").unwrap().is_empty());
+}
+
+#[test]
+fn mistakes_have_their_place_and_what_to_write() {
+    let head = "probe: kprobes/a\ndefinition: p:kprobes/a f\n";
+    for (text, expected) in [
+        (
+            format!("{head}fliter: 'a < 1'\n"),
+            "3:1: `fliter` is not a key of a document (did you mean `filter`?)",
+        ),
+        (format!("{head}enabled: yes\n"), "3:10: `enabled` is `yes`, and must be true or false"),
+        (format!("{head}lease: 2 hours\n"), "3:8: `lease` is `2 hours`, and must be a duration"),
+        (format!("{head}labels: [a]\n"), "3:9: `labels` is a list, and must be a mapping"),
+        (format!("{head}labels: {{a: }}\n"), "3:10: the label `a` has no value"),
+        (format!("{head}owner:\n"), "3:1: `owner` has no value"),
+        (format!("{head}on_kernel_change: never\n"), "3:19: `on_kernel_change` is `never`"),
+        (format!("{head}spec: {{kind: entry, place: {{address: 1}}}}\n"), "3:1: the document has both"),
+        (format!("{head}---\n{head}"), "4:8: `kprobes/a` stands in line 1 already"),
+        (format!("{head}enabled: true\nenabled: true\n"), "4:1: `enabled` stands in line 3 already"),
+        (format!("{head}owner: *a\n"), "3:8: "),
+        (format!("{head}owner: !x a\n"), "3:"),
+        (
+            "probe: open\ndefinition: p:open f\n".to_owned(),
+            "1:8: `open` has no group (write `probe: kprobes/open`)",
+        ),
+        ("probe: a/b-c\ndefinition: p:a f\n".to_owned(), "1:8: `a/b-c` cannot be the name of a probe"),
+        ("definition: p:a f\n".to_owned(), "1:1: the document has no `probe`"),
+        ("probe: kprobes/a\n".to_owned(), "1:8: the document has no `definition`"),
+        (
+            "p:open do_sys_openat2\n".to_owned(),
+            "1:1: this is a text, and no document of a probe (this is a line of definitions",
+        ),
+        ("- probe: kprobes/a\n".to_owned(), "1:1: this is a list, and no document of a probe"),
+        ("probe: a\n\tdefinition: b\n".to_owned(), "1:8: this is not YAML: "),
+        (
+            "probe: kprobes/a\nspec:\n  kind: entry\n  place: {symbol: {symbol: f, ofset: 3}}\n".to_owned(),
+            "4:31: unknown field `ofset`, expected one of",
+        ),
+        (
+            "probe: kprobes/a\nspec: {kind: entry, event: b, place: {address: 1}}\n".to_owned(),
+            "2:7: the `event` of the definition is `b`, and the probe is `kprobes/a` (write `event: a`)",
+        ),
+    ] {
+        let problems = read(&text).unwrap_err();
+        let said = problems[0].to_string();
+        assert!(said.starts_with(expected), "{text}\n{said}\n{expected}");
+        assert!(problems[0].shown().contains('^'), "{text}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_said_at_once() {
+    let text = "probe: a\ndefinition: p:a f\nenabled: 1\n---\nprobe: kprobes/b\nfilter: x\n";
+    let lines: Vec<_> = read(text).unwrap_err().iter().map(|problem| problem.place.line).collect();
+    assert_eq!(lines, [1, 3, 5]);
+}
+
+#[test]
+fn a_text_cannot_be_nested_for_ever() {
+    let text = format!("probe: kprobes/a\nspec: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
+    let problems = read(&text).unwrap_err();
+    assert!(problems[0].message.contains("recursion limit"), "{}", problems[0]);
+}

@@ -1,0 +1,102 @@
+//! Accepting what a definition means on the running kernel.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::apply::{Before, Grounds, Work};
+use super::command::{Change, Changed, Unit, UpdateRequest};
+use super::controller::Controller;
+use super::create::refuse;
+use super::guard::Guarded;
+use super::job::Job;
+use super::update::{check_etag, settings};
+use super::{ControlError, Probe, ProbeState};
+use crate::store::{Intent, RequestKey};
+
+/// Take what a probe records on this kernel for what it is to record.
+#[derive(Clone, Debug)]
+pub struct AcceptRequest {
+    /// `GROUP/EVENT` or `EVENT`.
+    pub name: String,
+    /// Give it the line that was offered for this kernel, instead of the definition that it has.
+    pub ported: bool,
+    /// Only if the probe still has this etag.
+    pub etag: Option<String>,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+}
+
+impl Controller {
+    /// Writes down what the definition means here, and arms the probe. When it cannot be armed, nothing has changed.
+    pub(super) async fn accept(&mut self, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+        let probe = self.probe(&request.name)?;
+        if let Some(key) = &request.request
+            && self.parts.store.carried_out(key).await? == Some(probe.uid)
+        {
+            return Ok(self.shown(&probe));
+        }
+        check_etag(&probe, request.etag.as_deref())?;
+        let is_held = matches!(probe.state, ProbeState::HeldBack(_));
+        if !is_held && probe.guarded.change.is_none() {
+            return Err(ControlError::NotHeldBack { name: probe.name.clone() });
+        }
+        if request.ported {
+            return self.port(&probe, request).await;
+        }
+        let checker = Arc::clone(&self.parts.checker);
+        let observed = self.observer.observe(std::slice::from_ref(&probe));
+        let mut grounds = Grounds::new(checker.recent_facts(), observed);
+        let outcome = checker.check_with(&probe.definition, &mut grounds.facts)?;
+        refuse(&probe.definition, &outcome, None)?;
+        if let Some(module) = &outcome.report.absent_module {
+            let reason = format!("its module `{module}` is not loaded, so that there is nothing to accept");
+            let hint = format!("`modprobe {module}`");
+            return Err(ControlError::HeldBack { name: probe.name.clone(), reason, hint });
+        }
+        let guarded = Guarded::new(outcome.meaning());
+        let written = guarded.to_json().into_iter().map(|text| (probe.uid, text));
+        let wanted = Probe {
+            guarded,
+            revision: probe.revision + 1,
+            update_time: SystemTime::now(),
+            left_alone: None,
+            ..Probe::clone(&probe)
+        };
+        // It is at home here from now on: nothing holds it back.
+        let job =
+            if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
+        self.parts.store.set_meanings(&written.collect::<Vec<_>>()).await?;
+        let intent =
+            Intent::Update { uid: probe.uid, before: settings(&probe), wanted: settings(&job.probe) };
+        let is_to_record = probe.enabled;
+        let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
+        let work = Work { intent: Some(intent), request: request.request, before: Some(before), job };
+        let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
+        match outcome.unwrap_or(Err(ControlError::Stopping)) {
+            Ok(Changed::Probe(probe)) => Ok(probe),
+            Ok(Changed::Removed(_)) => Err(ControlError::Stopping),
+            Err(error) => {
+                let before = probe.guarded.to_json().into_iter().map(|text| (probe.uid, text));
+                if let Err(error) = self.parts.store.set_meanings(&before.collect::<Vec<_>>()).await {
+                    tracing::error!(probe = %probe.name, %error, "cannot take back that a probe was accepted");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Replaces the definition by the line that records here what the definition was made for.
+    async fn port(&mut self, probe: &Probe, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+        let offered = probe.guarded.change.as_ref().and_then(|change| change.offered.clone());
+        let Some(line) = offered else {
+            return Err(ControlError::NotOffered { name: probe.name.clone() });
+        };
+        let update = UpdateRequest {
+            definition: Some(line),
+            request: request.request,
+            ..UpdateRequest::of(probe.name.to_string())
+        };
+        let outcome = self.apply(vec![Change::Update(update)], Unit::Each).await.pop();
+        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
+    }
+}

@@ -1,0 +1,167 @@
+//! What became of the files that declare probes, for whoever asks.
+//!
+//! Owns the last result, which [`crate::declared`] leaves here, and the rule that a probe belongs to its file until somebody takes it over.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::doctor::{failed, ok};
+use super::{ControlError, HostCheck, Probe};
+use crate::model::ProbeName;
+
+/// Problems that are told in one finding at most.
+const TOLD: usize = 3;
+
+/// Why something that a file says is not so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclarationProblem {
+    /// The file, by its name below the directory; empty for the directory itself.
+    pub file: String,
+    /// Line and column, both from 1. Absent where it is about no place of the file.
+    pub place: Option<(usize, usize)>,
+    /// The probe. Absent where it is about the file as a whole.
+    pub probe: Option<ProbeName>,
+    /// What is wrong, and what holds instead.
+    pub message: String,
+    /// What to do; empty where the message says it.
+    pub hint: String,
+}
+
+/// What the last look at the directory came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclarationState {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Files that were read. Absent if there is no such directory.
+    pub files: Option<usize>,
+    /// Probes that files declare.
+    pub probes: usize,
+    /// What is not as the files say.
+    pub problems: Vec<DeclarationProblem>,
+}
+
+/// The last result.
+#[derive(Debug, Default)]
+pub struct Declarations {
+    state: RwLock<Option<Arc<DeclarationState>>>,
+}
+
+impl Declarations {
+    /// What the last look came to. Absent before the first.
+    pub fn state(&self) -> Option<Arc<DeclarationState>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the result. Answers whether it is another one.
+    pub fn set(&self, state: DeclarationState) -> bool {
+        let mut last = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if last.as_deref() == Some(&state) {
+            return false;
+        }
+        *last = Some(Arc::new(state));
+        true
+    }
+
+    /// Whether everything is as the files say.
+    pub fn check(&self) -> HostCheck {
+        const ID: &str = "declarations";
+        let Some(state) = self.state() else {
+            return ok(ID, "the directory of declarations was not looked at yet".to_owned());
+        };
+        let directory = state.directory.display();
+        let Some(first) = state.problems.first() else {
+            return ok(
+                ID,
+                match state.files {
+                    None => format!("no file declares probes: there is no directory `{directory}`"),
+                    Some(files) => format!("{files} files in `{directory}` declare {} probes", state.probes),
+                },
+            );
+        };
+        let mut finding: Vec<_> = state.problems.iter().take(TOLD).map(ToString::to_string).collect();
+        if state.problems.len() > TOLD {
+            finding.push(format!("{} more (`kprobectl list`)", state.problems.len() - TOLD));
+        }
+        failed(ID, finding.join("; "), first.hint.clone())
+    }
+}
+
+/// `FILE:LINE:COLUMN: ...`.
+impl fmt::Display for DeclarationProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => write!(f, "{}:{line}:{column}: ", self.file)?,
+            None if self.file.is_empty() => {}
+            None => write!(f, "{}: ", self.file)?,
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Refuses a change of a probe that a file declares, unless it is to be taken over.
+pub(super) fn require_undeclared(probe: &Probe, take_over: bool) -> Result<(), ControlError> {
+    match &probe.metadata.declared_by {
+        Some(file) if !take_over => {
+            Err(ControlError::Declared { name: probe.name.clone(), file: file.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::CheckStatus;
+
+    fn problem(file: &str, place: Option<(usize, usize)>) -> DeclarationProblem {
+        let message = "`fliter` is not a key of a document".to_owned();
+        DeclarationProblem {
+            file: file.to_owned(),
+            place,
+            probe: None,
+            message,
+            hint: "write `filter`".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_check_says_what_is_not_so_and_where() {
+        let declarations = Declarations::default();
+        assert_eq!(declarations.check().status, CheckStatus::Ok);
+        let directory: PathBuf = "/etc/kprobed/probes.d".into();
+        assert!(
+            declarations
+                .set(DeclarationState { directory: directory.clone(), ..DeclarationState::default() })
+        );
+        assert!(declarations.check().finding.contains("there is no directory `/etc/kprobed/probes.d`"));
+        let good = DeclarationState {
+            directory: directory.clone(),
+            files: Some(2),
+            probes: 5,
+            problems: Vec::new(),
+        };
+        assert!(declarations.set(good.clone()) && !declarations.set(good.clone()));
+        assert_eq!(declarations.check().finding, "2 files in `/etc/kprobed/probes.d` declare 5 probes");
+        let problems = (1..6).map(|line| problem("a.yaml", Some((line, 3)))).collect();
+        declarations.set(DeclarationState { problems, ..good });
+        let check = declarations.check();
+        assert_eq!(
+            (check.id, check.status, check.fix.as_str()),
+            ("declarations", CheckStatus::Failed, "write `filter`")
+        );
+        assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is not a key of a document; a.yaml:2:3: "));
+        assert!(check.finding.ends_with("2 more (`kprobectl list`)"), "{}", check.finding);
+        assert_eq!(problem("", None).to_string(), "`fliter` is not a key of a document");
+    }
+
+    #[test]
+    fn a_probe_belongs_to_its_file_until_it_is_taken_over() {
+        let mut probe = super::super::test_probe(1, "kprobes/open");
+        require_undeclared(&probe, false).unwrap();
+        probe.metadata.declared_by = Some("a.yaml".to_owned());
+        require_undeclared(&probe, true).unwrap();
+        let refused = require_undeclared(&probe, false).unwrap_err();
+        assert_eq!(refused.to_string(), "the file `a.yaml` declares `kprobes/open`");
+    }
+}

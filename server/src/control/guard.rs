@@ -1,0 +1,285 @@
+//! The guard over meaning: whether a definition records on this build of kernel and module what it was made for.
+//!
+//! Owns when that is compared, what is decided on a difference, and what is said. What a definition means is for [`crate::meaning`]; arming and
+//! taking out are not done here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ControlError;
+use super::checker::{CheckOutcome, Checker};
+use super::create::refuse;
+use super::probe::{Probe, ProbeState, Trouble};
+use crate::kernel::{KernelFacts, RecentFacts};
+use crate::meaning::{Build, Difference, DifferenceKind, Meaning, compare, means_the_same_elsewhere};
+use crate::model::{KernelChange, ProbeUid};
+use crate::store::{Store, StoreError};
+
+/// What the definition of a probe meant where it was made, and what has become of that.
+#[derive(Clone, Debug, Default)]
+pub struct Guarded {
+    /// On the build that it was made for, or accepted on. Absent where that is not known.
+    meaning: Option<Arc<Meaning>>,
+    /// What was found of its module when that was last looked at: see [`module_now`].
+    seen: Option<String>,
+    /// What differs on the running kernel. Absent where nothing does.
+    pub change: Option<Arc<MeaningChange>>,
+}
+
+/// A definition that means something else than where it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeaningChange {
+    /// The kernel that it was made for; absent where that is not known.
+    pub before: Option<Build>,
+    /// Its module there.
+    pub module_before: Option<Build>,
+    /// The running kernel.
+    pub now: Build,
+    /// Its module now.
+    pub module_now: Option<Build>,
+    /// What differs; never empty.
+    pub differences: Vec<Difference>,
+    /// The line that records on this kernel what it was made for, where exactly one is possible.
+    pub offered: Option<String>,
+}
+
+/// What was found of a definition.
+#[derive(Debug)]
+pub(super) enum Looked {
+    /// It can be armed.
+    Clear(Guarded),
+    /// It must not be in the kernel.
+    Held(Box<Held>),
+}
+
+/// A definition that must not be in the kernel.
+#[derive(Debug)]
+pub(super) struct Held {
+    trouble: Trouble,
+    guarded: Guarded,
+}
+
+impl Held {
+    /// The probe as it is now.
+    pub(super) fn hold(self, probe: Probe) -> Probe {
+        tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
+        let Self { trouble, guarded } = self;
+        Probe { state: ProbeState::HeldBack(trouble), guarded, own: None, schema: None, ..probe }
+    }
+
+    /// Why it is not armed.
+    pub(super) fn error(self, probe: &Probe) -> ControlError {
+        let Trouble { reason, hint, .. } = self.trouble;
+        ControlError::HeldBack { name: probe.name.clone(), reason, hint }
+    }
+}
+
+/// What was written down of all probes. What cannot be read is not known.
+pub(super) async fn read(store: &Store) -> Result<HashMap<ProbeUid, Guarded>, StoreError> {
+    let stored = store.meanings().await?.into_iter();
+    let one = |(uid, text): (ProbeUid, String)| Some((uid, Guarded::new(Meaning::from_json(&text)?)));
+    Ok(stored.filter_map(one).collect())
+}
+
+/// What is loaded under the name of a module: its build id, or nothing but that. Absent when it is not loaded.
+pub(super) fn module_now(name: &str, facts: &KernelFacts) -> Option<String> {
+    facts.symbols.has_module(name).then(|| facts.build_ids.module(name).unwrap_or_default())
+}
+
+impl Guarded {
+    /// What a definition means from now on.
+    pub(super) fn new(meaning: Meaning) -> Self {
+        let seen = meaning.module.as_ref().filter(|_| meaning.complete).and_then(|module| module.id.clone());
+        Self { meaning: Some(Arc::new(meaning)), seen, change: None }
+    }
+
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> Option<String> {
+        self.meaning.as_ref()?.to_json().ok()
+    }
+
+    /// Whether something else is written down for it than for another one.
+    pub(super) fn is_other_than(&self, other: &Self) -> bool {
+        self.meaning != other.meaning
+    }
+
+    /// The module that the place is in.
+    pub(super) fn module(&self) -> Option<&str> {
+        Some(&self.meaning.as_ref()?.module.as_ref()?.name)
+    }
+
+    /// Whether its module is loaded as another one than when it was last looked at.
+    pub(super) fn has_another_module(&self, facts: &KernelFacts) -> bool {
+        let now = self.module().and_then(|module| module_now(module, facts));
+        now.is_some() && now != self.seen
+    }
+
+    /// Whether kernel and module are the builds that it was made for.
+    fn is_at_home(&self, facts: &KernelFacts) -> bool {
+        let Some(meaning) = self.meaning.as_ref().filter(|meaning| meaning.complete) else { return false };
+        let ids = &facts.build_ids;
+        let same_module = |module: &Build| module.id.is_some() && module.id == ids.module(&module.name);
+        meaning.kernel.id.as_deref() == ids.kernel()
+            && meaning.kernel.id.is_some()
+            && meaning.module.as_ref().is_none_or(same_module)
+    }
+
+    fn with(&self, change: Option<MeaningChange>, now: &Meaning, facts: &KernelFacts) -> Self {
+        let module = now.module.as_ref().map(|module| module.name.as_str()).or_else(|| self.module());
+        let seen = module.and_then(|module| module_now(module, facts));
+        Self { meaning: self.meaning.clone(), seen, change: change.map(Arc::new) }
+    }
+}
+
+impl Checker {
+    /// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What else there is against it is not asked.
+    pub(super) fn look(&self, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
+        // What keeps facts or definition from being read keeps it from being armed too, and is said then.
+        let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
+        if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
+            return clear();
+        }
+        match self.check_with(&probe.definition, facts) {
+            Ok(outcome) => self.look_at(probe, &outcome, facts),
+            Err(_) => clear(),
+        }
+    }
+
+    /// The same for a definition that was checked.
+    fn look_at(&self, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
+        let guarded = &probe.guarded;
+        let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
+        let now = outcome.meaning();
+        let clear = || Looked::Clear(guarded.with(None, &now, &facts));
+        let holds = probe.metadata.on_kernel_change == KernelChange::Hold;
+        let Some(before) = guarded.meaning.as_deref() else {
+            if !now.is_raw() {
+                return Looked::Clear(Guarded::new(now));
+            }
+            return decide(probe, None, &now, vec![not_written_down()], &facts);
+        };
+        if before.is_of_same_build(&now) {
+            return clear();
+        }
+        if !before.complete && now.complete && before.kernel.is(&now.kernel) {
+            // Its module was not loaded when it was made: this is the first one that it meets.
+            return Looked::Clear(Guarded::new(now));
+        }
+        if !now.complete {
+            let module = outcome.report.absent_module.as_deref();
+            let is_known = before.kernel.is(&now.kernel) || !before.is_raw();
+            return match module {
+                Some(module) if !is_known && holds => {
+                    let trouble = module_is_absent(module, before);
+                    Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }))
+                }
+                _ => clear(),
+            };
+        }
+        let differences = compare(before, &now);
+        if differences.is_empty() {
+            return clear();
+        }
+        let offered = self.offered(probe, before, outcome, recent);
+        let looked = decide(probe, Some(before), &now, differences, &facts);
+        match (looked, offered) {
+            (looked, None) => looked,
+            (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
+            (Looked::Held(held), Some(line)) => {
+                let Held { mut trouble, guarded } = *held;
+                trouble.hint =
+                    format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
+                Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
+            }
+        }
+    }
+
+    /// The line for this kernel: only one that the kernel takes, and that records what the first one did.
+    fn offered(
+        &self,
+        probe: &Probe,
+        before: &Meaning,
+        outcome: &CheckOutcome,
+        facts: &mut RecentFacts<'_>,
+    ) -> Option<String> {
+        let line = outcome.ported(before)?.render(probe.name.group(), probe.name.event());
+        let checked = self.check_with(&line, facts).ok()?;
+        refuse(&line, &checked, None).ok()?;
+        means_the_same_elsewhere(before, &checked.meaning()).then_some(line)
+    }
+}
+
+fn decide(
+    probe: &Probe,
+    before: Option<&Meaning>,
+    now: &Meaning,
+    differences: Vec<Difference>,
+    facts: &KernelFacts,
+) -> Looked {
+    let trouble = trouble(probe, before, &differences);
+    let change = MeaningChange {
+        before: before.map(|before| before.kernel.clone()),
+        module_before: before.and_then(|before| before.module.clone()),
+        now: now.kernel.clone(),
+        module_now: now.module.clone(),
+        differences,
+        offered: None,
+    };
+    let guarded = probe.guarded.with(Some(change), now, facts);
+    match probe.metadata.on_kernel_change {
+        KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),
+        KernelChange::ArmAnyway => {
+            tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
+            Looked::Clear(guarded)
+        }
+    }
+}
+
+impl Guarded {
+    fn offering(mut self, line: String) -> Self {
+        if let Some(change) = &self.change {
+            self.change =
+                Some(Arc::new(MeaningChange { offered: Some(line), ..MeaningChange::clone(change) }));
+        }
+        self
+    }
+}
+
+fn not_written_down() -> Difference {
+    Difference {
+        kind: DifferenceKind::Unknown,
+        argument: String::new(),
+        message: "what it recorded when it was made was not written down".to_owned(),
+        before: String::new(),
+        after: String::new(),
+    }
+}
+
+fn module_is_absent(module: &str, before: &Meaning) -> Trouble {
+    Trouble {
+        code: DifferenceKind::Unknown.code(),
+        reason: format!(
+            "it was made for kernel {}, and module `{module}` must be loaded to compare it",
+            before.kernel.name
+        ),
+        hint: "it is compared and armed when the module is loaded".to_owned(),
+    }
+}
+
+fn trouble(probe: &Probe, before: Option<&Meaning>, differences: &[Difference]) -> Trouble {
+    let first = differences.first();
+    let message = first.map_or("", |first| first.message.as_str());
+    let more = match differences.len() {
+        0 | 1 => String::new(),
+        count => format!(", and {} more", count - 1),
+    };
+    let made = before.map_or_else(String::new, |before| format!("made for kernel {}: ", before.kernel.name));
+    Trouble {
+        code: first.map_or(DifferenceKind::Unknown, |first| first.kind).code(),
+        reason: format!("{made}{message}{more}"),
+        hint: format!(
+            "`kprobectl get {0}` shows both sides, `kprobectl accept {0}` arms it as it is",
+            probe.name
+        ),
+    }
+}

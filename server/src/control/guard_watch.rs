@@ -1,0 +1,111 @@
+//! Modules come and go while the daemon runs, and come back as other builds: probes in them are compared again.
+//!
+//! The kernel itself arms a probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback), before anybody can compare
+//! builds. So on the kernel that a probe was made for, it waits in the kernel and loses nothing of the module's start; another build of the
+//! module is noticed with the next look, and the probe is taken out then. On another kernel it is not in the kernel before its module is there
+//! and was compared.
+
+use std::sync::Arc;
+
+use super::apply::{Before, Grounds, Work};
+use super::controller::{Controller, in_kernel};
+use super::guard::Looked;
+use super::{ControlError, Probe, ProbeState, Trouble};
+
+impl Controller {
+    /// Whether a probe depends on a module, so that it must be looked at again and again.
+    pub(super) fn has_modules_to_watch(&self) -> bool {
+        self.parts.registry.all().iter().any(|probe| is_watched(probe))
+    }
+
+    /// Compares probes again whose module is loaded as another build than before: arms those that were held back for it, and takes out those that
+    /// record something else now.
+    pub(super) async fn watch_modules(&mut self) {
+        let mut probes = self.parts.registry.all();
+        probes.retain(|probe| is_watched(probe));
+        if probes.is_empty() {
+            return;
+        }
+        let facts = match self.parts.facts.current() {
+            Ok(facts) => facts,
+            Err(error) => return tracing::warn!(%error, "cannot compare the builds of modules"),
+        };
+        probes.retain(|probe| probe.guarded.has_another_module(&facts));
+        let checker = Arc::clone(&self.parts.checker);
+        let mut recent = checker.recent_facts();
+        let (mut held, mut cleared, mut unsaved) = (Vec::new(), Vec::new(), Vec::new());
+        for probe in probes {
+            match checker.look(&probe, &mut recent) {
+                Looked::Held(found) => held.push((probe, found)),
+                Looked::Clear(guarded) => {
+                    if guarded.is_other_than(&probe.guarded) {
+                        unsaved.extend(guarded.to_json().map(|text| (probe.uid, text)));
+                    }
+                    cleared.push((Arc::clone(&probe), Probe { guarded, ..Probe::clone(&probe) }));
+                }
+            }
+        }
+        if !unsaved.is_empty()
+            && let Err(error) = self.parts.store.set_meanings(&unsaved).await
+        {
+            tracing::warn!(%error, "cannot write down what probes mean in a module that was loaded");
+        }
+        let there: Vec<_> =
+            held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state)).collect();
+        let there: Vec<_> = there.into_iter().cloned().collect();
+        let mut left = Vec::new();
+        for (probe, outcome) in there.iter().zip(self.take_all_out_of_kernel(&there)) {
+            if let Err(error) = outcome {
+                tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that is held back");
+                left.push(probe.uid);
+            }
+        }
+        // One that cannot be taken out is tried again with the next look.
+        for (probe, found) in held.into_iter().filter(|(probe, _)| !left.contains(&probe.uid)) {
+            self.parts.registry.put(found.hold(Probe::clone(&probe)));
+        }
+        self.bring_back_cleared(cleared).await;
+    }
+
+    /// Arms what was held back, and notes what need not be.
+    async fn bring_back_cleared(&mut self, cleared: Vec<(Arc<Probe>, Probe)>) {
+        let (back, rest): (Vec<_>, Vec<_>) =
+            cleared.into_iter().partition(|(before, _)| matches!(before.state, ProbeState::HeldBack(_)));
+        for (_, probe) in rest {
+            self.parts.registry.put(probe);
+        }
+        if back.is_empty() {
+            return;
+        }
+        let checker = Arc::clone(&self.parts.checker);
+        let probes: Vec<_> = back.iter().map(|(before, _)| Arc::clone(before)).collect();
+        let mut grounds = Grounds::new(checker.recent_facts(), self.observer.observe(&probes));
+        let mut work = Vec::new();
+        for (before, probe) in back {
+            let is_to_record = probe.enabled;
+            match self.define_anew(probe.clone(), &mut grounds) {
+                Ok(job) => {
+                    let before = Some(Before { probe: before, drifted: false, is_to_record });
+                    work.push(Work { intent: None, request: None, before, job });
+                }
+                Err(error) => self.cannot_arm(probe, &error),
+            }
+        }
+        let probes: Vec<_> = work.iter().map(|one| one.job.probe.clone()).collect();
+        for (probe, outcome) in probes.into_iter().zip(self.change(work).await) {
+            if let Err(error) = outcome {
+                self.cannot_arm(Probe { own: None, schema: None, ..probe }, &error);
+            }
+        }
+    }
+
+    fn cannot_arm(&self, probe: Probe, error: &ControlError) {
+        tracing::warn!(probe = %probe.name, %error, "cannot arm a probe that was held back");
+        self.parts.registry.put(Probe { state: ProbeState::Failed(Trouble::because(error)), ..probe });
+    }
+}
+
+fn is_watched(probe: &Probe) -> bool {
+    let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
+    is_there && probe.guarded.module().is_some()
+}

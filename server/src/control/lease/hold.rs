@@ -1,0 +1,204 @@
+//! Holds: probes that are there for as long as a client is connected.
+//!
+//! Owns which holds there are, and which have ended: one ends when the stream that has it is dropped, for whatever reason. Holds are in memory
+//! only: what one held before a crash goes with the next start. Never touches a probe; the control thread is woken up for that.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Holds of one connection. Streams cost more than what is kept here of them, and HTTP/2 bounds those; this keeps the list short.
+const PER_CONNECTION: usize = 64;
+
+/// Bytes of chance in a key: nobody finds one that has not been given to him.
+const KEY_BYTES: usize = 16;
+
+/// Why there can be no hold.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// The connection has as many as it can.
+    #[error("this connection has {PER_CONNECTION} holds, and can have no more")]
+    TooMany,
+    /// The kernel gives no random numbers.
+    #[error("cannot make a key for a hold: {0}")]
+    Random(getrandom::Error),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+/// All holds.
+#[derive(Debug, Default)]
+pub struct Holds {
+    state: Mutex<State>,
+    some_ended: Notify,
+    closed: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Name and connection by key.
+    open: BTreeMap<String, (String, u64)>,
+    last: u64,
+    /// Some have ended that nobody took note of.
+    some_ended: bool,
+}
+
+/// One hold: it ends when this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    holds: Arc<Holds>,
+    key: String,
+}
+
+impl Holds {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a hold of a connection.
+    ///
+    /// # Errors
+    /// See [`HoldError`].
+    pub fn begin(self: &Arc<Self>, connection: u64) -> Result<Hold, HoldError> {
+        let mut random = [0; KEY_BYTES];
+        getrandom::fill(&mut random).map_err(HoldError::Random)?;
+        let mut state = self.state();
+        if self.closed.is_cancelled() {
+            return Err(HoldError::Stopping);
+        }
+        if state.open.values().filter(|(_, of)| *of == connection).count() >= PER_CONNECTION {
+            return Err(HoldError::TooMany);
+        }
+        state.last += 1;
+        let name = format!("hold-{}", state.last);
+        let key = format!("{name}-{:032x}", u128::from_ne_bytes(random));
+        state.open.insert(key.clone(), (name, connection));
+        Ok(Hold { holds: Arc::clone(self), key })
+    }
+
+    /// The name of the hold with that key: what others may see of it. `None` when there is none, or no more.
+    pub fn name_of(&self, key: &str) -> Option<String> {
+        self.state().open.get(key).map(|(name, _)| name.clone())
+    }
+
+    /// The names of all that are there.
+    pub(in crate::control) fn open(&self) -> HashSet<String> {
+        self.state().open.values().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Waits until a hold has ended that was not taken note of.
+    ///
+    /// # Cancel safety
+    /// Nothing is missed when the future is dropped.
+    pub(in crate::control) async fn some_ended(&self) {
+        loop {
+            if self.has_ended() {
+                return;
+            }
+            self.some_ended.notified().await;
+        }
+    }
+
+    /// Whether a hold has ended that was not taken note of.
+    pub(in crate::control) fn has_ended(&self) -> bool {
+        self.state().some_ended
+    }
+
+    /// Takes note of holds that have ended. Returns whether there are any.
+    pub(in crate::control) fn take_ended(&self) -> bool {
+        std::mem::take(&mut self.state().some_ended)
+    }
+
+    /// There is more to do than was done: wakes up once more.
+    pub(in crate::control) fn look_again(&self) {
+        self.state().some_ended = true;
+        self.some_ended.notify_one();
+    }
+
+    /// Ends all of them: the daemon stops.
+    pub(in crate::control) fn close(&self) {
+        let mut state = self.state();
+        self.closed.cancel();
+        state.some_ended |= !state.open.is_empty();
+        state.open.clear();
+    }
+}
+
+impl Hold {
+    /// What its holder shows to have probes go with it. Nobody else knows it.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Waits until the daemon ends it.
+    pub async fn ended(&self) {
+        self.holds.closed.cancelled().await;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.holds.state();
+        if state.open.remove(&self.key).is_some() {
+            state.some_ended = true;
+            drop(state);
+            self.holds.some_ended.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_hold_ends_with_its_stream() {
+        let holds = Arc::<Holds>::default();
+        let open = || holds.open().into_iter().collect::<BTreeSet<_>>();
+        assert!(holds.some_ended().now_or_never().is_none());
+        let (one, other) = (holds.begin(1).unwrap(), holds.begin(1).unwrap());
+        let name = holds.name_of(one.key()).unwrap();
+        assert_eq!(name, "hold-1");
+        assert_eq!(open(), BTreeSet::from(["hold-1".to_owned(), "hold-2".to_owned()]));
+        // Who only knows the name, which everybody sees, has no key.
+        assert_eq!((holds.name_of(&name), holds.name_of("")), (None, None));
+        drop(one);
+        assert!(holds.some_ended().now_or_never().is_some());
+        // Asked for again before it is taken note of, it is told again.
+        assert!(holds.some_ended().now_or_never().is_some());
+        assert_eq!((holds.take_ended(), holds.take_ended()), (true, false));
+        assert!(holds.some_ended().now_or_never().is_none());
+        assert_eq!(open(), BTreeSet::from(["hold-2".to_owned()]));
+        holds.look_again();
+        assert!(holds.some_ended().now_or_never().is_some() && holds.take_ended());
+        assert!(other.ended().now_or_never().is_none());
+        holds.close();
+        assert!(other.ended().now_or_never().is_some() && open().is_empty());
+        assert!(matches!(holds.begin(2), Err(HoldError::Stopping)));
+        assert!(holds.take_ended());
+        drop(other);
+        assert!(!holds.has_ended(), "it had ended before");
+    }
+
+    #[test]
+    fn keys_differ_and_a_connection_has_so_many() {
+        let holds = Arc::<Holds>::default();
+        let mut greedy: Vec<_> = (0..PER_CONNECTION).map(|_| holds.begin(7).unwrap()).collect();
+        assert!(matches!(holds.begin(7), Err(HoldError::TooMany)));
+        greedy.push(holds.begin(8).unwrap());
+        let keys: HashSet<_> = greedy.iter().map(|hold| hold.key().rsplit('-').next().unwrap()).collect();
+        assert_eq!(keys.len(), PER_CONNECTION + 1);
+        assert!(keys.iter().all(|key| key.len() == 2 * KEY_BYTES));
+        greedy.remove(0);
+        greedy.push(holds.begin(7).unwrap());
+        drop(greedy);
+        assert!(holds.open().is_empty());
+    }
+}

@@ -1,0 +1,351 @@
+//! Leases: how long a probe is to be there.
+//!
+//! Owns when a lease ends and what happens then. The probe is taken out of the kernel, whatever the disk says: what a client asked to
+//! be temporary must not go on costing the host because a disk is full, and nothing needs to be written for it, since the end of the lease is in
+//! the database from the beginning. It stays listed for some time so that whoever misses it sees why; then its row goes. A probe that
+//! is held by a connection is deleted. Nothing wakes up without leases: see [`alarm`]. How the clocks are counted is in [`clock`].
+
+mod alarm;
+mod clock;
+mod counted;
+mod hold;
+
+pub use hold::{Hold, HoldError, Holds};
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use self::alarm::{BootAlarm, ClockAlarm};
+use self::clock::Clocks;
+use self::counted::Counting;
+use super::apply::Grounds;
+use super::command::UpdateRequest;
+use super::controller::{Controller, ControllerParts};
+use super::job::Job;
+use super::probe::{Probe, ProbeState, Trouble};
+use super::{ControlError, own};
+use crate::model::{Lease, LeaseTerm, MetadataChange};
+use crate::store::{StoredProbe, Undo};
+use crate::tracefs::Presence;
+
+/// Probes that are taken out between two commands of clients: as with deletions, a busy instance is left once for all of them.
+const AT_ONCE: usize = 256;
+
+/// After so long it is tried again to take a probe out that another program uses.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// All leases.
+#[derive(Debug)]
+pub(super) struct Leases {
+    alarm: BootAlarm,
+    clock: ClockAlarm,
+    holds: Arc<Holds>,
+    boot_id: String,
+    counting: Counting,
+}
+
+/// Why leases are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// One may have ended.
+    Due,
+    /// The wall clock was set.
+    ClockSet,
+}
+
+/// What a row is at the start of the daemon, as far as its lease goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtStart {
+    /// It is to be in the kernel.
+    Wanted,
+    /// A client held it that has no connection any more.
+    Unheld,
+    /// Its lease ended.
+    Over,
+}
+
+impl Leases {
+    /// Reads how leases were counted.
+    pub(super) async fn read(parts: &ControllerParts) -> Result<Self, ControlError> {
+        let clocks = parts.store.lease_clocks().await?;
+        let boot_id = parts.host.boot_id.clone();
+        let counting = Counting::new(parts.lease_keep, clocks);
+        let alarms = || Ok((BootAlarm::new()?, ClockAlarm::new()?));
+        let (alarm, clock) = alarms().map_err(ControlError::Alarm)?;
+        Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting })
+    }
+
+    /// What becomes of a row. `is_left`: the kernel has its event.
+    pub(super) fn at_start(&mut self, row: &StoredProbe, is_left: bool) -> AtStart {
+        match &row.metadata.lease {
+            None => AtStart::Wanted,
+            Some(Lease::Held { .. }) => AtStart::Unheld,
+            Some(Lease::Until { duration, expire_time }) => {
+                let now = Clocks::now(&self.boot_id);
+                self.counting.read(row.uid, &row.name, (*duration, *expire_time), is_left, &now);
+                if self.counting.is_over(row.uid, now.boot_ns) { AtStart::Over } else { AtStart::Wanted }
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    ///
+    /// # Cancel safety
+    /// Nothing is missed when the future is dropped.
+    pub(super) async fn woken(&self) -> Wake {
+        let (woken, wake) = tokio::select! {
+            rung = self.alarm.rung() => (rung, Wake::Due),
+            set = self.clock.was_set() => (set, Wake::ClockSet),
+            () = self.holds.some_ended() => (Ok(()), Wake::Due),
+        };
+        if let Err(error) = woken {
+            tracing::error!(%error, "cannot wait for the end of leases: they end with the next change of a probe");
+            std::future::pending::<()>().await;
+        }
+        wake
+    }
+
+    fn now(&self) -> Clocks<'_> {
+        Clocks::now(&self.boot_id)
+    }
+}
+
+impl Controller {
+    /// The key of a hold as its name, which others may see.
+    pub(super) fn with_hold(&self, mut change: MetadataChange) -> Result<MetadataChange, ControlError> {
+        if let Some(Some(LeaseTerm::Held(key))) = &mut change.lease {
+            *key = self.leases.holds.name_of(key).ok_or(ControlError::NoHold)?;
+        }
+        Ok(change)
+    }
+
+    /// Does what is due, and sets the alarm for what is due next.
+    pub(super) async fn attend_leases(&mut self, wake: Wake) {
+        if wake == Wake::ClockSet {
+            self.recount_leases();
+        }
+        self.end_holds().await;
+        self.end_leases().await;
+        self.forget_expired().await;
+        self.count_leases().await;
+    }
+
+    /// Takes note of leases that were given, renewed or taken away.
+    pub(super) async fn count_leases(&mut self) {
+        let probes = self.parts.registry.all();
+        let Leases { boot_id, counting, .. } = &mut self.leases;
+        counting.count(&probes, &Clocks::now(boot_id));
+        let unwritten = counting.unwritten(boot_id);
+        if !unwritten.is_empty() {
+            match self.parts.store.count_leases(&unwritten).await {
+                Ok(()) => self.leases.counting.note_written(),
+                // Tried again with the next change. Until then a restart counts by the wall clock.
+                Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
+            }
+        }
+        let next = self.leases.counting.next_boot_ns();
+        if let Err(error) = self.leases.alarm.set(next) {
+            tracing::error!(%error, "cannot set the alarm for the end of leases");
+        }
+    }
+
+    /// The wall clock was set. Leases end when they would have ended, which is another time of day now.
+    fn recount_leases(&mut self) {
+        let Leases { boot_id, counting, .. } = &mut self.leases;
+        for (uid, expire_time) in counting.recount(&Clocks::now(boot_id)) {
+            let Some(probe) = self.parts.registry.by_uid(uid) else { continue };
+            if let Some(Lease::Until { duration, .. }) = probe.metadata.lease {
+                let mut probe = Probe::clone(&probe);
+                probe.metadata.lease = Some(Lease::Until { duration, expire_time });
+                self.parts.registry.put(probe);
+            }
+        }
+    }
+
+    /// Deletes what was held by holds that have ended.
+    async fn end_holds(&mut self) {
+        let ended = self.leases.holds.take_ended();
+        let now_ns = self.leases.now().boot_ns;
+        if !ended && !self.leases.counting.has_stuck(now_ns) {
+            return;
+        }
+        let open = self.leases.holds.open();
+        let mut probes = self.parts.registry.all();
+        probes.retain(|probe| match &probe.metadata.lease {
+            Some(Lease::Held { holder }) => {
+                !open.contains(holder) && !self.leases.counting.is_stuck(probe.uid, now_ns)
+            }
+            _ => false,
+        });
+        if probes.len() > AT_ONCE {
+            // The rest as soon as others had their turn.
+            probes.truncate(AT_ONCE);
+            self.leases.holds.look_again();
+        }
+        let outcomes = self.take_out_of_use(&probes).await;
+        let mut gone = Vec::new();
+        for (probe, outcome) in probes.iter().zip(outcomes) {
+            match outcome {
+                Ok(found) => {
+                    self.parts.registry.remove(&probe.name);
+                    self.leases.counting.forget(probe.uid);
+                    gone.push(Undo::Probe(probe.uid));
+                    tracing::info!(probe = %probe.name, ?found, "deleted: the client that held it has gone");
+                }
+                Err(error) => {
+                    let reason = "the client that held it has gone".to_owned();
+                    self.mark_stuck(
+                        probe,
+                        Trouble { code: "HOLD_ENDED", reason, hint: String::new() },
+                        &error,
+                    );
+                }
+            }
+        }
+        // When that cannot be written, the next start does the same: it knows no hold of another run.
+        self.parts.store.undo_all(gone).await;
+    }
+
+    /// Takes probes out of the kernel whose lease has ended.
+    async fn end_leases(&mut self) {
+        let now_ns = self.leases.now().boot_ns;
+        let mut probes = self.parts.registry.all();
+        probes.retain(|probe| self.leases.counting.is_due(probe.uid, now_ns));
+        // The alarm rings for the others at once.
+        probes.truncate(AT_ONCE);
+        let outcomes = self.take_out_of_use(&probes).await;
+        for (probe, outcome) in probes.iter().zip(outcomes) {
+            let Some(trouble) = expired(probe) else { continue };
+            match outcome {
+                Ok(found) => {
+                    tracing::info!(probe = %probe.name, ?found, reason = trouble.reason, "expired");
+                    self.leases.counting.note_ended(probe.uid, SystemTime::now());
+                    self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
+                }
+                Err(error) => self.mark_stuck(probe, trouble, &error),
+            }
+        }
+    }
+
+    /// Removes the rows of probes that were listed as expired for long enough.
+    async fn forget_expired(&mut self) {
+        let now_ns = self.leases.now().boot_ns;
+        let mut gone = Vec::new();
+        for uid in self.leases.counting.take_forgotten(now_ns) {
+            if let Some(probe) = self.parts.registry.by_uid(uid) {
+                tracing::info!(probe = %probe.name, "deleted: its lease ended some time ago");
+                self.parts.registry.remove(&probe.name);
+            }
+            gone.push(Undo::Probe(uid));
+        }
+        self.parts.store.undo_all(gone).await;
+    }
+
+    /// Takes probes out of the kernel after their time, with what is counted on them. What they have recorded is read before.
+    async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
+        if probes.is_empty() {
+            return Vec::new();
+        }
+        for probe in probes {
+            self.delete_aggregations_of(&probe.name);
+        }
+        let profiles = self.hit_profiles().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the last hits of probes that go");
+            Vec::new()
+        });
+        let outcomes = self.take_all_out_of_kernel(probes);
+        let gone = probes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        let gone: Vec<_> = gone.map(|(probe, _)| probe.uid).collect();
+        let profiles: Vec<_> = profiles.into_iter().filter(|profile| gone.contains(&profile.uid)).collect();
+        if !profiles.is_empty() {
+            self.store_samples(&profiles).await;
+        }
+        outcomes
+    }
+
+    /// A probe that could not be taken out of the kernel: it is switched off at least, and tried again.
+    fn mark_stuck(&mut self, probe: &Probe, trouble: Trouble, error: &ControlError) {
+        tracing::warn!(probe = %probe.name, %error, "cannot take a probe out whose time is over");
+        if let Err(error) = self.switch_own(&probe.name, false) {
+            tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
+        }
+        let reason = format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason);
+        let hint = "the daemon tries again every 30 seconds".to_owned();
+        self.parts.registry.put(as_expired(probe, Trouble { reason, hint, ..trouble }));
+        let again = self.leases.now().after(AGAIN_AFTER);
+        self.leases.counting.note_stuck(probe.uid, again);
+    }
+
+    /// Ends all holds: the daemon stops, and what they hold must not outlive it.
+    pub(super) async fn end_all_holds(&mut self) {
+        self.leases.holds.close();
+        while self.leases.holds.has_ended() {
+            self.end_holds().await;
+        }
+    }
+
+    /// How an expired probe is changed: a lease that begins now brings it back. What is only in the row can be changed as always.
+    pub(super) fn judge_expired(
+        &self,
+        probe: &Probe,
+        wanted: Probe,
+        request: &UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Job, ControlError> {
+        if request.metadata.lease.is_none() {
+            if request.is_about_the_row_alone() {
+                return Ok(Job::change(wanted, Vec::new()));
+            }
+            return Err(ControlError::LeaseEnded { name: probe.name.clone() });
+        }
+        if let Some(own) = &probe.own {
+            // It could not be taken out, and cannot be defined beside itself.
+            own::require(self.tracefs().presence(own)?, &probe.name)?;
+            return Err(ControlError::InUse { name: probe.name.clone() });
+        }
+        self.define_anew(wanted, grounds)
+    }
+}
+
+/// A probe whose time is over.
+fn as_expired(probe: &Probe, trouble: Trouble) -> Probe {
+    let state_time = Some(SystemTime::now());
+    Probe { state: ProbeState::Expired(trouble), state_time, left_alone: None, ..Probe::clone(probe) }
+}
+
+/// What is said of a probe whose lease has ended. Absent for one without such a lease.
+pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
+    let Some(Lease::Until { duration, expire_time }) = &probe.metadata.lease else { return None };
+    // Whole seconds are enough for people.
+    let since = expire_time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
+    Some(Trouble {
+        code: "LEASE_ENDED",
+        reason: format!("its lease of {} ended at {}", brief(*duration), prost_types::Timestamp::from(time)),
+        hint: format!("`kprobectl renew {}` brings it back", probe.name),
+    })
+}
+
+/// A duration as the command line takes it, such as `1h30m`; what is below a second is left out.
+fn brief(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts =
+        [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
+    if parts.is_empty() {
+        return format!("{}ms", duration.as_millis());
+    }
+    parts.iter().map(|(count, unit)| format!("{count}{unit}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_they_are_read() {
+        for (seconds, text) in [(1, "1s"), (90, "1m30s"), (7200, "2h"), (90_061, "1d1h1m1s"), (0, "0ms")] {
+            assert_eq!(brief(Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Makes probes what files say, now and whenever they change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kprobed_document::{Definition, Document, creation};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::files::{self, Look};
+use super::wanted::{Claim, ReadDefinition, Task, Unread, Wanted, plan, wanted};
+use super::watch::Watch;
+use crate::control::{
+    Change, Checker, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
+    Registry, RemoveRequest, Unit,
+};
+use crate::rpc::declare;
+
+/// Files are read when nothing has changed for so long: tools write several, and some write them piece by piece.
+const STILL: Duration = Duration::from_millis(500);
+
+/// And after so long in any case.
+const STILL_AT_MOST: Duration = Duration::from_secs(10);
+
+/// Time between two looks when no change is noticed: file systems of a network notice none that another host makes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The same while something is not as the files say: what is in the way may be gone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Changes in one request to the control thread, which serves others in between.
+const AT_ONCE: usize = 1000;
+
+/// Keeps probes as files declare them.
+#[derive(Debug)]
+pub struct Keeper {
+    /// The directory of the files.
+    pub directory: PathBuf,
+    /// Changes go here.
+    pub control: ControlHandle,
+    /// All probes that there are.
+    pub registry: Arc<Registry>,
+    /// Reads definitions.
+    pub checker: Arc<Checker>,
+    /// What it comes to is left here.
+    pub declarations: Arc<Declarations>,
+}
+
+/// The daemon is stopping.
+struct Stopping;
+
+/// What nothing has to be done for: files and probes as they were.
+type Settled = (Look, Vec<String>);
+
+impl Keeper {
+    /// Looks at once, and again after every change, until `stopping` is cancelled.
+    pub async fn run(self, stopping: CancellationToken) {
+        let mut settled = None;
+        loop {
+            // First, so that nothing that changes during the look is missed.
+            let watch = Watch::new(&self.directory)
+                .inspect_err(
+                    |error| tracing::warn!(%error, "cannot watch declarations: looking from time to time"),
+                )
+                .ok();
+            if self.look(&mut settled).await.is_err() {
+                return;
+            }
+            let interval = if settled.is_some() { LOOK_INTERVAL } else { RETRY_INTERVAL };
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = sleep(interval) => {}
+                () = change(watch.as_ref()) => {}
+            }
+        }
+    }
+
+    /// Reads the files and does what is missing. Leaves in `settled` what there is if everything is as the files say.
+    async fn look(&self, settled: &mut Option<Settled>) -> Result<(), Stopping> {
+        let look = tokio::task::block_in_place(|| files::look(&self.directory));
+        let probes: Vec<_> = self.registry.all().iter().map(|probe| declare::message(probe)).collect();
+        let seen = (look, probes.iter().map(|probe| format!("{} {}", probe.name, probe.etag)).collect());
+        if settled.as_ref() == Some(&seen) {
+            return Ok(());
+        }
+        let (look, _) = &seen;
+        let mut state = DeclarationState { directory: self.directory.clone(), ..DeclarationState::default() };
+        let mut done = 0;
+        match look.clone() {
+            Look::Unreadable(message) => {
+                let message = format!("{message}; all declared probes stay as they are");
+                state.problems.push(whole(message));
+            }
+            Look::Absent => {
+                (done, state.problems) = self.bring_about(&Wanted::default(), &probes).await?;
+            }
+            Look::Files(files) => {
+                state.files = Some(files.len());
+                let mut wanted = tokio::task::block_in_place(|| wanted(files));
+                state.probes = wanted.claims.len();
+                state.problems = std::mem::take(&mut wanted.problems);
+                let (changes, problems) = self.bring_about(&wanted, &probes).await?;
+                done = changes;
+                state.problems.extend(problems);
+                state.problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
+            }
+        }
+        // What was changed is looked at once more: others may have changed it meanwhile.
+        *settled = (done == 0 && state.problems.is_empty()).then_some(seen);
+        let problems = state.problems.clone();
+        if self.declarations.set(state) {
+            for problem in &problems {
+                tracing::warn!(%problem, hint = problem.hint, "a declaration is not in force");
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is missing. Answers how many changes were made, and what could not be done.
+    async fn bring_about(
+        &self,
+        wanted: &Wanted,
+        probes: &[kprobed_proto::v1::Probe],
+    ) -> Result<(usize, Vec<DeclarationProblem>), Stopping> {
+        let (tasks, mut problems) =
+            tokio::task::block_in_place(|| plan(wanted, probes, |definition| self.read(definition)));
+        let mut asked = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            match self.request(&task) {
+                Ok(change) => asked.push((task, change)),
+                Err((message, hint)) => problems.push(about(&task, message, hint)),
+            }
+        }
+        let mut done = 0;
+        while !asked.is_empty() {
+            let rest = asked.split_off(asked.len().min(AT_ONCE));
+            let (tasks, changes): (Vec<_>, Vec<_>) = std::mem::replace(&mut asked, rest).into_iter().unzip();
+            let outcomes = self.control.apply(changes, Unit::Each).await.map_err(|_stopping| Stopping)?;
+            for (task, outcome) in tasks.iter().zip(outcomes) {
+                match outcome {
+                    Ok(_) => {
+                        done += 1;
+                        tracing::info!(probe = task.name(), file = task.file(), "as declared");
+                    }
+                    Err(ControlError::Stopping) => return Err(Stopping),
+                    Err(error) => {
+                        let (message, hint) = declare::refused(&error);
+                        problems.push(about(task, message, hint));
+                    }
+                }
+            }
+        }
+        Ok((done, problems))
+    }
+
+    fn read(&self, definition: &Definition) -> Result<ReadDefinition, Unread> {
+        let (text, spec) = declare::read(&self.checker, definition)?;
+        Ok(ReadDefinition { text, spec })
+    }
+
+    fn request(&self, task: &Task) -> Result<Change, Unread> {
+        match task {
+            Task::Create(Claim { document, file, .. }) => {
+                declare::creation(creation(document), file, &self.checker).map(Change::Create)
+            }
+            Task::Update(Claim { file, .. }, request) => {
+                declare::update((**request).clone(), file, &self.checker).map(Change::Update)
+            }
+            Task::Remove { name, etag, .. } => Ok(Change::Remove(RemoveRequest {
+                name: name.clone(),
+                take_over: true,
+                etag: Some(etag.clone()),
+                request: None,
+                validate_only: false,
+            })),
+        }
+    }
+}
+
+impl Task {
+    fn name(&self) -> &str {
+        match self {
+            Self::Create(Claim { document: Document { name, .. }, .. })
+            | Self::Update(Claim { document: Document { name, .. }, .. }, _)
+            | Self::Remove { name, .. } => name,
+        }
+    }
+
+    fn file(&self) -> &str {
+        match self {
+            Self::Create(Claim { file, .. })
+            | Self::Update(Claim { file, .. }, _)
+            | Self::Remove { file, .. } => file,
+        }
+    }
+}
+
+/// Waits until something has changed, and then until nothing does any more. For ever without a watch.
+async fn change(watch: Option<&Watch>) {
+    let Some(watch) = watch else { return std::future::pending().await };
+    if watch.changed().await.is_err() {
+        return sleep(LOOK_INTERVAL).await;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < STILL_AT_MOST
+        && timeout(STILL, watch.changed()).await.is_ok_and(|more| more.is_ok())
+    {}
+}
+
+/// A problem of the directory.
+fn whole(message: String) -> DeclarationProblem {
+    DeclarationProblem { file: String::new(), place: None, probe: None, message, hint: String::new() }
+}
+
+/// What keeps a task from being done.
+fn about(task: &Task, message: String, hint: String) -> DeclarationProblem {
+    match task {
+        Task::Create(claim) => {
+            claim.problem(claim.definition_place, format!("`{}` is not made: {message}", claim.name), hint)
+        }
+        Task::Update(claim, _) => claim.problem(
+            claim.definition_place,
+            format!("`{}` stays as it was: {message}", claim.name),
+            hint,
+        ),
+        Task::Remove { name, file, .. } => DeclarationProblem {
+            file: file.clone(),
+            place: None,
+            probe: name.parse().ok(),
+            message: format!("`{name}` is declared no more, and cannot be removed: {message}"),
+            hint,
+        },
+    }
+}

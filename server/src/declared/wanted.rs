@@ -1,0 +1,238 @@
+//! What files say that there should be, and what has to be done for it.
+//!
+//! Plain functions over what was read and what there is: nothing here looks or changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kprobed_document::{Definition, Document, Entry, Place, changed, is_as_described};
+use kprobed_proto::v1;
+
+use super::files::Declaration;
+use crate::control::DeclarationProblem;
+use crate::model::ProbeName;
+
+/// A probe that a file declares.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Claim {
+    pub(super) name: ProbeName,
+    pub(super) document: Document,
+    pub(super) file: String,
+    /// Where its name is.
+    pub(super) name_place: Place,
+    /// Where its definition is.
+    pub(super) definition_place: Place,
+}
+
+impl Claim {
+    /// Something that is wrong with it.
+    pub(super) fn problem(&self, place: Place, message: String, hint: String) -> DeclarationProblem {
+        DeclarationProblem {
+            file: self.file.clone(),
+            place: Some((place.line, place.column)),
+            probe: Some(self.name.clone()),
+            message,
+            hint,
+        }
+    }
+}
+
+/// What all files say together.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) claims: BTreeMap<ProbeName, Claim>,
+    /// Files that cannot be read: what they declared stays as it is.
+    pub(super) held: BTreeSet<String>,
+    pub(super) problems: Vec<DeclarationProblem>,
+}
+
+/// What has to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Task {
+    /// Make the probe of a claim.
+    Create(Claim),
+    /// Change it.
+    Update(Claim, Box<v1::UpdateProbeRequest>),
+    /// Remove a probe that its file declares no more.
+    Remove { name: String, etag: String, file: String },
+}
+
+/// A definition that could be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ReadDefinition {
+    /// As text.
+    pub(super) text: String,
+    /// As fields. Its names are empty where it has none.
+    pub(super) spec: v1::ProbeSpec,
+}
+
+/// Why a definition could not be read, and what to do.
+pub(super) type Unread = (String, String);
+
+/// Reads files, in their order.
+pub(super) fn wanted(files: Vec<Declaration>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for Declaration { name: file, content } in files {
+        match read(&file, content) {
+            Ok(entries) => entries.into_iter().for_each(|entry| wanted.add(&file, entry)),
+            Err(problem) => {
+                wanted.problems.push(problem);
+                wanted.held.insert(file);
+            }
+        }
+    }
+    wanted
+}
+
+fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, DeclarationProblem> {
+    let unread = |place: Option<Place>, message: &str, hint: &str| DeclarationProblem {
+        file: file.to_owned(),
+        place: place.map(|place| (place.line, place.column)),
+        probe: None,
+        message: format!("{message}; what the file declared before stays as it was"),
+        hint: hint.to_owned(),
+    };
+    let text = content.map_err(|message| unread(None, &message, ""))?;
+    kprobed_document::read(&text).map_err(|problems| match problems.as_slice() {
+        [] => unread(None, "it cannot be read", ""),
+        [only] => unread(Some(only.place), &only.message, &only.hint),
+        [first, more @ ..] => {
+            let message = format!("{} (and {} more mistakes)", first.message, more.len());
+            unread(Some(first.place), &message, &first.hint)
+        }
+    })
+}
+
+impl Wanted {
+    fn add(&mut self, file: &str, entry: Entry) {
+        let Entry { document, name_place, definition_place } = entry;
+        let name = match document.name.parse::<ProbeName>() {
+            Ok(name) => name,
+            Err(error) => {
+                self.problems.push(DeclarationProblem {
+                    file: file.to_owned(),
+                    place: Some((name_place.line, name_place.column)),
+                    probe: None,
+                    message: error.to_string(),
+                    hint: "write GROUP/EVENT".to_owned(),
+                });
+                return;
+            }
+        };
+        let leased = document.lease.is_some();
+        let claim = Claim { name, document, file: file.to_owned(), name_place, definition_place };
+        if let Some(first) = self.claims.get(&claim.name) {
+            let message = format!(
+                "`{}` declares `{}` already, in line {}: that one holds",
+                first.file, claim.name, first.name_place.line
+            );
+            self.problems.push(claim.problem(name_place, message, "leave one of them out".to_owned()));
+            return;
+        }
+        if leased {
+            let message = format!("`{}` has a lease: it would go, and come back at once", claim.name);
+            let hint = "leave `lease` out: a probe that a file declares is there as long as the file says so";
+            self.problems.push(claim.problem(name_place, message, hint.to_owned()));
+        }
+        // Its name is taken all the same, so that it is not removed.
+        self.claims.insert(claim.name.clone(), claim);
+    }
+}
+
+/// What has to be done so that `probes`, which are all that there are, become what is wanted, and what cannot be done. `read` reads a definition.
+pub(super) fn plan(
+    wanted: &Wanted,
+    probes: &[v1::Probe],
+    read: impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
+) -> (Vec<Task>, Vec<DeclarationProblem>) {
+    let (mut tasks, mut problems) = (Vec::new(), Vec::new());
+    let by_name: BTreeMap<&str, &v1::Probe> =
+        probes.iter().map(|probe| (probe.name.as_str(), probe)).collect();
+    for probe in probes.iter().filter(|probe| !probe.declared_by.is_empty()) {
+        let declared = probe.name.parse().is_ok_and(|name: ProbeName| wanted.claims.contains_key(&name));
+        if !declared && !wanted.held.contains(&probe.declared_by) {
+            let (name, etag, file) = (probe.name.clone(), probe.etag.clone(), probe.declared_by.clone());
+            tasks.push(Task::Remove { name, etag, file });
+        }
+    }
+    for claim in wanted.claims.values().filter(|claim| claim.document.lease.is_none()) {
+        match task(claim, by_name.get(claim.document.name.as_str()).copied(), &wanted.held, &read) {
+            Ok(task) => tasks.extend(task),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (tasks, problems)
+}
+
+/// What has to be done for one. Absent for nothing.
+fn task(
+    claim: &Claim,
+    probe: Option<&v1::Probe>,
+    held: &BTreeSet<String>,
+    read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
+) -> Result<Option<Task>, DeclarationProblem> {
+    let Claim { name, document, file, name_place, definition_place } = claim;
+    let Some(probe) = probe else {
+        let definition = read_named(claim, read)?;
+        if definition.spec.event.is_empty() {
+            let message = "the definition does not name its event".to_owned();
+            return Err(claim.problem(
+                *definition_place,
+                message,
+                format!("write `p:{name} ...`, or `r:{name} ...`"),
+            ));
+        }
+        let document = Document { definition: Definition::Text(definition.text), ..document.clone() };
+        return Ok(Some(Task::Create(Claim { document, ..claim.clone() })));
+    };
+    if probe.declared_by.is_empty() {
+        let message = format!("a client made `{name}`, or took it over: the file does not change it");
+        let hint = format!("`kprobectl delete {name}` gives it to the file");
+        return Err(claim.problem(*name_place, message, hint));
+    }
+    if probe.declared_by != *file && held.contains(&probe.declared_by) {
+        let message = format!("`{name}` belongs to `{}`, which cannot be read now", probe.declared_by);
+        return Err(claim.problem(*name_place, message, format!("mend `{}` first", probe.declared_by)));
+    }
+    let definition = if is_as_described(document, probe) {
+        None
+    } else {
+        let wanted = read_named(claim, read)?;
+        let is = read(&Definition::Text(probe.definition.clone())).ok();
+        let is_same = is.is_some_and(|is| named(is.spec, name) == named(wanted.spec.clone(), name));
+        (!is_same).then_some(wanted.text)
+    };
+    let request = changed(document, probe, definition).or_else(|| {
+        (probe.declared_by != *file).then(|| v1::UpdateProbeRequest {
+            name: probe.name.clone(),
+            etag: probe.etag.clone(),
+            ..v1::UpdateProbeRequest::default()
+        })
+    });
+    Ok(request.map(|request| Task::Update(claim.clone(), Box::new(request))))
+}
+
+/// The definition of a claim, which must not name another probe.
+fn read_named(
+    claim: &Claim,
+    read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
+) -> Result<ReadDefinition, DeclarationProblem> {
+    let place = claim.definition_place;
+    let definition =
+        read(&claim.document.definition).map_err(|(message, hint)| claim.problem(place, message, hint))?;
+    let group = if definition.spec.group.is_empty() { "kprobes" } else { &definition.spec.group };
+    let event = if definition.spec.event.is_empty() { claim.name.event() } else { &definition.spec.event };
+    if (group, event) == (claim.name.group(), claim.name.event()) {
+        return Ok(definition);
+    }
+    let message = format!("the definition is of `{group}/{event}`, and the document of `{}`", claim.name);
+    Err(claim.problem(place, message, format!("write `{}` in it", claim.name)))
+}
+
+/// With the names of a probe, by which nothing differs then.
+fn named(spec: v1::ProbeSpec, name: &ProbeName) -> v1::ProbeSpec {
+    v1::ProbeSpec { group: name.group().to_owned(), event: name.event().to_owned(), ..spec }
+}
+
+#[cfg(test)]
+#[path = "wanted_tests.rs"]
+mod tests;

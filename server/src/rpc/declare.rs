@@ -1,0 +1,73 @@
+//! Requests that files make instead of clients: judged by the same rules, and marked with the file.
+
+use kprobed_document::Definition;
+use kprobed_proto::v1;
+use tonic::Status;
+
+use super::spec::{self, Given};
+use super::{changes, convert, status};
+use crate::control::{Checker, ControlError, CreateRequest, Probe, UpdateRequest};
+
+/// Why a request cannot be made or was refused, and what to do; the second is empty where the first says it.
+type Refused = (String, String);
+
+/// A probe as a message, without its definition as fields.
+pub(crate) fn message(probe: &Probe) -> v1::Probe {
+    convert::probe(probe)
+}
+
+/// A definition as text and as fields.
+pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String, v1::ProbeSpec), Refused> {
+    let given = match definition {
+        Definition::Text(text) => given(checker, text.clone(), None)?,
+        Definition::Fields(spec) => given(checker, String::new(), Some(spec))?,
+    };
+    let read = checker.parse_probe(&given.text).map_err(|error| refused(&error))?;
+    Ok((given.text, spec::write(&read)))
+}
+
+/// To make a probe that a file declares.
+pub(crate) fn creation(
+    request: v1::CreateProbeRequest,
+    file: &str,
+    checker: &Checker,
+) -> Result<CreateRequest, Refused> {
+    let given = given(checker, request.definition.clone(), request.spec.as_ref())?;
+    let mut create = changes::creation(request, &given).map_err(|status| unusable(&status))?;
+    create.metadata.declared_by = Some(Some(file.to_owned()));
+    Ok(create)
+}
+
+/// To change a probe that a file declares.
+pub(crate) fn update(
+    request: v1::UpdateProbeRequest,
+    file: &str,
+    checker: &Checker,
+) -> Result<UpdateRequest, Refused> {
+    let given = request.definition.clone().map(|text| given(checker, text, None)).transpose()?;
+    let mut update = changes::update(request, given.as_ref()).map_err(|status| unusable(&status))?;
+    update.take_over = true;
+    update.metadata.declared_by = Some(Some(file.to_owned()));
+    Ok(update)
+}
+
+/// What a refusal says, and its hint.
+pub(crate) fn refused(error: &ControlError) -> Refused {
+    let hint = match error {
+        ControlError::Definition { diagnostics, .. } => {
+            diagnostics.first().and_then(|first| first.hint.clone())
+        }
+        ControlError::Refused { refusal, .. } => Some(refusal.hint.clone()),
+        ControlError::NotInKernel { hint, .. } => Some(hint.clone()),
+        _ => None,
+    };
+    (error.to_string(), hint.unwrap_or_default())
+}
+
+fn given(checker: &Checker, text: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Refused> {
+    Given::of(text, spec, checker.features()).map_err(|error| unusable(&status::not_given(error)))
+}
+
+fn unusable(status: &Status) -> Refused {
+    (status.message().to_owned(), String::new())
+}

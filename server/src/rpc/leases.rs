@@ -1,0 +1,102 @@
+//! `LeaseService`: holds, which last as long as their streams.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use kprobed_proto::v1;
+use kprobed_proto::v1::lease_service_server::LeaseService;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::status;
+use crate::control::{Hold, Holds};
+
+/// The connection of a call, as a number that no other one has. The front end puts it into the extensions of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub u64);
+
+/// The service.
+#[derive(Debug)]
+pub struct LeaseServer {
+    /// All holds.
+    pub holds: Arc<Holds>,
+    /// After so long a client that does not answer is gone.
+    pub vanished_after: Duration,
+}
+
+/// A hold that goes when this is dropped: with the response, or with the call if there is none yet.
+type HoldStream = Pin<Box<dyn Stream<Item = Result<v1::HoldProbesResponse, Status>> + Send>>;
+
+/// How far a stream has come.
+enum Held {
+    Begun(Hold, v1::HoldProbesResponse),
+    Told(Hold),
+}
+
+#[tonic::async_trait]
+impl LeaseService for LeaseServer {
+    type HoldProbesStream = HoldStream;
+
+    async fn hold_probes(
+        &self,
+        request: Request<v1::HoldProbesRequest>,
+    ) -> Result<Response<Self::HoldProbesStream>, Status> {
+        // Calls that come by another way share what one connection may have.
+        let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
+        let hold = self.holds.begin(connection).map_err(|error| status::no_hold(&error))?;
+        let first = v1::HoldProbesResponse {
+            holder: hold.key().to_owned(),
+            vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),
+        };
+        let stream = stream::unfold(Some(Held::Begun(hold, first)), |held| async {
+            match held? {
+                Held::Begun(hold, first) => Some((Ok(first), Some(Held::Told(hold)))),
+                Held::Told(hold) => {
+                    hold.ended().await;
+                    None
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    fn request(connection: u64) -> Request<v1::HoldProbesRequest> {
+        let mut request = Request::new(v1::HoldProbesRequest {});
+        request.extensions_mut().insert(ConnectionId(connection));
+        request
+    }
+
+    #[tokio::test]
+    async fn a_hold_lasts_as_long_as_its_stream() {
+        let holds = Arc::<Holds>::default();
+        let server = LeaseServer { holds: Arc::clone(&holds), vanished_after: Duration::from_secs(30) };
+        let mut stream = server.hold_probes(request(1)).await.unwrap().into_inner();
+        let first = stream.next().await.unwrap().unwrap();
+        assert_eq!(first.vanished_after.map(|time| time.seconds), Some(30));
+        let name = holds.name_of(&first.holder).unwrap();
+        assert!(first.holder.starts_with(&format!("{name}-")));
+        drop(stream);
+        assert_eq!(holds.name_of(&first.holder), None);
+        // One that the client never read ends as well.
+        let unread = server.hold_probes(request(1)).await.unwrap();
+        drop(unread);
+        let mut greedy = Vec::new();
+        let refused = loop {
+            match server.hold_probes(request(2)).await {
+                Ok(response) => greedy.push(response),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!((refused.code(), greedy.len()), (tonic::Code::ResourceExhausted, 64));
+        assert!(server.hold_probes(request(3)).await.is_ok(), "others have theirs");
+    }
+}

@@ -1,0 +1,93 @@
+//! How leases are counted.
+//!
+//! The lease itself is in the row of its probe, with its end by the wall clock. What is here makes that end exact within a boot; without it
+//! the wall clock counts alone.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{Store, StoreError, from_ns, to_i64, to_ns};
+use crate::model::ProbeUid;
+
+/// How the lease of a probe was counted last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseClock {
+    /// The boot.
+    pub boot_id: String,
+    /// The end of the lease, in nanoseconds of CLOCK_BOOTTIME of that boot.
+    pub end_boot_ns: u64,
+    /// When it ended, by the wall clock. Absent before that was written down.
+    pub ended: Option<SystemTime>,
+}
+
+/// What is written down of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedLease {
+    /// The probe.
+    pub uid: ProbeUid,
+    /// How it is counted.
+    pub clock: LeaseClock,
+    /// Its end by the wall clock as that is set now.
+    pub expire_time: SystemTime,
+}
+
+impl Store {
+    /// How leases were counted. Those of which nothing was written down since they were given are left out.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn lease_clocks(&self) -> Result<HashMap<ProbeUid, LeaseClock>, StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let query = sqlx::query(
+                "SELECT probe_uid, boot_id, end_boot_ns, ended_ns FROM lease_clock \
+                 JOIN probe ON uid = probe_uid AND lease_expire_ns = expire_ns",
+            );
+            let mut clocks = HashMap::new();
+            for row in query.fetch_all(connection).await? {
+                let clock = LeaseClock {
+                    boot_id: row.try_get("boot_id")?,
+                    end_boot_ns: u64::try_from(row.try_get::<i64, _>("end_boot_ns")?).unwrap_or_default(),
+                    ended: row.try_get::<Option<i64>, _>("ended_ns")?.map(from_ns),
+                };
+                clocks.insert(ProbeUid(row.try_get("probe_uid")?), clock);
+            }
+            Ok(clocks)
+        };
+        self.database.read(read).await
+    }
+
+    /// Writes down how leases are counted now. Probes that have gone are passed by.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. Then nothing is written.
+    pub async fn count_leases(&self, leases: &[CountedLease]) -> Result<(), StoreError> {
+        let write = async |transaction: &mut SqliteConnection| {
+            for CountedLease { uid, clock, expire_time } in leases {
+                sqlx::query(
+                    "INSERT INTO lease_clock (probe_uid, expire_ns, boot_id, end_boot_ns, ended_ns) \
+                     SELECT uid, ?, ?, ?, ? FROM probe WHERE uid = ? AND lease_duration_ns IS NOT NULL \
+                     ON CONFLICT (probe_uid) DO UPDATE SET expire_ns = excluded.expire_ns, \
+                     boot_id = excluded.boot_id, end_boot_ns = excluded.end_boot_ns, ended_ns = excluded.ended_ns",
+                )
+                .bind(to_ns(*expire_time))
+                .bind(&clock.boot_id)
+                .bind(to_i64(clock.end_boot_ns))
+                .bind(clock.ended.map(to_ns))
+                .bind(uid.0)
+                .execute(&mut *transaction)
+                .await?;
+                sqlx::query(
+                    "UPDATE probe SET lease_expire_ns = ? WHERE uid = ? AND lease_duration_ns IS NOT NULL",
+                )
+                .bind(to_ns(*expire_time))
+                .bind(uid.0)
+                .execute(&mut *transaction)
+                .await?;
+            }
+            Ok(())
+        };
+        self.database.write(write).await
+    }
+}

@@ -1,0 +1,57 @@
+//! What definitions meant where they were made. The text is of [`crate::control`]: nothing here reads it.
+
+use std::collections::HashMap;
+
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{Store, StoreError};
+use crate::model::ProbeUid;
+
+/// Writes it within the transaction that makes the row of the probe, or changes it.
+pub(super) async fn write(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    meaning: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO probe_meaning (probe_uid, meaning) VALUES (?, ?) \
+         ON CONFLICT (probe_uid) DO UPDATE SET meaning = excluded.meaning",
+    )
+    .bind(uid.0)
+    .bind(meaning)
+    .execute(transaction)
+    .await?;
+    Ok(())
+}
+
+impl Store {
+    /// What the definitions of all probes meant that have it written down.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn meanings(&self) -> Result<HashMap<ProbeUid, String>, StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let rows =
+                sqlx::query("SELECT probe_uid, meaning FROM probe_meaning").fetch_all(connection).await?;
+            let pair = |row: &sqlx::sqlite::SqliteRow| {
+                Ok((ProbeUid(row.try_get("probe_uid")?), row.try_get("meaning")?))
+            };
+            rows.iter().map(pair).collect()
+        };
+        self.database.read(read).await
+    }
+
+    /// Writes down what definitions mean from now on.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], also when there is no such probe. Then nothing is written.
+    pub async fn set_meanings(&self, meanings: &[(ProbeUid, String)]) -> Result<(), StoreError> {
+        let write = async |transaction: &mut SqliteConnection| {
+            for (uid, meaning) in meanings {
+                write(transaction, *uid, meaning).await?;
+            }
+            Ok(())
+        };
+        self.database.write(write).await
+    }
+}
