@@ -35,7 +35,7 @@ fn open() -> Document {
             .into(),
         owner: "storage team".to_owned(),
         description: "who opens what".to_owned(),
-        lease: Some(Lease::Lasting(Duration::from_secs(5400))),
+        lease: Some(Lease::Lasting(Duration::from_mins(90))),
         on_kernel_change: KernelChange::ArmAnyway,
     }
 }

@@ -146,7 +146,8 @@ mod tests {
         #[test]
         fn what_is_written_is_found(id in proptest::collection::vec(any::<u8>(), 1..=MAX_BYTES), before in 0_usize..5) {
             let bytes = [note(b"Linux\0", 1, &vec![7; before]), note(b"GNU\0", BUILD_ID, &id)].concat();
-            let expected: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut expected = String::new();
+            id.iter().try_for_each(|byte| write!(expected, "{byte:02x}")).unwrap();
             prop_assert_eq!(build_id(&bytes), Some(expected));
         }
     }

@@ -1,5 +1,6 @@
 //! Two builds of a small kernel.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use tempfile::TempDir;
@@ -63,12 +64,12 @@ impl Build {
         // As in real kernels, what lies at the beginning has more names than one.
         let mut memory = vec![0xcc; FUNCTION];
         for (name, code) in &self.functions {
-            symbols.push_str(&format!("{:016x} T {name}\n", BASE + memory.len() as u64));
+            writeln!(symbols, "{:016x} T {name}", BASE + memory.len() as u64).unwrap();
             memory.extend(code);
             memory.resize(memory.len().next_multiple_of(FUNCTION), 0xcc);
         }
         for end in ["_etext", "_end"] {
-            symbols.push_str(&format!("{:016x} T {end}\n", BASE + memory.len() as u64));
+            writeln!(symbols, "{:016x} T {end}", BASE + memory.len() as u64).unwrap();
         }
         file("kernel/btf/vmlinux", &(self.types)().finish());
         file("kernel/notes", &note(self.id));

@@ -26,7 +26,7 @@ async fn what_is_counted_is_that_of_the_lease_that_the_probe_has() {
     let held = leased(&store, "b", Some(Lease::Held { holder: "h1".to_owned() })).await;
     let first = counted(uid, 7, None, 1000);
     let others = [counted(held, 8, None, 1), counted(ProbeUid(99), 9, None, 1)];
-    store.count_leases(&[&[first.clone()], &others[..]].concat()).await.unwrap();
+    store.count_leases(&[std::slice::from_ref(&first), &others[..]].concat()).await.unwrap();
     let clocks = async || store.lease_clocks().await.unwrap();
     // A hold is counted by no clock, and a probe that has gone by none either.
     assert_eq!(clocks().await, HashMap::from([(uid, first.clock)]));
