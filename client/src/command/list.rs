@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`; with commas all of them must
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
-    /// Follow the probes: print what there is, and then every change, until Ctrl-C
+    /// Follow the probes: print all of them, and then every change, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     /// Instead of probes: the kprobe events of the host that are not the daemon's, which it never touches

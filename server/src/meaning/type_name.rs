@@ -36,6 +36,8 @@ pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
                 continue;
             }
             Kind::Void => "void".to_owned(),
+            // Signed up to 6.1, unsigned since 6.2 (Makefile: -funsigned-char): a character all the same.
+            Kind::Int(int) if int.bytes == 1 && ty.name == "char" => "char".to_owned(),
             Kind::Int(int) => format!("{}{}", if int.signed { 's' } else { 'u' }, u64::from(int.bytes) * 8),
             Kind::Float(bytes) => format!("float{}", u64::from(bytes) * 8),
             Kind::Composite(composite) if composite.is_union => format!("union {called}"),
@@ -58,4 +60,23 @@ pub(super) fn pointed(btf: &Btf, id: TypeId) -> Result<Option<TypeId>, BtfError>
         Kind::Pointer(target) => Some(target),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::btf::tests::writer::Writer;
+
+    #[test]
+    fn a_character_is_one_whatever_its_sign() {
+        for signed in [true, false] {
+            let mut w = Writer::default();
+            let char = w.int("char", 1, signed);
+            let text = w.pointer(char);
+            let byte = w.int("unsigned char", 1, false);
+            let btf = Btf::parse(w.finish()).unwrap();
+            assert_eq!(type_name(&btf, text).unwrap(), "char *");
+            assert_eq!(type_name(&btf, byte).unwrap(), "u8");
+        }
+    }
 }

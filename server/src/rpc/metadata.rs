@@ -72,7 +72,7 @@ fn lease(lease: &v1::Lease) -> Result<Option<LeaseTerm>, MetadataError> {
             Err(_negative) => refuse("the duration of a lease cannot be negative"),
         },
         (None, holder) if holder.len() <= MAX_HOLDER => Ok(Some(LeaseTerm::Held(holder.to_owned()))),
-        (None, _) => refuse("`lease.holder` is no id of a hold: take one that the daemon has answered"),
+        (None, _) => refuse("`lease.holder` cannot be the id of a hold: `HoldProbes` answers one"),
         (Some(_), _) => refuse("a lease has either a duration or a holder, and not both"),
     }
 }
