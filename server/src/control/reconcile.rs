@@ -45,6 +45,7 @@ pub(super) async fn reconcile(
     let rows = parts.store.probes().await?;
     // Changes that were to be made all or not at all: what was read has them taken back already.
     parts.store.undo_all(parts.store.reversals().await?).await;
+    let mut meanings = super::guard::read(&parts.store).await?;
     let mut claimed = HashSet::new();
     let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
     for row in settled.into_iter().chain(others) {
@@ -66,7 +67,8 @@ pub(super) async fn reconcile(
         {
             live.insert(row.uid, entry);
         }
-        let probe = Probe { own: left, ..as_probe(parts, row, ProbeState::Pending) };
+        let guarded = meanings.remove(&row.uid).unwrap_or_default();
+        let probe = Probe { own: left, guarded, ..as_probe(parts, row, ProbeState::Pending) };
         match (phase, expired(&probe)) {
             // What the kernel has of it is taken out with all others that have expired.
             (Phase::Settled, Some(trouble)) => {
@@ -75,7 +77,7 @@ pub(super) async fn reconcile(
             _ => unfinished.push(Unfinished { probe: Arc::new(probe), phase }),
         }
     }
-    let (wanted, mut guarded) = hold_back(parts, sources, wanted).await?;
+    let (wanted, mut guarded) = hold_back(parts, sources, wanted, meanings).await;
     for (probe, entry) in bring_back(parts, observer, sources, &list, wanted).await {
         let guarded = guarded.remove(&probe.uid).unwrap_or_default();
         let probe = Probe { guarded, ..probe };
@@ -90,8 +92,8 @@ async fn hold_back(
     parts: &ControllerParts,
     sources: &SourceTable,
     rows: Vec<(StoredProbe, Option<OwnEvent>)>,
-) -> Result<(Vec<(StoredProbe, Option<OwnEvent>)>, HashMap<ProbeUid, Guarded>), ControlError> {
-    let mut known = super::guard::read(&parts.store).await?;
+    mut known: HashMap<ProbeUid, Guarded>,
+) -> (Vec<(StoredProbe, Option<OwnEvent>)>, HashMap<ProbeUid, Guarded>) {
     let (mut clear, mut unsaved) = (Vec::with_capacity(rows.len()), Vec::new());
     let mut facts = parts.checker.recent_facts();
     for (row, left) in rows {
@@ -112,10 +114,13 @@ async fn hold_back(
             }
         }
     }
-    if !unsaved.is_empty() {
-        parts.store.set_meanings(&unsaved).await?;
+    if !unsaved.is_empty()
+        && let Err(error) = parts.store.set_meanings(&unsaved).await
+    {
+        // The next start compares again.
+        tracing::warn!(%error, "cannot write down what probes mean on this kernel");
     }
-    Ok((clear, known))
+    (clear, known)
 }
 
 impl Controller {
