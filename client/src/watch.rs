@@ -1,7 +1,7 @@
 //! Watching probes over lost connections.
 //!
-//! Owns where a watch goes on. What was missed while the daemon was away is not lost from view: the daemon says that it begins anew, and with
-//! what there is then.
+//! Owns where a watch goes on. When changes were missed while the daemon was away, the daemon says that the watch begins anew, and sends all
+//! probes that it has then.
 
 use std::time::Duration;
 

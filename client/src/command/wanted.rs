@@ -1,4 +1,4 @@
-//! What documents ask for, next to what there is.
+//! What documents ask for, next to the probes that the daemon has.
 
 use std::collections::{BTreeMap, HashSet};
 

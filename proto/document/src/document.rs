@@ -22,7 +22,7 @@ pub struct Document {
     pub owner: String,
     /// What it is for.
     pub description: String,
-    /// How long it is to be there. Absent: for ever.
+    /// How long it is to be there. Absent: without end.
     pub lease: Option<Lease>,
     /// What is done with it when the kernel is another build.
     pub on_kernel_change: KernelChange,

@@ -8,7 +8,7 @@ const MAX_DESCRIPTION: usize = 1024;
 /// Longest owner, in bytes.
 const MAX_OWNER: usize = 128;
 
-/// Longest lease: what is longer is for ever.
+/// Longest lease. A probe that is to stay for longer has none.
 const MAX_LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// What is kept with a probe beside its definition and its labels.
@@ -20,7 +20,7 @@ pub struct Metadata {
     pub owner: String,
     /// The file that declares it. Absent for one that a client made.
     pub declared_by: Option<String>,
-    /// How long it is to be there. Absent: for ever.
+    /// How long it is to be there. Absent: without end.
     pub lease: Option<Lease>,
     /// What is done when the kernel is another one.
     pub on_kernel_change: KernelChange,

@@ -62,7 +62,7 @@ fn refused(error: &MetadataError) -> Status {
     status::invalid(error.field, &error.message)
 }
 
-/// What is asked for. Absent for one that has neither a duration nor a holder: for ever.
+/// What is asked for. Absent for one that has neither a duration nor a holder: the probe stays.
 fn lease(lease: &v1::Lease) -> Result<Option<LeaseTerm>, MetadataError> {
     let refuse = |message: &str| Err(MetadataError { field: "lease", message: message.to_owned() });
     match (&lease.duration, lease.holder.as_str()) {

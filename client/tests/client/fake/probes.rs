@@ -145,7 +145,7 @@ impl ProbeService for Services {
         Ok(Response::new(answer))
     }
 
-    /// What there is, and a change; then the stream ends, and what follows is refused: a watch that resumes says so.
+    /// Two probes and a change; then the stream ends. A watch that resumes is refused, with its token in the message.
     async fn watch_probes(&self, request: Request<WatchProbesRequest>) -> Answer<Self::WatchProbesStream> {
         let request = request.into_inner();
         if !request.resume_token.is_empty() {

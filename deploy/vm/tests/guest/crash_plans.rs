@@ -46,7 +46,7 @@ pub(crate) const PLANS: &[Plan] = &[
     ("stop", || Act::Stop),
 ];
 
-/// Probes to delete at once: so many that the daemon goes over to another instance.
+/// Probes to delete at once: so many that the daemon switches to another instance.
 const MANY: usize = 9;
 
 pub(crate) fn create(name: &str) -> Change {

@@ -232,7 +232,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
             if !is_explained(&probe) {
                 unexplained.push(format!("{probe:?}"));
             }
-            // As a person does it who is told that the probe is left alone; it may be taken away again meanwhile.
+            // As a user does when the state says that the probe is left alone; the neighbour may take it away again meanwhile.
             if probe.state() == ProbeState::Failed {
                 drop(guest.wait_for(guest.client.set_enabled(&probe.name, probe.enabled))?);
             }

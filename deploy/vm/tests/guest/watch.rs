@@ -56,7 +56,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     expect(&guest, &mut watch, &[(Changed, "old", Armed)])?;
     guest.delete("new")?;
     expect(&guest, &mut watch, &[(Deleted, "new", Disabled)])?;
-    // What happened behind a token is told again.
+    // A watch that begins with a token repeats what happened after it.
     let resume_token = drifted.resume_token.clone();
     let request = WatchProbesRequest { resume_token, ..Default::default() };
     let mut again = guest.wait_for(guest.client.watch_probes(request))??;
