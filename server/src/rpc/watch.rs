@@ -17,6 +17,9 @@ use super::{convert, labels, status};
 use crate::control::{Probe, ProbeChange, ProbeEvent, Registry, WatchPosition};
 use crate::model::{Glob, LabelSelector, ProbeUid};
 
+/// One message before it is made: what it says, the probe, and the position behind it.
+type Ready = (v1::WatchEvent, Option<Arc<Probe>>, Option<WatchPosition>);
+
 /// A watch under way.
 struct Watch {
     registry: Arc<Registry>,
@@ -27,7 +30,8 @@ struct Watch {
     position: Option<WatchPosition>,
     /// Probes that the client knows of.
     known: HashSet<ProbeUid>,
-    ready: VecDeque<v1::WatchProbesResponse>,
+    /// What is to be sent. Probes are shared until their turn comes: a client that does not read costs a pointer for each.
+    ready: VecDeque<Ready>,
 }
 
 /// Answers a watch.
@@ -60,7 +64,7 @@ impl Watch {
     async fn next(&mut self) -> Option<v1::WatchProbesResponse> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
-                return Some(ready);
+                return Some(message(&ready));
             }
             self.newest.borrow_and_update();
             if self.registry.log().is_closed() {
@@ -79,7 +83,7 @@ impl Watch {
                     self.position = Some(end);
                 }
                 None => {
-                    self.ready.push_back(message(v1::WatchEvent::Restarted, None, None));
+                    self.ready.push_back((v1::WatchEvent::Restarted, None, None));
                     self.begin();
                 }
             }
@@ -94,9 +98,9 @@ impl Watch {
         let selected: Vec<_> = self.selected(probes).collect();
         for probe in selected {
             self.known.insert(probe.uid);
-            self.ready.push_back(message(v1::WatchEvent::Present, Some(&probe), None));
+            self.ready.push_back((v1::WatchEvent::Present, Some(probe), None));
         }
-        self.ready.push_back(message(v1::WatchEvent::Synced, None, Some(position)));
+        self.ready.push_back((v1::WatchEvent::Synced, None, Some(position)));
     }
 
     /// Finds what the client knew at that position: what there is, without what came since, and with what has gone since.
@@ -138,18 +142,14 @@ impl Watch {
         } else {
             self.known.remove(&probe.uid);
         }
-        self.ready.push_back(message(event, Some(probe), Some(position)));
+        self.ready.push_back((event, Some(Arc::clone(probe)), Some(position)));
     }
 }
 
-fn message(
-    event: v1::WatchEvent,
-    probe: Option<&Probe>,
-    position: Option<WatchPosition>,
-) -> v1::WatchProbesResponse {
+fn message((event, probe, position): &Ready) -> v1::WatchProbesResponse {
     v1::WatchProbesResponse {
-        event: event.into(),
-        probe: probe.map(|probe| v1::Probe { schema: None, ..convert::probe(probe) }),
+        event: (*event).into(),
+        probe: probe.as_ref().map(|probe| v1::Probe { schema: None, ..convert::probe(probe) }),
         resume_token: position.map(token).unwrap_or_default(),
     }
 }
