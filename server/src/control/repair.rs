@@ -134,6 +134,7 @@ impl Controller {
             for probe in &probes {
                 self.repairs.forget(probe.uid);
             }
+            self.end_stuck().await;
         }
         let (found, outcomes) = self.look().await;
         let probes = self.parts.registry.all();

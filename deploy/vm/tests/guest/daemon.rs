@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, Probe, ProbeLedger};
 use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, RpcError};
@@ -15,7 +14,6 @@ use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine, MachineError};
 use kprobed_vm::protocol::Status;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 
 use crate::fixture::Fixture;
 use crate::report;
@@ -115,7 +113,8 @@ impl DaemonGuest {
     /// Starts the daemon in a machine that runs.
     pub(crate) fn over(machine: Machine, config: &str) -> Result<Self> {
         let address = daemon::start(&machine, config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A thread of its own answers the daemon's keep-alive, whatever the trial does meanwhile.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(connect(address))?;
         Ok(Self { machine: OwnMachine(Some(machine)), client, runtime })
     }
@@ -127,23 +126,9 @@ impl DaemonGuest {
         Ok(())
     }
 
-    /// Asks the daemon to stop, and waits until it has. The connection answers meanwhile: the daemon waits for clients to close theirs.
+    /// Asks the daemon to stop, and waits until it has.
     pub(crate) fn stop(&self) -> Result<Status> {
-        let machine: &Machine = &self.machine;
-        let (done, is_done) = oneshot::channel::<()>();
-        thread::scope(|scope| {
-            let stopping = scope.spawn(move || {
-                let status = daemon::stop(machine);
-                drop(done);
-                status
-            });
-            // Nothing is sent: it ends with the other side.
-            let _ended = self.runtime.block_on(is_done);
-            stopping
-                .join()
-                .map_err(|_panic| anyhow!("the thread that waited has panicked"))?
-                .map_err(Into::into)
-        })
+        Ok(daemon::stop(&self.machine)?)
     }
 
     /// Starts the daemon again after it has ended.

@@ -140,9 +140,8 @@ impl Fixture {
             Some(guest) => guest,
             None => Arc::new(self.own_daemon("shared", daemon::DEFAULT_CONFIG)?),
         };
-        // A trial that failed half-way must not fail the next one. While others had guests of their own nobody answered the daemon's
-        // keep-alive here: then the connection is gone, and the second call makes a new one.
-        match guest.reset().or_else(|_gone| guest.reset()) {
+        // A trial that failed half-way must not fail the next one.
+        match guest.reset() {
             Ok(()) => *shared = Some(Arc::clone(&guest)),
             Err(error) => progress::note(format_args!("the shared guest cannot be reset: {error:#}")),
         }

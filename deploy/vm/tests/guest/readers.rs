@@ -1,5 +1,7 @@
 //! The readers survive what others do to their instance, and to the machine.
 
+use std::iter;
+
 use anyhow::{Result, ensure};
 use kprobed_client::api::ProbeLedger;
 use kprobed_client::event::LossCause;
@@ -34,30 +36,40 @@ fn expect_all(guest: &DaemonGuest, after: &str) -> Result<()> {
 }
 
 fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
+    const CALLS: u64 = 100_000;
     let guest = fixture.daemon()?;
-    guest.add(PROBE)?;
+    guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32")?;
     let file = format!("{}/buffer_size_kb", guest.instance()?);
     let before = guest.shell(&format!("cat {file}"))?;
+    let sizes = [9000, 10_000, 12_000, 16_000];
     let recording = guest.record(|| {
+        let sizes = sizes.map(|kib| kib.to_string()).join(" ");
         guest.shell(&format!(
-            "workload getppid 100000 & for kib in 9000 10000 12000 16000; do echo $kib > {file} || exit 1; done; wait $!"
+            "workload numbers 1 {CALLS} & for kib in {sizes}; do echo $kib > {file} || exit 1; done; wait $!"
         ))?;
         Ok(())
     })?;
-    let ledger = guest.ledger_of("kprobes/calls")?;
+    let ledger = guest.ledger_of("kprobes/numbers")?;
     // The kernel records nothing while it changes a size, and does not count what is hit meanwhile: the ledger says how much is missing, and
-    // nothing about what became of it. A shell asks for its parent too.
-    ensure!(ledger.hits >= Some(100_000) && ledger.not_read < 10_000, "{ledger:?}");
-    ensure!((ledger.own, ledger.filtered) == (None, None), "{ledger:?}");
-    let delivered = calls(&recording) as u64;
-    ensure!(delivered <= 100_000 && delivered + ledger.not_read >= 100_000, "{delivered}, {ledger:?}");
+    // nothing about what became of it.
+    ensure!(ledger.hits == Some(CALLS) && (ledger.own, ledger.filtered) == (None, None), "{ledger:?}");
     ensure!(recording.losses.is_empty(), "{:?}", recording.losses);
+    let numbers = recording.of("kprobes/numbers", "workload").map(|event| Ok(event.field("n").parse()?));
+    let numbers: Vec<u64> = numbers.collect::<Result<_>>()?;
+    ensure!(numbers.len() as u64 + ledger.not_read == CALLS, "{} were delivered: {ledger:?}", numbers.len());
+    // Nothing else is missing: there is a gap for each new size at most, and what is between the gaps is complete and in order.
+    let ends = iter::once(0).chain(numbers.iter().copied()).chain([CALLS + 1]);
+    let ends: Vec<_> = ends.collect();
+    ensure!(ends.is_sorted(), "the order is lost");
+    let gaps = ends.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    ensure!(gaps <= sizes.len(), "{gaps} gaps: {ledger:?}");
     let buffers = guest.ledger()?.buffers;
     ensure!(
         buffers.iter().all(|buffer| buffer.buffer_bytes >= 16_000 << 10),
         "the ledger knows: {buffers:?}"
     );
     guest.shell(&format!("echo {} > {file}", before.trim()))?;
+    guest.add(PROBE)?;
     expect_all(&guest, "shrinking")
 }
 

@@ -154,6 +154,12 @@ impl Counting {
         self.stuck.get(&uid).is_some_and(|again_ns| *again_ns > now_ns)
     }
 
+    /// Makes what could not be taken out due now. Whether there is any.
+    pub(super) fn hurry_stuck(&mut self, now_ns: u64) -> bool {
+        self.stuck.values_mut().for_each(|again_ns| *again_ns = (*again_ns).min(now_ns));
+        !self.stuck.is_empty()
+    }
+
     /// Whether there are probes that are to be taken out once more.
     pub(super) fn has_stuck(&self, now_ns: u64) -> bool {
         self.stuck.values().any(|again_ns| *again_ns <= now_ns)
@@ -251,6 +257,8 @@ mod tests {
         assert!(!counting.is_due(UID, 7 * HOUR_NS) && counting.is_over(UID, 7 * HOUR_NS));
         assert_eq!(counting.next_boot_ns(), Some(8 * HOUR_NS));
         assert!(counting.has_stuck(8 * HOUR_NS) && counting.is_due(UID, 8 * HOUR_NS));
+        // Or at once, when somebody asks for that.
+        assert!(counting.hurry_stuck(7 * HOUR_NS) && counting.is_due(UID, 7 * HOUR_NS));
         counting.note_ended(UID, wall(1003));
         assert!(!counting.is_due(UID, 9 * HOUR_NS) && counting.is_over(UID, 0));
         let written: Vec<_> = counting.unwritten("a").into_iter().map(|lease| lease.clock.ended).collect();

@@ -130,6 +130,14 @@ impl Controller {
         self.count_leases().await;
     }
 
+    /// Tries now to take out what could not be taken out at its end.
+    pub(super) async fn end_stuck(&mut self) {
+        let now_ns = self.leases.now().boot_ns;
+        if self.leases.counting.hurry_stuck(now_ns) {
+            self.attend_leases(Wake::Due).await;
+        }
+    }
+
     /// Takes note of leases that were given, renewed or taken away.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.all();
@@ -267,7 +275,8 @@ impl Controller {
             tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
         }
         let reason = format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason);
-        let hint = "the daemon tries again every 30 seconds".to_owned();
+        let hint = "the daemon tries again every 30 seconds, and with `kprobectl reconcile --force` at once"
+            .to_owned();
         self.parts.registry.put(as_expired(probe, Trouble { code: trouble.code, reason, hint }));
         let again = self.leases.now().after(AGAIN_AFTER);
         self.leases.counting.note_stuck(probe.uid, again);
