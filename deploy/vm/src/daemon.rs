@@ -78,7 +78,6 @@ pub enum DaemonError {
 
 /// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where. The machine forwards [`PORT`].
 pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError> {
-    let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
     machine.put(CONFIG_PATH, 0o644, config.as_bytes())?;
     // It may be there from an earlier start: one is enough, and the name is taken.
     match machine.spawn(RELAY, &Command::new("/init").arg("relay").arg(OUTSIDE).arg(INSIDE)) {
@@ -86,6 +85,12 @@ pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError>
         Err(error) => return Err(error.into()),
     }
     machine.spawn(NAME, &Command::new(PROGRAM).arg("--config").arg(CONFIG_PATH))?;
+    ready(machine)
+}
+
+/// Waits until the daemon answers that was started in this machine, or in the one that it was restored from; gives back where.
+pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
+    let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
     let start = Instant::now();
     loop {
         if answers(address, Duration::from_millis(500)).is_ok() {

@@ -130,6 +130,11 @@ impl Lab {
         booted
     }
 
+    /// A snapshot of a guest that began with `first`, as it is now.
+    pub fn snapshot_again(&self, machine: &Machine, first: &Snapshot) -> Result<Snapshot, LabError> {
+        Ok(machine.snapshot_again(first, &self.cache.snapshots())?)
+    }
+
     /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the forwards of `options`, which the
     /// snapshot's guest was booted with. It is booted when that fails, and the reason is said.
     pub fn restore(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::account::{Account, Sample};
-use super::adoptable::{Adoptable, judge};
+use super::adoptable::{Adoptable, has_guards, judge};
 use super::controller::{Controller, Live};
 use super::create::{new_row, settled_state};
 use super::guard::Guarded;
@@ -17,9 +17,9 @@ use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
 use super::source::{event_source, plan_options};
 use super::step::{self, PlannedStep, Seen, Step, Wanted};
-use super::{CheckOutcome, ControlError, Observed, Obstacle, Probe, ProbeState, own};
-use crate::definition::ProbeDefinition;
-use crate::model::{Hits, Labels, Metadata, ProbeName, ProbeUid};
+use super::{CheckOutcome, ControlError, Observed, Obstacle, Probe, ProbeState, Taken, own};
+use crate::definition::{Code, ProbeDefinition};
+use crate::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
 use crate::store::{Intent, RequestKey, Undo};
 use crate::tracefs::{OwnEvent, Presence};
 
@@ -34,10 +34,22 @@ pub struct AdoptRequest {
     pub filter: Option<String>,
     /// What it is found by.
     pub labels: Labels,
+    /// For a file that declares the probe.
+    pub declared: Option<Declared>,
     /// Makes the request safe to repeat.
     pub request: Option<RequestKey>,
     /// Check only.
     pub validate_only: bool,
+}
+
+/// What a file declares whose event the kernel has already. Only an event is adopted that looks as if a daemon had made it whose database was
+/// lost, and that is exactly what is declared.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The definition, in the words of the file.
+    pub definition: String,
+    /// What is kept with the probe.
+    pub metadata: MetadataChange,
 }
 
 /// An event that was adopted.
@@ -103,7 +115,7 @@ impl Controller {
 
     /// Whether an event can be adopted like that. Writes nothing, but for a filter that is tried where nothing is recorded.
     fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, ControlError> {
-        let AdoptRequest { name, enabled, filter, labels, .. } = request;
+        let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| ControlError::NotAdoptable { name: name.clone(), obstacle };
         if self.parts.registry.get(name).is_some() {
             let obstacle = Obstacle::new("NAME_OF_PROBE", "kprobed has a probe of this name");
@@ -123,7 +135,21 @@ impl Controller {
         }
         let checker = Arc::clone(&self.parts.checker);
         let found = judge(&checker, &mut checker.recent_facts(), (name.group(), name.event()), &lines);
-        let Adoptable { listing, outcome, .. } = found.map_err(refused)?;
+        let Adoptable { listing, outcome } = found.map_err(refused)?;
+        let mut metadata = Metadata::default();
+        let outcome = match declared {
+            None => outcome,
+            Some(declared) => {
+                let ours = has_guards(&listing) || self.parts.instance.is_enabled(name).unwrap_or(false);
+                let as_declared = checker.check_with(&declared.definition, &mut checker.recent_facts())?;
+                let is_same = |taken: Taken| taken.name == *name && taken.problem.code == Code::SameProbe;
+                if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
+                    return Err(ControlError::ExistsForeign { name: name.clone() });
+                }
+                metadata = metadata.changed(declared.metadata.clone(), SystemTime::now());
+                as_declared
+            }
+        };
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent { name: name.clone(), listing, id };
@@ -139,7 +165,7 @@ impl Controller {
             enabled: false,
             filter: String::new(),
             labels: labels.clone(),
-            metadata: Metadata::default(),
+            metadata,
             state: ProbeState::Pending,
             revision: 1,
             create_time: now,

@@ -25,7 +25,8 @@ use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::{HitRetention, Store};
 use crate::tracefs::{
-    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, Tracefs,
+    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, ProfileRow,
+    Tracefs,
 };
 
 /// Time after which states that were noted are stored.
@@ -438,10 +439,10 @@ impl Controller {
 
     /// What keeps probes that are on from recording what was asked.
     pub(super) fn problems(&self) -> Vec<RecordingProblem> {
-        let probes = self.parts.registry.all();
+        let probes = self.parts.registry.recording();
         let observed = self.observer.observe(&probes);
-        let wanted = probes.iter().filter(|probe| probe.enabled && in_kernel(&probe.state));
-        wanted
+        probes
+            .iter()
             .filter_map(|probe| match observed.state(probe) {
                 ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => {
                     Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
@@ -453,32 +454,23 @@ impl Controller {
 
     /// The kernel's counts for the kprobe events of our probes. Others can have the same name.
     pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
-        let probes = self.parts.registry.all();
-        let own = probes.iter().filter_map(|probe| probe.own.as_ref());
-        let own: HashSet<_> = own.map(|own| own.listing.as_str()).collect();
+        let is_ours = |row: &ProfileRow| self.parts.registry.by_listing(&row.listing).is_some();
         let rows = self.tracefs().hit_profile()?.into_iter();
-        Ok(rows.filter(|row| own.contains(row.listing.as_str())).map(|row| (row.name, row.hits)).collect())
+        Ok(rows.filter(is_ours).map(|row| (row.name, row.hits)).collect())
     }
 
-    /// The current hit counts of all probes that the kernel has.
+    /// The current hit counts of all probes that the kernel has, by name.
     pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
-        let hits = self.kernel_hits()?;
         let time = SystemTime::now();
-        Ok(self
-            .parts
-            .registry
-            .all()
-            .into_iter()
-            .filter_map(|probe| {
-                Some(HitProfile {
-                    uid: probe.uid,
-                    hits: *hits.get(&probe.name)?,
-                    name: probe.name.clone(),
-                    boot_id: self.parts.host.boot_id.clone(),
-                    time,
-                })
-            })
-            .collect())
+        let rows = self.tracefs().hit_profile()?.into_iter();
+        let profile = |row: ProfileRow| {
+            let uid = self.parts.registry.by_listing(&row.listing)?.uid;
+            let boot_id = self.parts.host.boot_id.clone();
+            Some(HitProfile { uid, name: row.name, boot_id, time, hits: row.hits })
+        };
+        let mut profiles: Vec<_> = rows.filter_map(profile).collect();
+        profiles.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(profiles)
     }
 }
 

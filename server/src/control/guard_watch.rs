@@ -15,14 +15,13 @@ use super::{ControlError, Probe, ProbeState, Trouble};
 impl Controller {
     /// Whether a probe depends on a module, so that it must be looked at again and again.
     pub(super) fn has_modules_to_watch(&self) -> bool {
-        self.parts.registry.all().iter().any(|probe| is_watched(probe))
+        self.parts.registry.has_of_modules()
     }
 
     /// Compares probes again whose module is loaded as another build than before: arms those that were held back for it, and takes out those that
     /// record something else now.
     pub(super) async fn watch_modules(&mut self) {
-        let mut probes = self.parts.registry.all();
-        probes.retain(|probe| is_watched(probe));
+        let mut probes = self.parts.registry.of_modules();
         if probes.is_empty() {
             return;
         }
@@ -103,9 +102,4 @@ impl Controller {
         tracing::warn!(probe = %probe.name, %error, "cannot arm a probe that was held back");
         self.parts.registry.put(Probe { state: ProbeState::Failed(Trouble::because(error)), ..probe });
     }
-}
-
-fn is_watched(probe: &Probe) -> bool {
-    let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
-    is_there && probe.guarded.module().is_some()
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ControlError;
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
@@ -89,8 +89,8 @@ impl Controller {
     /// What else is in our instance. Empty when nothing of it records: then there is nothing to be lost.
     pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, ControlError> {
         let mut recorded = Vec::new();
-        let mut probes = self.parts.registry.all();
-        probes.retain(|probe| in_kernel(&probe.state) && !doomed.contains(&probe.uid));
+        let mut probes = self.parts.registry.in_instance();
+        probes.retain(|probe| !doomed.contains(&probe.uid));
         let observed = self.observer.observe(&probes);
         for probe in probes {
             let Some(live) = self.live.get(&probe.uid) else { continue };
@@ -158,10 +158,10 @@ impl Controller {
         let last_claim = std::mem::replace(&mut self.parts.claim, claim);
         remove(&last, recorded);
         drop(last_claim);
-        for probe in self.parts.registry.all() {
-            if let Some(live) = self.live.get_mut(&probe.uid) {
-                live.ever_enabled = recorded.iter().any(|event| event.enabled && event.name == probe.name);
-            }
+        let enabled: HashSet<_> =
+            recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
+        for live in self.live.values_mut() {
+            live.ever_enabled = enabled.contains(&live.source.origin.type_id);
         }
         let instance = self.parts.instance.name();
         tracing::info!(instance, events = recorded.len(), last = ?way, took = ?begun.elapsed(), "switched trace instance");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::account::{Account, Losses, Sample, Terms};
 use super::command::KernelHits;
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::{ControlError, Probe, Trouble};
 use crate::model::{Hits, ProbeName, ProbeUid};
 use crate::pipeline::{BufferCounts, PauseReason, ProbeCounts, SubscriberCounts};
@@ -166,14 +166,7 @@ impl Controller {
 
     /// When several probes or attached events record at a time, none of them can tell its own losses any more.
     pub(super) fn note_sharing(&mut self) {
-        let enabled: Vec<_> = self
-            .parts
-            .registry
-            .all()
-            .into_iter()
-            .filter(|probe| probe.enabled && in_kernel(&probe.state))
-            .map(|probe| probe.uid)
-            .collect();
+        let enabled: Vec<_> = self.parts.registry.recording().iter().map(|probe| probe.uid).collect();
         if enabled.len() + self.recording_attached() > 1 {
             for uid in enabled {
                 if let Some(live) = self.live.get_mut(&uid) {

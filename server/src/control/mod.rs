@@ -25,6 +25,7 @@ mod guard;
 mod guard_watch;
 mod handover;
 mod harm;
+mod indexed;
 mod job;
 mod lease;
 mod ledger;
@@ -53,7 +54,7 @@ mod update;
 
 pub use accept::AcceptRequest;
 pub use account::Terms;
-pub use adopt::{AdoptRequest, Adopted};
+pub use adopt::{AdoptRequest, Adopted, Declared};
 pub use adoptable::Obstacle;
 pub use aggregation::{
     Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,

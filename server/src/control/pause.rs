@@ -35,8 +35,8 @@ impl Controller {
         }
         let (Some(before), Some(now)) = (&pause.hits, now) else { return };
         let mut paused = 0;
-        for probe in self.parts.registry.all() {
-            if let (true, Some(live)) = (probe.enabled, self.live.get_mut(&probe.uid))
+        for probe in self.parts.registry.recording() {
+            if let Some(live) = self.live.get_mut(&probe.uid)
                 && let (Some(before), Some(now)) = (before.get(&probe.name), now.get(&probe.name))
             {
                 let hits = now.hits.saturating_sub(before.hits);

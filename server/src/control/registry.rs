@@ -1,38 +1,59 @@
 //! The probes as clients see them: changed by the control thread, read by everybody.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::ControlError;
 use super::Probe;
+use super::indexed::Indexed;
 use super::state_log::StateLog;
 use crate::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    probes: RwLock<Probes>,
+    probes: RwLock<Indexed>,
     log: StateLog,
 }
 
-#[derive(Debug, Default)]
-struct Probes {
-    named: BTreeMap<ProbeName, Arc<Probe>>,
-    uids: HashMap<ProbeUid, ProbeName>,
-    /// The names that end with an event.
-    events: HashMap<String, BTreeSet<ProbeName>>,
-}
-
 impl Registry {
-    fn probes(&self) -> RwLockReadGuard<'_, Probes> {
+    fn probes(&self) -> RwLockReadGuard<'_, Indexed> {
         self.probes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn probes_mut(&self) -> RwLockWriteGuard<'_, Indexed> {
+        self.probes.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All probes, by name.
     pub fn all(&self) -> Vec<Arc<Probe>> {
-        self.probes().named.values().cloned().collect()
+        self.probes().named().values().cloned().collect()
+    }
+
+    /// Those with a lease, by name.
+    pub(super) fn leased(&self) -> Vec<Arc<Probe>> {
+        self.probes().leased().cloned().collect()
+    }
+
+    /// Those that the kernel has, and that are to record or have a filter, by name.
+    pub(super) fn in_instance(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().cloned().collect()
+    }
+
+    /// Those that the kernel has and that are to record, by name.
+    pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().filter(|probe| probe.enabled).cloned().collect()
+    }
+
+    /// Those whose meaning depends on a module that may be loaded as another build, by name.
+    pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
+        self.probes().of_modules().cloned().collect()
+    }
+
+    /// Whether there are any of those.
+    pub(super) fn has_of_modules(&self) -> bool {
+        self.probes().of_modules().next().is_some()
     }
 
     /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out.
@@ -44,19 +65,23 @@ impl Registry {
     ) -> Vec<Arc<Probe>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let probes = self.probes();
-        let rest = probes.named.range((start, Bound::Unbounded)).map(|(_, probe)| probe);
+        let rest = probes.named().range((start, Bound::Unbounded)).map(|(_, probe)| probe);
         rest.filter(|probe| selected(probe)).take(most).cloned().collect()
     }
 
     /// The probe of exactly that name.
     pub fn get(&self, name: &ProbeName) -> Option<Arc<Probe>> {
-        self.probes().named.get(name).cloned()
+        self.probes().named().get(name).cloned()
     }
 
     /// The probe of that incarnation.
     pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
-        let probes = self.probes();
-        probes.uids.get(&uid).and_then(|name| probes.named.get(name)).cloned()
+        self.probes().by_uid(uid).cloned()
+    }
+
+    /// The probe whose event the kernel lists so.
+    pub(super) fn by_listing(&self, listing: &str) -> Option<Arc<Probe>> {
+        self.probes().by_listing(listing).cloned()
     }
 
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` where only one probe has it.
@@ -69,8 +94,8 @@ impl Registry {
             return self.get(&name).ok_or_else(not_found);
         }
         let probes = self.probes();
-        let names = probes.events.get(text).ok_or_else(not_found)?;
-        let mut found = names.iter().filter_map(|name| probes.named.get(name));
+        let names = probes.of_event(text).ok_or_else(not_found)?;
+        let mut found = names.iter().filter_map(|name| probes.named().get(name));
         match (found.next(), found.next()) {
             (None, _) => Err(not_found()),
             (Some(only), None) => Ok(Arc::clone(only)),
@@ -88,15 +113,7 @@ impl Registry {
 
     pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
         let probe = Arc::new(probe);
-        let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        let last = probes.named.insert(probe.name.clone(), Arc::clone(&probe));
-        let last = last.filter(|last| last.uid != probe.uid);
-        if let Some(last) = &last {
-            probes.uids.remove(&last.uid);
-        }
-        probes.uids.insert(probe.uid, probe.name.clone());
-        probes.events.entry(probe.name.event().to_owned()).or_default().insert(probe.name.clone());
-        drop(probes);
+        let last = self.probes_mut().insert(&probe).filter(|last| last.uid != probe.uid);
         if let Some(last) = last {
             self.log.note_removal(&last);
         }
@@ -107,24 +124,17 @@ impl Registry {
     }
 
     pub(super) fn remove(&self, name: &ProbeName) {
-        let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(probe) = probes.named.remove(name) else { return };
-        probes.uids.remove(&probe.uid);
-        if let Some(names) = probes.events.get_mut(name.event()) {
-            names.remove(name);
-            if names.is_empty() {
-                probes.events.remove(name.event());
-            }
+        let removed = self.probes_mut().remove(name);
+        if let Some(probe) = removed {
+            self.log.note_removal(&probe);
         }
-        drop(probes);
-        self.log.note_removal(&probe);
     }
 
     /// A probe as it was seen in the kernel, with the time since when it is so. What was seen before the probe was last changed is not noted.
     pub(super) fn seen(&self, shown: Probe) -> Arc<Probe> {
         // Until it is noted: then it cannot be removed in between, and noted after that.
         let probes = self.probes();
-        let current = probes.named.get(&shown.name);
+        let current = probes.named().get(&shown.name);
         // A probe that was taken out meanwhile has not come back.
         let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
         let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);

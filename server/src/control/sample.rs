@@ -2,7 +2,7 @@
 //!
 //! Owns when the counters of the kernel are read, and since when they count. How they are kept is for the store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
@@ -126,13 +126,12 @@ impl Controller {
 
     async fn store_tick(&mut self, profiles: &[HitProfile], of: TickOf, at_once: bool) {
         let (time, instant) = (SystemTime::now(), Instant::now());
-        let probes = self.parts.registry.all();
-        let created: HashMap<_, _> = probes.iter().map(|probe| (probe.uid, probe.create_time)).collect();
+        let created = |uid| self.parts.registry.by_uid(uid).map(|probe| probe.create_time);
         let counted = |profile: &HitProfile| Counted {
             uid: profile.uid,
             name: profile.name.clone(),
             hits: profile.hits,
-            created: created.get(&profile.uid).copied().unwrap_or(SystemTime::UNIX_EPOCH),
+            created: created(profile.uid).unwrap_or(SystemTime::UNIX_EPOCH),
         };
         let counts = profiles.iter().map(counted).collect();
         // Reading the counters may say since when they are watched.

@@ -12,9 +12,10 @@ use super::files::{self, Look};
 use super::wanted::{Claim, ReadDefinition, Task, Unread, Wanted, plan, wanted};
 use super::watch::Watch;
 use crate::control::{
-    Change, Checker, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
-    Registry, RemoveRequest, Unit,
+    AdoptRequest, Change, Checker, ControlError, ControlHandle, DeclarationProblem, DeclarationState,
+    Declarations, Declared, Registry, RemoveRequest, Unit,
 };
+use crate::definition::Code;
 use crate::rpc::declare;
 
 /// Files are read when nothing has changed for so long: tools write several, and some write them piece by piece.
@@ -144,6 +145,7 @@ impl Keeper {
                         tracing::info!(probe = task.name(), file = task.file(), "as declared");
                     }
                     Err(ControlError::Stopping) => return Err(Stopping),
+                    Err(error) if self.take_back(task, &error).await? => done += 1,
                     Err(error) => {
                         let (message, hint) = declare::refused(&error);
                         problems.push(about(task, &message, hint));
@@ -152,6 +154,38 @@ impl Keeper {
             }
         }
         Ok((done, problems))
+    }
+
+    /// Takes back an event that a daemon has left whose database was lost, if that is why a probe cannot be made. Whether it is a probe now; what
+    /// else the file says of it is done with the next look.
+    async fn take_back(&self, task: &Task, error: &ControlError) -> Result<bool, Stopping> {
+        let (ControlError::Taken { taken, .. }, Task::Create(claim)) = (error, task) else {
+            return Ok(false);
+        };
+        let Ok(Change::Create(request)) = self.request(task) else { return Ok(false) };
+        if taken.ours || taken.problem.code != Code::SameProbe {
+            return Ok(false);
+        }
+        let request = AdoptRequest {
+            name: taken.name.clone(),
+            enabled: None,
+            filter: None,
+            labels: request.labels,
+            declared: Some(Declared { definition: request.definition, metadata: request.metadata }),
+            request: None,
+            validate_only: false,
+        };
+        match self.control.adopt(request).await {
+            Ok(_) => {
+                tracing::info!(probe = %claim.name, file = claim.file, "took back an event that had no probe");
+                Ok(true)
+            }
+            Err(ControlError::Stopping) => Err(Stopping),
+            Err(error) => {
+                tracing::debug!(probe = %claim.name, %error, "cannot take an event back");
+                Ok(false)
+            }
+        }
     }
 
     fn read(&self, definition: &Definition) -> Result<ReadDefinition, Unread> {

@@ -81,6 +81,7 @@ fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Status> {
         enabled: request.enabled,
         filter: request.filter,
         labels,
+        declared: None,
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
     })

@@ -104,8 +104,8 @@ pub struct Machine {
     forwards: Vec<(u16, u16)>,
     agent: SocketAddr,
     release: String,
-    /// Held so that nobody else takes the disk.
-    _disk: Option<Disk>,
+    /// Held so that nobody else takes it.
+    disk: Option<Disk>,
 }
 
 impl Machine {
@@ -171,7 +171,7 @@ impl Machine {
             forwards,
             agent: SocketAddr::from((Ipv4Addr::LOCALHOST, agent_port)),
             release: String::new(),
-            _disk: config.disk.clone(),
+            disk: config.disk.clone(),
         };
         if config.incoming.is_some()
             && let Err(error) = machine.resume()

@@ -34,6 +34,11 @@ impl Snapshot {
 }
 
 impl Machine {
+    /// As [`Machine::snapshot`], of a guest that was restored from `first`, or whose first snapshot that is.
+    pub fn snapshot_again(&self, first: &Snapshot, directory: &Path) -> Result<Snapshot, MachineError> {
+        self.snapshot(&first.config, directory)
+    }
+
     /// Writes the state of this guest, which was booted from `config`, into files in `directory`. It goes on afterwards; nobody else may
     /// talk to it meanwhile.
     pub fn snapshot(&self, config: &MachineConfig, directory: &Path) -> Result<Snapshot, MachineError> {
@@ -45,9 +50,9 @@ impl Machine {
             .map_err(host("make a directory for a snapshot"))?;
         let in_it = |name: &str| kept.path().join(name);
         let (state, disk, initramfs) =
-            (in_it("state"), config.disk.as_ref().map(|_| in_it("disk")), in_it("initramfs"));
+            (in_it("state"), self.disk.as_ref().map(|_| in_it("disk")), in_it("initramfs"));
         self.qmp("stop", &json!({})).map_err(host("stop the guest"))?;
-        let written = self.write_state(&state).and_then(|()| match (&config.disk, &disk) {
+        let written = self.write_state(&state).and_then(|()| match (&self.disk, &disk) {
             (Some(from), Some(to)) => copy_sparse(from.image(), to),
             _ => Ok(()),
         });

@@ -112,7 +112,13 @@ impl DaemonGuest {
 
     /// Starts the daemon in a machine that runs.
     pub(crate) fn over(machine: Machine, config: &str) -> Result<Self> {
-        let address = daemon::start(&machine, config)?;
+        daemon::start(&machine, config)?;
+        Self::in_service(machine)
+    }
+
+    /// Connects to the daemon that runs in a machine.
+    pub(crate) fn in_service(machine: Machine) -> Result<Self> {
+        let address = daemon::ready(&machine)?;
         // A thread of its own answers the daemon's keep-alive, whatever the trial does meanwhile.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(connect(address))?;

@@ -8,12 +8,13 @@ use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
     ("documents_make_probes_and_change_nothing_twice", documents_make_probes_and_change_nothing_twice),
     ("a_directory_says_what_there_is", a_directory_says_what_there_is),
+    ("files_take_back_what_a_lost_database_left", files_take_back_what_a_lost_database_left),
 ];
 
 /// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
@@ -236,5 +237,54 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
         Ok(guest.probes()?.iter().map(|probe| probe.name.as_str()).eq(["kprobes/good", "kprobes/mine"]))
     })?;
     until(&guest, "all is well again", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("taken-back", daemon::DEFAULT_CONFIG)?;
+    let directory = "/etc/kprobed/probes.d";
+    guest.shell(&format!("mkdir -p {directory}"))?;
+    write(&guest, &format!("{directory}/numbers.yaml"), &format!("{NUMBERS}filter: n > 2000000\n"))?;
+    until(&guest, "the file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
+    // Another program has the event of the second file.
+    guest.shell(&format!("echo 'p:kprobes/theirs vfs_read' >> {TRACEFS}/kprobe_events"))?;
+    write(
+        &guest,
+        &format!("{directory}/theirs.yaml"),
+        "probe: kprobes/theirs\ndefinition: p:kprobes/theirs vfs_read\n",
+    )?;
+    let refused = "kprobed did not define it: it is exactly this probe";
+    until(&guest, "the second file", || Ok(run(&guest, 0, "kprobectl list")?.contains(refused)))?;
+    let before = guest.tracefs("kprobe_events")?;
+    let id = guest.tracefs("events/kprobes/numbers/id")?;
+    guest.machine.kill(daemon::NAME, 9)?;
+    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(10)))?;
+    guest.shell("rm /var/lib/kprobed/kprobed.db*")?;
+    // What it records meanwhile is of no probe; from here on it is.
+    guest.workload(&["numbers", "2000000", "5"])?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    until(&guest, "it is as declared", || {
+        Ok(probe(&guest, "kprobes/numbers")?.is_some_and(|found| {
+            found.declared_by == "numbers.yaml" && found.enabled && found.filter == "n > 2000000"
+        }))
+    })?;
+    ensure!(guest.tracefs("kprobe_events")? == before && guest.tracefs("events/kprobes/numbers/id")? == id);
+    let found = probe(&guest, "kprobes/numbers")?;
+    ensure!(found.is_some_and(|found| found.owner == "storage team" && found.labels["team"] == "storage"));
+    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001", "2000002"]);
+    let ledger = guest.ledger_of("kprobes/numbers")?;
+    ensure!((ledger.hits, ledger.read) == (Some(3), 2), "{ledger:?}");
+    // What is another program's is still said to be that.
+    until(&guest, "the second file is refused again", || {
+        Ok(run(&guest, 0, "kprobectl list")?.contains(refused))
+    })?;
+    ensure!(probe(&guest, "kprobes/theirs")?.is_none());
+    // It goes with its file.
+    guest.shell(&format!("rm {directory}/numbers.yaml"))?;
+    until(
+        &guest,
+        "it is gone",
+        || Ok(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/theirs vfs_read"),
+    )?;
     guest.machine.power_off().map_err(Into::into)
 }

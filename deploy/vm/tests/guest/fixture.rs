@@ -4,12 +4,12 @@ use std::env;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
-use kprobed_vm::machine::{Machine, Snapshot};
+use kprobed_vm::machine::{Command, Machine, Snapshot};
 use kprobed_vm::progress;
 use kprobed_vm::workspace::{Profile, Programs};
 
@@ -40,7 +40,8 @@ impl Kernels {
                 lab: OnceLock::new(),
                 shared: Mutex::new(None),
                 with_daemon: Mutex::new(None),
-                booted: Mutex::new(Booted::NotYet),
+                booted: Mutex::new(Kept::NotYet),
+                serving: Mutex::new(Kept::NotYet),
             })
         })
     }
@@ -56,11 +57,13 @@ pub(crate) struct Fixture {
     shared: Mutex<Option<Arc<Machine>>>,
     with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
     /// A guest with the programs and an empty disk, when it had just booted.
-    booted: Mutex<Booted>,
+    booted: Mutex<Kept>,
+    /// The same when its daemon had read what it needs of the kernel.
+    serving: Mutex<Kept>,
 }
 
 /// What guests of their own begin from.
-enum Booted {
+enum Kept {
     NotYet,
     Snapshot(Box<Snapshot>),
     /// Taking a snapshot failed: every guest is booted.
@@ -148,24 +151,56 @@ impl Fixture {
         Ok(guest)
     }
 
-    /// A machine with the daemon in it, on an empty disk, for one trial.
+    /// A machine with the daemon in it, on an empty disk, for one trial. With the usual configuration only the first one starts it; the others
+    /// begin where it was then.
     pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
-        DaemonGuest::over(self.own_machine(&self.disk_name(name))?, config)
+        let disk = self.disk_name(name);
+        if config != daemon::DEFAULT_CONFIG {
+            return DaemonGuest::over(self.own_machine(&disk)?, config);
+        }
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Kept::Snapshot(snapshot) = &*serving {
+            let machine = self.lab()?.restore(snapshot, &self.options()?, &disk)?;
+            return DaemonGuest::in_service(machine).or_else(|error| {
+                progress::note(format_args!(
+                    "a daemon does not go on where it was, and is started: {error:#}"
+                ));
+                DaemonGuest::over(self.own_machine(&disk)?, config)
+            });
+        }
+        let machine = self.own_machine(&disk)?;
+        daemon::start(&machine, config)?;
+        if matches!(*serving, Kept::NotYet) {
+            *serving = self.snapshot_serving(&machine).unwrap_or_else(|error| {
+                progress::note(format_args!("no snapshot of the daemon, so that each is started: {error:#}"));
+                Kept::Never
+            });
+        }
+        DaemonGuest::in_service(machine)
+    }
+
+    /// A snapshot of a guest whose daemon serves, when it has read what it needs of the kernel.
+    fn snapshot_serving(&self, machine: &Machine) -> Result<Kept> {
+        let booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kept::Snapshot(first) = &*booted else { return Ok(Kept::Never) };
+        let read = machine.exec(&Command::shell("kprobectl check 'p:first kernel_clone'"))?;
+        ensure!(read.status.success(), "{read:?}");
+        Ok(Kept::Snapshot(Box::new(self.lab()?.snapshot_again(machine, first)?)))
     }
 
     /// A machine with the programs in it and an empty disk. Only the first one boots; the others begin where it was then.
     fn own_machine(&self, disk: &str) -> Result<Machine> {
         let options = self.options()?;
         let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Booted::Snapshot(snapshot) = &*booted {
+        if let Kept::Snapshot(snapshot) = &*booted {
             return Ok(self.lab()?.restore(snapshot, &options, disk)?);
         }
         let options = GuestOptions { disk: Some(self.lab()?.disk(disk, true)?), ..options };
-        if matches!(*booted, Booted::Never) {
+        if matches!(*booted, Kept::Never) {
             return Ok(self.lab()?.boot(&options)?);
         }
         let (machine, snapshot) = self.lab()?.boot_and_snapshot(&options)?;
-        *booted = snapshot.map_or(Booted::Never, |snapshot| Booted::Snapshot(Box::new(snapshot)));
+        *booted = snapshot.map_or(Kept::Never, |snapshot| Kept::Snapshot(Box::new(snapshot)));
         Ok(machine)
     }
 

@@ -73,14 +73,11 @@ impl Counting {
         self.counted.insert(uid, Counted { name, duration, expire, end, ended, gone_boot_ns, is_written });
     }
 
-    /// Brings the list together with the probes.
+    /// Brings the list together with the probes that have a lease.
     pub(super) fn count(&mut self, probes: &[Arc<Probe>], now: &Clocks<'_>) {
         let keep_ns = nanoseconds(self.keep);
         for probe in probes {
-            let Some(Lease::Until { duration, expire_time }) = probe.metadata.lease else {
-                self.counted.remove(&probe.uid);
-                continue;
-            };
+            let Some(Lease::Until { duration, expire_time }) = probe.metadata.lease else { continue };
             if self.counted.get(&probe.uid).is_some_and(|known| known.expire == expire_time) {
                 continue;
             }
@@ -96,8 +93,10 @@ impl Counting {
             self.counted.insert(probe.uid, counted);
             self.stuck.remove(&probe.uid);
         }
+        let is_counted = |probe: &&Arc<Probe>| matches!(probe.metadata.lease, Some(Lease::Until { .. }));
+        let counted: HashSet<_> = probes.iter().filter(is_counted).map(|probe| probe.uid).collect();
+        self.counted.retain(|uid, _| counted.contains(uid));
         let there: HashSet<_> = probes.iter().map(|probe| probe.uid).collect();
-        self.counted.retain(|uid, _| there.contains(uid));
         self.stuck.retain(|uid, _| there.contains(uid));
     }
 

@@ -140,7 +140,7 @@ impl Controller {
 
     /// Takes note of leases that were given, renewed or taken away.
     pub(super) async fn count_leases(&mut self) {
-        let probes = self.parts.registry.all();
+        let probes = self.parts.registry.leased();
         let Leases { boot_id, counting, .. } = &mut self.leases;
         counting.count(&probes, &Clocks::now(boot_id));
         let unwritten = counting.unwritten(boot_id);
@@ -178,7 +178,7 @@ impl Controller {
             return;
         }
         let open = self.leases.holds.open();
-        let mut probes = self.parts.registry.all();
+        let mut probes = self.parts.registry.leased();
         probes.retain(|probe| match &probe.metadata.lease {
             Some(Lease::Held { holder }) => {
                 !open.contains(holder) && !self.leases.counting.is_stuck(probe.uid, now_ns)
@@ -214,7 +214,7 @@ impl Controller {
     /// Takes probes out of the kernel whose lease has ended.
     async fn end_leases(&mut self) {
         let now_ns = self.leases.now().boot_ns;
-        let mut probes = self.parts.registry.all();
+        let mut probes = self.parts.registry.leased();
         probes.retain(|probe| self.leases.counting.is_due(probe.uid, now_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);

@@ -1,0 +1,199 @@
+//! Probes, found by each thing that requests know of them.
+//!
+//! Owns the indexes, which are changed together with the probes: what a request does grows with the probes that it is about, and not with all
+//! that are stored. Knows neither the kernel nor who asks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::controller::in_kernel;
+use super::{Probe, ProbeState};
+use crate::model::{ProbeName, ProbeUid};
+
+/// Probes by name, and what else they are found by.
+#[derive(Debug, Default)]
+pub(super) struct Indexed {
+    named: BTreeMap<ProbeName, Arc<Probe>>,
+    uids: HashMap<ProbeUid, ProbeName>,
+    /// The names that end with an event.
+    events: HashMap<String, BTreeSet<ProbeName>>,
+    /// By the kernel's line of their event.
+    listings: HashMap<String, ProbeName>,
+    /// Those with a lease.
+    leased: BTreeSet<ProbeName>,
+    /// Those that the kernel has, and that have something set in the daemon's instance.
+    in_instance: BTreeSet<ProbeName>,
+    /// Those whose meaning depends on a module that may be loaded as another build.
+    of_modules: BTreeSet<ProbeName>,
+}
+
+impl Indexed {
+    /// All, by name.
+    pub(super) const fn named(&self) -> &BTreeMap<ProbeName, Arc<Probe>> {
+        &self.named
+    }
+
+    pub(super) fn by_uid(&self, uid: ProbeUid) -> Option<&Arc<Probe>> {
+        self.named.get(self.uids.get(&uid)?)
+    }
+
+    /// The probe whose event the kernel lists so.
+    pub(super) fn by_listing(&self, listing: &str) -> Option<&Arc<Probe>> {
+        self.named.get(self.listings.get(listing)?)
+    }
+
+    /// The names that end with an event.
+    pub(super) fn of_event(&self, event: &str) -> Option<&BTreeSet<ProbeName>> {
+        self.events.get(event)
+    }
+
+    /// Those with a lease, by name.
+    pub(super) fn leased(&self) -> impl Iterator<Item = &Arc<Probe>> {
+        self.leased.iter().filter_map(|name| self.named.get(name))
+    }
+
+    /// Those that the kernel has, and that are to record or have a filter, by name.
+    pub(super) fn in_instance(&self) -> impl Iterator<Item = &Arc<Probe>> {
+        self.in_instance.iter().filter_map(|name| self.named.get(name))
+    }
+
+    /// Those whose meaning depends on a module that may be loaded as another build, by name.
+    pub(super) fn of_modules(&self) -> impl Iterator<Item = &Arc<Probe>> {
+        self.of_modules.iter().filter_map(|name| self.named.get(name))
+    }
+
+    /// Puts a probe where one of its name was, and returns that one.
+    pub(super) fn insert(&mut self, probe: &Arc<Probe>) -> Option<Arc<Probe>> {
+        let last = self.remove(&probe.name);
+        let name = || probe.name.clone();
+        self.uids.insert(probe.uid, name());
+        self.events.entry(probe.name.event().to_owned()).or_default().insert(name());
+        if let Some(own) = &probe.own {
+            self.listings.insert(own.listing.clone(), name());
+        }
+        if probe.metadata.lease.is_some() {
+            self.leased.insert(name());
+        }
+        if is_in_instance(probe) {
+            self.in_instance.insert(name());
+        }
+        if is_of_module(probe) {
+            self.of_modules.insert(name());
+        }
+        self.named.insert(name(), Arc::clone(probe));
+        last
+    }
+
+    /// Takes out the probe of a name.
+    pub(super) fn remove(&mut self, name: &ProbeName) -> Option<Arc<Probe>> {
+        let probe = self.named.remove(name)?;
+        self.uids.remove(&probe.uid);
+        if let Some(names) = self.events.get_mut(name.event()) {
+            names.remove(name);
+            if names.is_empty() {
+                self.events.remove(name.event());
+            }
+        }
+        if let Some(own) = &probe.own {
+            self.listings.remove(&own.listing);
+        }
+        self.leased.remove(name);
+        self.in_instance.remove(name);
+        self.of_modules.remove(name);
+        Some(probe)
+    }
+}
+
+/// Whether the kernel has a probe that is to record or has a filter.
+fn is_in_instance(probe: &Probe) -> bool {
+    in_kernel(&probe.state) && (probe.enabled || !probe.filter.is_empty())
+}
+
+/// Whether a probe can come to mean something else when its module is loaded again.
+fn is_of_module(probe: &Probe) -> bool {
+    let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
+    is_there && probe.guarded.module().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::control::probe::tests::probe;
+    use crate::model::Lease;
+
+    #[derive(Clone, Debug)]
+    struct Put {
+        uid: i64,
+        name: &'static str,
+        enabled: bool,
+        is_filtered: bool,
+        is_defined: bool,
+        has_lease: bool,
+    }
+
+    fn put() -> impl Strategy<Value = Option<Put>> {
+        let name = prop_oneof![Just("a/open"), Just("b/open"), Just("a/read")];
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        let put = (0_i64..20, name, flags).prop_map(|(uid, name, flags)| {
+            let (enabled, is_filtered, is_defined, has_lease) = flags;
+            Put { uid, name, enabled, is_filtered, is_defined, has_lease }
+        });
+        prop::option::of(put)
+    }
+
+    fn made(put: &Put) -> Arc<Probe> {
+        let mut probe = Probe { enabled: put.enabled, ..probe(put.uid, put.name) };
+        if put.is_filtered {
+            "common_pid > 1".clone_into(&mut probe.filter);
+        }
+        if !put.is_defined {
+            (probe.own, probe.state) = (None, ProbeState::Pending);
+        }
+        if put.has_lease {
+            let (duration, expire_time) = (Duration::from_mins(1), SystemTime::UNIX_EPOCH);
+            probe.metadata.lease = Some(Lease::Until { duration, expire_time });
+        }
+        Arc::new(probe)
+    }
+
+    fn uids(probes: &[&Arc<Probe>]) -> Vec<ProbeUid> {
+        probes.iter().map(|probe| probe.uid).collect()
+    }
+
+    proptest! {
+        /// Whatever was put and removed, each index finds what a walk over all probes finds.
+        #[test]
+        fn every_index_is_as_a_walk(puts in prop::collection::vec(put(), 0..30)) {
+            let mut indexed = Indexed::default();
+            let mut used = BTreeSet::new();
+            for put in puts {
+                match put {
+                    // An uid is one probe's for ever.
+                    Some(put) if used.insert(put.uid) => drop(indexed.insert(&made(&put))),
+                    Some(put) => drop(indexed.remove(&put.name.parse().unwrap())),
+                    None => drop(indexed.remove(&"a/open".parse().unwrap())),
+                }
+                let all: Vec<_> = indexed.named().values().cloned().collect();
+                let walk = |is: &dyn Fn(&Probe) -> bool| uids(&all.iter().filter(|probe| is(probe)).collect::<Vec<_>>());
+                let leased = walk(&|probe| probe.metadata.lease.is_some());
+                prop_assert_eq!(uids(&indexed.leased().collect::<Vec<_>>()), leased);
+                prop_assert_eq!(uids(&indexed.in_instance().collect::<Vec<_>>()), walk(&is_in_instance));
+                prop_assert_eq!(indexed.uids.len(), all.len());
+                prop_assert_eq!(indexed.listings.len(), all.iter().filter(|probe| probe.own.is_some()).count());
+                for probe in &all {
+                    prop_assert_eq!(indexed.by_uid(probe.uid).map(|found| &found.name), Some(&probe.name));
+                    if let Some(own) = &probe.own {
+                        prop_assert_eq!(indexed.by_listing(&own.listing).map(|found| found.uid), Some(probe.uid));
+                    }
+                    let names = indexed.of_event(probe.name.event()).unwrap();
+                    let same: Vec<_> = all.iter().filter(|other| other.name.event() == probe.name.event()).collect();
+                    prop_assert!(names.len() == same.len() && same.iter().all(|other| names.contains(&other.name)));
+                }
+            }
+        }
+    }
+}
