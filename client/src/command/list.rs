@@ -17,7 +17,7 @@ STATE is what the kernel has now:
   drifted                is in the kernel, and not as it was asked for
   failed                 is not in the kernel, or was changed by another program after every repair
   held-back              is kept out of the kernel: it might record something else than on the kernel that it was made for
-  shadowed-by-livepatch  is in a function that a livepatch has replaced
+  shadowed-by-livepatch  is in code that is not run: a livepatch has redirected the function
   expired                was taken out of the kernel when its lease ended
 The reason and a hint stand under the table.
 

@@ -159,7 +159,7 @@ impl App {
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
-            sysfs,
+            sysfs: sysfs.clone(),
             debugfs: mounts.debugfs.clone(),
             tracefs: tracefs.root().to_owned(),
         };
@@ -199,6 +199,7 @@ impl App {
             hub: Arc::clone(&hub),
             host: host.clone(),
             procfs: procfs.clone(),
+            sysfs: sysfs.clone(),
             on_exit: config.tracing.on_exit,
             sample_interval: config.state.sample_interval(),
             hit_retention: config.state.hit_retention(),
@@ -221,6 +222,7 @@ impl App {
             tracefs: tracefs.clone(),
             instance: Arc::clone(&current_instance),
             procfs: procfs.clone(),
+            sysfs,
         };
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
         let foreign = Foreign {

@@ -179,7 +179,7 @@ impl Controller {
             guarded,
             state_time: None,
         };
-        let Observed { switches, mut events } = self.observer.observe(&[Arc::new(probe.clone())]);
+        let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {
             return Err(gone());

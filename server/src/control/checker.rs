@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::livepatched::PatchedPlace;
 use super::unread::first_problem;
 use super::{ControlError, Names, Probe, Taken};
 use crate::definition::explain::{Explanation, explain};
@@ -10,7 +11,7 @@ use crate::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
     ProbeKind, Reading, RefusedBy, file, guard, parse, parse_any_knowing, place_alone,
 };
-use crate::kernel::{FactsCache, KernelFacts, RecentFacts};
+use crate::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use crate::meaning::{self, Meaning, Subject};
 use crate::model::ProbeName;
 use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
@@ -101,6 +102,12 @@ impl CheckOutcome {
     /// The definition as it would have to be on this kernel to record what `before` says it did: see [`meaning::port`].
     pub(super) fn ported(&self, before: &Meaning) -> Option<ProbeDefinition> {
         meaning::port(before, &self.subject())
+    }
+
+    /// What its writer should know of a livepatch that has redirected its function.
+    pub fn livepatched(&self, livepatches: &Livepatches) -> Option<Diagnostic> {
+        let place = PatchedPlace::new(&self.report.location, self.definition.kind, self.report.arming)?;
+        place.warning(livepatches, &self.text)
     }
 
     fn subject(&self) -> Subject<'_> {
@@ -209,6 +216,11 @@ impl Checker {
     /// Reads all definitions of a file.
     pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
         file::parse(text, &self.features, &FunctionTypes(&self.facts))
+    }
+
+    /// The livepatches of the running kernel as they are now.
+    pub fn livepatches(&self) -> Livepatches {
+        self.facts.livepatches()
     }
 
     /// Facts for [`Checker::check_with`].

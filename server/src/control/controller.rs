@@ -70,6 +70,8 @@ pub struct ControllerParts {
     pub host: HostIdentity,
     /// Usually `/proc`.
     pub procfs: std::path::PathBuf,
+    /// Usually `/sys`.
+    pub sysfs: std::path::PathBuf,
     /// What to leave behind.
     pub on_exit: OnExit,
     /// Time between two samples of the hit counts.
@@ -130,6 +132,7 @@ impl Controller {
             tracefs: parts.mounted.tracefs.clone(),
             instance: Arc::clone(&parts.current_instance),
             procfs: parts.procfs.clone(),
+            sysfs: parts.sysfs.clone(),
         };
         let mut leases = Leases::read(&parts).await?;
         let (live, unfinished) =
@@ -190,6 +193,7 @@ impl Controller {
         let mut waiting: VecDeque<Command> = VecDeque::new();
         if self.parts.repair_interval.is_some() {
             self.triggers = Triggers::begin();
+            self.triggers.saw(&self.observer.livepatches(), Instant::now());
         }
         loop {
             if let Some(command) = waiting.pop_front() {
@@ -210,14 +214,16 @@ impl Controller {
                 continue;
             }
             self.triggers.follow(&self.parts);
-            let look_at = self.triggers.due().filter(|_| !self.live.is_empty());
+            // One that is held back can be armed when its module comes.
+            let depends_on_others = !self.live.is_empty() || self.has_modules_to_watch();
+            let look_at = self.triggers.due().filter(|_| depends_on_others);
             let expiry = self.aggregations.next_expiry();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
             let command = tokio::select! {
                 command = queue.0.recv() => command,
                 // Without probes nothing is hit, and nobody needs to wake up.
-                () = sleep_until(next_sample), if !self.live.is_empty() || self.has_modules_to_watch() => {
+                () = sleep_until(next_sample), if depends_on_others => {
                     self.watch_modules().await;
                     self.sample(false).await;
                     next_sample = Instant::now() + until_next(self.parts.sample_interval, SystemTime::now());
@@ -228,7 +234,7 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
-                () = self.triggers.fired(), if look_at.is_none() && !self.live.is_empty() => {
+                () = self.triggers.fired(), if !self.triggers.is_noted() && depends_on_others => {
                     self.triggers.note(Instant::now());
                     continue;
                 }
@@ -444,7 +450,9 @@ impl Controller {
         probes
             .iter()
             .filter_map(|probe| match observed.state(probe) {
-                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => {
+                ProbeState::Drifted(trouble)
+                | ProbeState::Failed(trouble)
+                | ProbeState::ShadowedByLivepatch(trouble) => {
                     Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
                 }
                 _ => None,

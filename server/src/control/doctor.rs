@@ -211,7 +211,9 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     let troubles: Vec<_> = probes
         .iter()
         .filter_map(|probe| match &probe.state {
-            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) => Some((&probe.name, trouble)),
+            ProbeState::Drifted(trouble)
+            | ProbeState::Failed(trouble)
+            | ProbeState::ShadowedByLivepatch(trouble) => Some((&probe.name, trouble)),
             _ => None,
         })
         .collect();

@@ -2,7 +2,8 @@
 //!
 //! The kernel itself arms a probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback), before anybody can compare
 //! builds. So on the kernel that a probe was made for, it waits in the kernel and loses nothing of the module's start; another build of the
-//! module is noticed with the next look, and the probe is taken out then. On another kernel it is not in the kernel before its module is there
+//! module is noticed with the look that its loading causes (see [`super::triggers`]), and the probe is taken out then: what it has recorded
+//! until then is recorded. On another kernel it is not in the kernel before its module is there
 //! and was compared.
 
 use std::sync::Arc;

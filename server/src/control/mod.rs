@@ -29,6 +29,7 @@ mod indexed;
 mod job;
 mod lease;
 mod ledger;
+mod livepatched;
 mod names;
 mod observed;
 mod observer;

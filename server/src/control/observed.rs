@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
+use super::livepatched::{Effect, PatchedPlace};
 use super::probe::{Probe, ProbeState, Trouble};
+use crate::kernel::Livepatches;
 use crate::model::ProbeUid;
 use crate::tracefs::Presence;
 use crate::validate::Arming;
@@ -62,6 +64,7 @@ pub(super) struct Switches {
 pub struct Observed {
     pub(super) switches: Switches,
     pub(super) events: HashMap<ProbeUid, ObservedEvent>,
+    pub(super) livepatches: Livepatches,
 }
 
 impl Observed {
@@ -75,13 +78,28 @@ impl Observed {
                     format!("{}; it was repaired {times} times, and is left alone now", trouble.reason);
                 ProbeState::Failed(Trouble { reason, ..trouble })
             }
+            (ProbeState::Armed, _) => self.shadowed(probe).unwrap_or(ProbeState::Armed),
             (state, _) => state,
         }
     }
 
-    /// The probe with its state.
+    /// The state of a probe that is armed, and that the kernel ignores.
+    fn shadowed(&self, probe: &Probe) -> Option<ProbeState> {
+        match PatchedPlace::of(probe)?.effect(&self.livepatches)? {
+            Effect::Ignored(trouble) => Some(ProbeState::ShadowedByLivepatch(trouble)),
+            Effect::Fires(_) => None,
+        }
+    }
+
+    /// The probe with its state, and with what its writer should know of the livepatch that has redirected its function: for as long as it does.
     pub fn shown(&self, probe: &Probe) -> Probe {
-        Probe { state: self.state(probe), ..probe.clone() }
+        let state = self.state(probe);
+        let is_said = matches!(state, ProbeState::ShadowedByLivepatch(_));
+        let place = PatchedPlace::of(probe).filter(|_| !is_said);
+        let warning = place.and_then(|place| place.warning(&self.livepatches, &probe.definition));
+        let mut shown = Probe { state, ..probe.clone() };
+        shown.warnings.extend(warning);
+        shown
     }
 }
 

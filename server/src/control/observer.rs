@@ -10,7 +10,7 @@ use super::doctor::ftrace_enabled;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::probe::Probe;
 use crate::definition::ProbeKind;
-use crate::kernel::TRACE_CLOCK;
+use crate::kernel::{Livepatches, TRACE_CLOCK};
 use crate::tracefs::{
     CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError,
 };
@@ -24,6 +24,8 @@ pub struct Observer {
     pub instance: Arc<CurrentInstance>,
     /// Usually `/proc`.
     pub procfs: PathBuf,
+    /// Usually `/sys`.
+    pub sysfs: PathBuf,
 }
 
 /// Lists of the whole host.
@@ -50,6 +52,7 @@ impl Observer {
                     ftrace: true,
                 }),
                 events: probes.iter().map(|probe| (probe.uid, unknown.clone())).collect(),
+                livepatches: self.livepatches(),
             }
         })
     }
@@ -75,7 +78,12 @@ impl Observer {
             };
             events.insert(probe.uid, event);
         }
-        Ok(Observed { switches, events })
+        Ok(Observed { switches, events, livepatches: self.livepatches() })
+    }
+
+    /// The livepatches of this host.
+    pub(super) fn livepatches(&self) -> Livepatches {
+        Livepatches::read(&self.sysfs)
     }
 
     pub(super) fn switches(&self, instance: &Instance) -> Result<Switches, TracefsError> {
@@ -185,6 +193,7 @@ mod tests {
                 tracefs,
                 instance: Arc::new(CurrentInstance::new(found)),
                 procfs: directory.path().join("proc"),
+                sysfs: directory.path().join("sys"),
             };
             let host = Self { directory, observer };
             host.write("kprobe_events", "");
@@ -299,6 +308,48 @@ mod tests {
         assert_eq!(host.state(&probe), ProbeState::PendingModule);
         host.write("proc/modules", "ext4 1 0 - Live 0x0\nbtrfs 1900544 0 - Live 0x0\n");
         assert_eq!(host.state(&probe), ProbeState::Armed);
+    }
+
+    #[test]
+    fn livepatches_come_and_go() {
+        let host = Host::new();
+        let inside = host.add(1, "vfs_read+0x9");
+        let entry = Arc::new(Probe {
+            arming: Some(Arming::Ftrace),
+            location: "vfs_read+0x0".to_owned(),
+            ..Probe::clone(&inside)
+        });
+        let back = Arc::new(Probe { kind: ProbeKind::Return, ..Probe::clone(&entry) });
+        let shown = |probe: &Arc<Probe>| host.observer.observe(std::slice::from_ref(probe)).shown(probe);
+        let code = |probe: &Arc<Probe>| shown(probe).state.trouble().map(|trouble| trouble.code);
+        assert_eq!((host.state(&inside), code(&entry)), (ProbeState::Armed, None));
+        let patch = host.directory.path().join("sys/kernel/livepatch/fix");
+        fs::create_dir_all(patch.join("vmlinux/vfs_read,1")).unwrap();
+        for (enabled, transition, expected) in [
+            ("1\n", "1\n", Some("LIVEPATCH_TRANSITION")),
+            ("1\n", "0\n", Some("LIVEPATCHED")),
+            ("0\n", "1\n", Some("LIVEPATCH_TRANSITION")),
+            ("0\n", "0\n", None),
+        ] {
+            fs::write(patch.join("enabled"), enabled).unwrap();
+            fs::write(patch.join("transition"), transition).unwrap();
+            assert_eq!(code(&inside), expected);
+            let is_shadowed = matches!(shown(&inside).state, ProbeState::ShadowedByLivepatch(_));
+            assert_eq!(is_shadowed, expected.is_some());
+            assert!(shown(&inside).warnings.is_empty(), "its state says it");
+            for fires in [&entry, &back] {
+                assert_eq!(shown(fires).state, ProbeState::Armed);
+                assert_eq!(shown(fires).warnings.len(), usize::from(expected.is_some()));
+            }
+            // What is switched off is as it should be.
+            let off = Arc::new(Probe { enabled: false, ..Probe::clone(&inside) });
+            host.write("instances/kprobed/events/kprobes/p1/enable", "0\n");
+            assert_eq!(shown(&off).state, ProbeState::Disabled);
+            assert_eq!(shown(&off).warnings.len(), usize::from(expected.is_some()));
+            host.write("instances/kprobed/events/kprobes/p1/enable", "1\n");
+        }
+        fs::remove_dir_all(patch).unwrap();
+        assert_eq!((host.state(&inside), shown(&entry).warnings.len()), (ProbeState::Armed, 0));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub enum ProbeState {
     Drifted(Trouble),
     /// Kept out of the kernel: it would mean something else there than what it was made for.
     HeldBack(Trouble),
-    /// In the kernel, in a function that a livepatch has replaced.
+    /// In the kernel, in code that is not run since a livepatch redirects its function.
     ShadowedByLivepatch(Trouble),
     /// Taken out of the kernel: its time is over.
     Expired(Trouble),

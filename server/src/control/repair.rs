@@ -120,6 +120,9 @@ impl Controller {
     /// Looks at all probes after a while, or since something has changed.
     pub(super) async fn repair(&mut self) {
         self.triggers.take();
+        // A module that has come is the notice for both. What that costs is not followed by a rest ten times as long: the facts of the
+        // kernel are read anew, for whoever asks next as well.
+        self.watch_modules().await;
         let begun = Instant::now();
         self.look().await;
         self.triggers.looked(begun, Instant::now());
@@ -155,6 +158,9 @@ impl Controller {
         self.forgive(&probes, now);
         let probes = self.parts.registry.all();
         let observed = self.observer.observe(&probes);
+        if self.parts.repair_interval.is_some() {
+            self.triggers.saw(&observed.livepatches, now);
+        }
         let found = self.note_states(&probes, &observed);
         let mut outcomes = vec![LookOutcome::AsWanted; found.len()];
         let is_wrong =

@@ -52,7 +52,9 @@ impl Controller {
             }
             return self.judge_replacement(&probe, wanted, &text, request, grounds);
         }
-        let drifted = probe.enabled && grounds.observed.state(&probe) != ProbeState::Armed;
+        let state = grounds.observed.state(&probe);
+        let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
+        let drifted = probe.enabled && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         if request.validate_only {
             let plan = job.plan();

@@ -342,6 +342,9 @@ codes! {
     /// Ours (a warning): a part that harms the kernel, and that it gets in another form.
     Rewritten "REWRITTEN" ""
         "";
+    /// Ours (a warning): a function that a livepatch has redirected.
+    Livepatched "LIVEPATCHED" ""
+        "";
     /// Ours (a warning): a word of the first version of the language.
     OldDialect "OLD_DIALECT" ""
         "";

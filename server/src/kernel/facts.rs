@@ -4,7 +4,10 @@
 //! of names was made (`cargo bench -p kprobed --bench memory`). While modules change, the facts before and after the change are held both, for
 //! as long as a check uses the former. Code is not kept: it is read for every check.
 
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +16,8 @@ use thiserror::Error;
 use super::btf::KernelTypes;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
-    KernelText, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions, read_text,
+    KernelText, Livepatches, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions,
+    read_text,
 };
 
 /// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.
@@ -70,7 +74,7 @@ pub struct KernelFacts {
     pub types: KernelTypes,
     /// Which builds of the kernel and of its modules these are.
     pub build_ids: BuildIds,
-    /// What `/proc/modules` said when this was read, to see whether it is still true.
+    /// Which modules were loaded when this was read, to see whether they still are: see [`read_modules`].
     modules: String,
 }
 
@@ -85,7 +89,7 @@ impl KernelFacts {
 
     /// The same with types that may have been read before.
     fn read_with(paths: &KernelPaths, types: KernelTypes) -> Result<Self, FactsError> {
-        let modules = read_modules(&paths.procfs);
+        let modules = read_modules(paths);
         let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
         if symbols.is_empty() {
             return Err(FactsError::HiddenAddresses);
@@ -194,18 +198,21 @@ fn read_traceable(
     Ok(TraceableFunctions::from_names(&list, symbols, &mut |address| reader.array_at(address)))
 }
 
-fn read_modules(procfs: &Path) -> String {
+/// What tells the modules that are loaded from others: name, size, address, and the number of their directory in sysfs. Another build that is
+/// loaded at once often has the size and the address of the one before; its directory is a new one, and gets another number (fs/kernfs/dir.c:
+/// __kernfs_new_node counts them up).
+fn read_modules(paths: &KernelPaths) -> String {
     // A kernel without module support has no such file, and then nothing changes.
-    let text = read_text(&procfs.join("modules")).unwrap_or_default();
-    // Only name, size and address count: the reference count changes all the time.
+    let text = read_text(&paths.procfs.join("modules")).unwrap_or_default();
+    let entries = std::fs::read_dir(paths.sysfs.join("module")).into_iter().flatten().filter_map(Result::ok);
+    let numbers: HashMap<_, _> = entries.map(|entry| (entry.file_name(), entry.ino())).collect();
+    // The reference count changes all the time.
     let identity = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        [words.first(), words.get(1), words.get(5)]
-            .into_iter()
-            .flatten()
-            .copied()
-            .collect::<Vec<_>>()
-            .join(" ")
+        let number =
+            words.first().and_then(|name| numbers.get(OsStr::new(name))).copied().unwrap_or_default();
+        let [name, bytes, address] = [0, 1, 5].map(|at| words.get(at).copied().unwrap_or_default());
+        format!("{name} {bytes} {address} {number}")
     };
     text.lines().map(identity).collect::<Vec<_>>().join("\n")
 }
@@ -236,7 +243,7 @@ impl FactsCache {
         Self { source: Source::Image(Arc::new(facts)), last: Mutex::new(None) }
     }
 
-    /// The facts as they are now. Costs a look at `/proc/modules` when nothing has changed.
+    /// The facts as they are now. Costs a look at `/proc/modules` and `/sys/module` when nothing has changed.
     ///
     /// # Errors
     /// As [`KernelFacts::read`]; none for an image.
@@ -246,7 +253,7 @@ impl FactsCache {
             Source::Image(facts) => return Ok(Arc::clone(facts)),
         };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(&paths.procfs)) {
+        if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(paths)) {
             return Ok(Arc::clone(facts));
         }
         // The kernel's own types stay what they are.
@@ -258,11 +265,63 @@ impl FactsCache {
         Ok(facts)
     }
 
+    /// The livepatches of the running kernel as they are now: none for an image.
+    pub fn livepatches(&self) -> Livepatches {
+        match &self.source {
+            Source::Running(paths) => Livepatches::read(&paths.sysfs),
+            Source::Image(_) => Livepatches::default(),
+        }
+    }
+
     /// The facts of the last reading, if there was one: good enough to name an address.
     pub fn last(&self) -> Option<Arc<KernelFacts>> {
         if let Source::Image(facts) = &self.source {
             return Some(Arc::clone(facts));
         }
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn paths(root: &Path) -> KernelPaths {
+        let at = |name: &str| root.join(name);
+        KernelPaths { procfs: at("proc"), sysfs: at("sys"), debugfs: at("debug"), tracefs: at("tracing") }
+    }
+
+    #[test]
+    fn a_module_that_comes_back_is_another_one() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = paths(root.path());
+        fs::create_dir_all(&paths.procfs).unwrap();
+        fs::create_dir_all(paths.sysfs.join("module/twin")).unwrap();
+        let list = |count| {
+            fs::write(paths.procfs.join("modules"), format!("twin 16384 {count} - Live 0xffffffffc0000000\n"))
+        };
+        list(0).unwrap();
+        let before = read_modules(&paths);
+        list(3).unwrap();
+        assert_eq!(read_modules(&paths), before, "it is only used more");
+        // The same name, size and address. The old directory stays until the new one is there: its number is not given away.
+        fs::rename(paths.sysfs.join("module/twin"), paths.sysfs.join("gone")).unwrap();
+        fs::create_dir(paths.sysfs.join("module/twin")).unwrap();
+        assert_ne!(read_modules(&paths), before);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_survived(text: String) {
+            let root = tempfile::tempdir().unwrap();
+            let paths = paths(root.path());
+            fs::create_dir_all(&paths.procfs).unwrap();
+            fs::write(paths.procfs.join("modules"), &text).unwrap();
+            prop_assert_eq!(read_modules(&paths).lines().count(), text.lines().count());
+        }
     }
 }

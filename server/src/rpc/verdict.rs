@@ -69,9 +69,11 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         Some(Against::Name(taken)) => unreadable(std::slice::from_ref(&taken.problem)),
         None => v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() },
     };
+    let is_accepted = against.is_none();
+    let livepatched = is_accepted.then(|| outcome.livepatched(&checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
-        response.diagnostics.extend(definition.warnings.iter().map(convert::diagnostic));
+        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(convert::diagnostic));
         let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
         if detail == Detail::Listing {
             response.spec = Some(spec::write(&definition));

@@ -1,0 +1,126 @@
+//! What a livepatch does to a probe in the function that it redirects.
+//!
+//! Owns which probes the kernel then ignores, and what is said of those and of the others. Never reads: that is [`Livepatches`]'.
+//!
+//! A livepatch is a handler at the function's ftrace call site that leads to another function (kernel/livepatch/patch.c:klp_ftrace_handler). All
+//! handlers at that site are called, in any order, and that of kprobes puts back the address to go on at (arch/x86/kernel/kprobes/ftrace.c:
+//! kprobe_ftrace_handler), so that a probe at the entry fires with each call, and so does a return probe, when the new function returns. What is
+//! behind the call site is not run any more (Documentation/livepatch/livepatch.rst, "Limitations"): a breakpoint there is never reached. The
+//! guest test `livepatch` counts this on 6.1 and 6.12.
+
+use super::probe::{Probe, Trouble};
+use crate::definition::{Code, Diagnostic, ProbeKind, Span};
+use crate::kernel::{Livepatches, Progress, Redirect};
+use crate::validate::Arming;
+
+/// A place, as far as livepatches are concerned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PatchedPlace<'a> {
+    /// Absent for the kernel itself.
+    module: Option<&'a str>,
+    function: &'a str,
+    /// Distance from the beginning of the function, as it is written.
+    offset: &'a str,
+    /// Whether it fires with a call, whichever function runs then.
+    fires: bool,
+    kind: ProbeKind,
+}
+
+/// What becomes of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The kernel ignores it, for some tasks at least.
+    Ignored(Trouble),
+    /// It fires, and its writer should know something.
+    Fires(String),
+}
+
+impl<'a> PatchedPlace<'a> {
+    /// `[MODULE:]FUNCTION+0xOFFSET`, and how the kernel arms it.
+    pub(super) fn new(location: &'a str, kind: ProbeKind, arming: Option<Arming>) -> Option<Self> {
+        let (module, place) = match location.split_once(':') {
+            Some((module, place)) => (Some(module), place),
+            None => (None, location),
+        };
+        let (function, offset) = place.rsplit_once('+')?;
+        // The compiler moves code that is rarely run out of a function: nothing else leads there.
+        let function = function.strip_suffix(".cold").map_or((function, false), |whole| (whole, true));
+        let (function, is_cold) = function;
+        let is_at_entry = arming.map_or(offset == "0x0", |arming| arming == Arming::Ftrace);
+        let fires = !is_cold && (kind == ProbeKind::Return || is_at_entry);
+        Some(Self { module, function, offset, fires, kind })
+    }
+
+    /// That of a probe.
+    pub(super) fn of(probe: &'a Probe) -> Option<Self> {
+        Self::new(&probe.location, probe.kind, probe.arming)
+    }
+
+    /// What the livepatches of this host do to it.
+    pub(super) fn effect(&self, livepatches: &Livepatches) -> Option<Effect> {
+        let Self { module, function, .. } = *self;
+        let Redirect { patch, progress, position } = livepatches.redirect_of(module, function)?;
+        if position > 1 {
+            // A name alone means the first one. Which one another spelling of the place means is not known here.
+            return Some(Effect::Fires(format!(
+                "livepatch `{patch}` has redirected number {position} of the functions that are called `{function}`: a \
+                 probe inside that one is ignored"
+            )));
+        }
+        if self.fires {
+            let when = match self.kind {
+                ProbeKind::Entry => "fires with each call",
+                ProbeKind::Return => "fires with each return",
+            };
+            let whose = match progress {
+                Progress::Enabled => "and the code that runs is that of the livepatch",
+                Progress::Enabling | Progress::Disabling => {
+                    "and for a part of the tasks the code that runs is that of the livepatch"
+                }
+            };
+            return Some(Effect::Fires(format!(
+                "livepatch `{patch}` has redirected `{function}`: the probe {when}, {whose}"
+            )));
+        }
+        let offset = self.offset;
+        let (code, reason) = match progress {
+            Progress::Enabled => (
+                "LIVEPATCHED",
+                format!("livepatch `{patch}` has redirected `{function}`: the code at +{offset} is not run"),
+            ),
+            Progress::Enabling => (
+                "LIVEPATCH_TRANSITION",
+                format!(
+                    "livepatch `{patch}` is redirecting `{function}`: only tasks that it has not reached yet run the \
+                     code at +{offset}"
+                ),
+            ),
+            Progress::Disabling => (
+                "LIVEPATCH_TRANSITION",
+                format!(
+                    "livepatch `{patch}` is being switched off: only tasks that have left it run the code of \
+                     `{function}` at +{offset}"
+                ),
+            ),
+        };
+        let hint = format!(
+            "probe the function that takes its place (`kprobectl symbols --module {patch}` lists the functions of the \
+             livepatch), or the entry of `{function}`"
+        );
+        Some(Effect::Ignored(Trouble { code, reason, hint }))
+    }
+
+    /// What the writer of a definition should know. `text` is the definition.
+    pub(super) fn warning(&self, livepatches: &Livepatches, text: &str) -> Option<Diagnostic> {
+        let effect = self.effect(livepatches)?;
+        let start = text.find(self.function).unwrap_or_default();
+        let end = if text.contains(self.function) { start + self.function.len() } else { text.len() };
+        let span = Span::new(start, end);
+        Some(match effect {
+            Effect::Ignored(Trouble { reason, hint, .. }) => {
+                Diagnostic::warning(Code::Livepatched, span, reason).with_hint(hint)
+            }
+            Effect::Fires(message) => Diagnostic::warning(Code::Livepatched, span, message),
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Livepatches: which functions of the kernel and of its modules run as other code than their own.
+//!
+//! Owns the reading of `/sys/kernel/livepatch` (Documentation/ABI/testing/sysfs-kernel-livepatch; kernel/livepatch/core.c). Never says what follows
+//! from it for a probe, and never writes there. On a host without livepatches, reading is one directory that is empty or not there.
+//!
+//! `<patch>/{enabled,transition}` are 0 or 1, `<patch>/<object>/<function,sympos>/` is there for each function (since 4.0; `transition` since
+//! 4.12). The object is `vmlinux` or a module; it has `patched` since 6.1, which is 0 while that module is not loaded. A patch is named for the
+//! module that brings it, and leaves the directory when it has been switched off everywhere (klp_free_patch_async).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The object that is the kernel itself.
+const KERNEL: &str = "vmlinux";
+
+/// All livepatches of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Livepatches(Vec<Livepatch>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Livepatch {
+    directory: PathBuf,
+    name: String,
+    enabled: bool,
+    in_transition: bool,
+    functions: Vec<PatchedFunction>,
+}
+
+/// A function that it redirects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PatchedFunction {
+    /// Absent for the kernel itself.
+    module: Option<String>,
+    name: String,
+    /// Which of the functions of that name, from 1, in the order of their addresses.
+    position: u32,
+}
+
+/// How far a livepatch is with a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Some tasks run the new function, the others still that of the kernel.
+    Enabling,
+    /// All tasks run the new function.
+    Enabled,
+    /// Some tasks run that of the kernel again, the others still the new one.
+    Disabling,
+}
+
+/// A function that is redirected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect<'a> {
+    /// The patch, which is the name of the module that has the new function.
+    pub patch: &'a str,
+    /// How far it is.
+    pub progress: Progress,
+    /// Which of the functions of that name, from 1, in the order of their addresses.
+    pub position: u32,
+}
+
+impl Livepatches {
+    /// Reads what there is below `sysfs`, usually `/sys`. What goes meanwhile, or cannot be read, is not there.
+    pub fn read(sysfs: &Path) -> Self {
+        let mut patches: Vec<_> = directories(&sysfs.join("kernel/livepatch"))
+            .filter_map(|(name, path)| patch(name, path))
+            .collect();
+        patches.sort_by(|one, other| one.name.cmp(&other.name));
+        Self(patches)
+    }
+
+    /// Whether a function is redirected. Of several patches that do so the first one that is through counts, or else the first.
+    pub fn redirect_of(&self, module: Option<&str>, function: &str) -> Option<Redirect<'_>> {
+        let mut found = self.0.iter().flat_map(|patch| {
+            let progress = patch.progress();
+            let of_function = patch
+                .functions
+                .iter()
+                .filter(move |patched| patched.module.as_deref() == module && patched.name == function);
+            of_function.filter_map(move |patched| {
+                Some(Redirect { patch: &patch.name, progress: progress?, position: patched.position })
+            })
+        });
+        let first = found.next()?;
+        let rest = found.find(|redirect| redirect.progress == Progress::Enabled);
+        Some(if first.progress == Progress::Enabled { first } else { rest.unwrap_or(first) })
+    }
+
+    /// Whether the kernel still switches tasks from one function to another.
+    pub fn any_in_transition(&self) -> bool {
+        self.0.iter().any(|patch| patch.in_transition)
+    }
+
+    /// The files with which somebody switches patches off and on.
+    pub fn switches(&self) -> Vec<PathBuf> {
+        self.0.iter().map(|patch| patch.directory.join("enabled")).collect()
+    }
+}
+
+impl Livepatch {
+    /// Absent while it redirects nothing.
+    const fn progress(&self) -> Option<Progress> {
+        match (self.enabled, self.in_transition) {
+            (true, true) => Some(Progress::Enabling),
+            (true, false) => Some(Progress::Enabled),
+            (false, true) => Some(Progress::Disabling),
+            (false, false) => None,
+        }
+    }
+}
+
+fn patch(name: String, directory: PathBuf) -> Option<Livepatch> {
+    let enabled = flag(&directory.join("enabled"))?;
+    let in_transition = flag(&directory.join("transition")).unwrap_or(false);
+    let mut functions = Vec::new();
+    for (object, path) in directories(&directory) {
+        // Nothing of a module that is not loaded is redirected.
+        if flag(&path.join("patched")) == Some(false) && !in_transition {
+            continue;
+        }
+        let module = (object != KERNEL).then_some(object);
+        functions.extend(directories(&path).filter_map(|(entry, _)| {
+            let (name, position) = function(&entry)?;
+            Some(PatchedFunction { module: module.clone(), name: name.to_owned(), position })
+        }));
+    }
+    functions.sort_by(|one, other| {
+        (&one.module, &one.name, one.position).cmp(&(&other.module, &other.name, other.position))
+    });
+    Some(Livepatch { directory, name, enabled, in_transition, functions })
+}
+
+/// `NAME,POSITION` (klp_init_func). Where the patch says that there is only one, it is the first.
+fn function(entry: &str) -> Option<(&str, u32)> {
+    let (name, position) = entry.rsplit_once(',')?;
+    let position = position.parse().ok()?;
+    (!name.is_empty() && position > 0).then_some((name, position))
+}
+
+fn flag(file: &Path) -> Option<bool> {
+    match fs::read_to_string(file).ok()?.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// The directories in a directory. Names that are not UTF-8 are none of the kernel's.
+fn directories(path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_directory.then(|| Some((entry.file_name().into_string().ok()?, entry.path()))).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Objects, each with an entry for a function.
+    type Functions<'a> = &'a [(&'a str, &'a str)];
+
+    /// A tree as the kernel has it: patches, and of each `enabled`, `transition`, and functions by object.
+    fn tree(patches: &[(&str, &str, &str, Functions<'_>)]) -> tempfile::TempDir {
+        let sysfs = tempfile::tempdir().unwrap();
+        for (name, enabled, transition, functions) in patches {
+            let patch = sysfs.path().join("kernel/livepatch").join(name);
+            fs::create_dir_all(&patch).unwrap();
+            fs::write(patch.join("enabled"), enabled).unwrap();
+            fs::write(patch.join("transition"), transition).unwrap();
+            for (object, function) in *functions {
+                fs::create_dir_all(patch.join(object).join(function)).unwrap();
+                fs::write(patch.join(object).join("patched"), "1\n").unwrap();
+            }
+        }
+        sysfs
+    }
+
+    #[test]
+    fn functions_are_redirected_as_long_as_a_patch_says_so() {
+        let functions: &[(&str, &str)] = &[("vmlinux", "cmdline_proc_show,1"), ("ext4", "ext4_open,2")];
+        for (enabled, transition, progress) in [
+            ("1\n", "0\n", Some(Progress::Enabled)),
+            ("1\n", "1\n", Some(Progress::Enabling)),
+            ("0\n", "1\n", Some(Progress::Disabling)),
+            ("0\n", "0\n", None),
+            ("", "0\n", None),
+        ] {
+            let sysfs = tree(&[("fix_a", enabled, transition, functions)]);
+            let read = Livepatches::read(sysfs.path());
+            let found =
+                |module, name| read.redirect_of(module, name).map(|found| (found.progress, found.position));
+            assert_eq!(found(None, "cmdline_proc_show"), progress.map(|progress| (progress, 1)));
+            assert_eq!(found(Some("ext4"), "ext4_open"), progress.map(|progress| (progress, 2)));
+            assert_eq!(found(None, "ext4_open"), None);
+            assert_eq!(found(Some("ext4"), "cmdline_proc_show"), None);
+            assert_eq!(read.any_in_transition(), transition == "1\n");
+        }
+    }
+
+    #[test]
+    fn what_is_through_counts_more_than_what_is_under_way() {
+        let functions: &[(&str, &str)] = &[("vmlinux", "f,1")];
+        let sysfs = tree(&[("a", "0\n", "1\n", functions), ("b", "1\n", "0\n", functions)]);
+        let read = Livepatches::read(sysfs.path());
+        let found = read.redirect_of(None, "f").unwrap();
+        assert_eq!((found.patch, found.progress), ("b", Progress::Enabled));
+        assert_eq!(read.switches().len(), 2);
+    }
+
+    #[test]
+    fn a_module_that_is_not_loaded_is_not_patched() {
+        let sysfs = tree(&[("a", "1\n", "0\n", &[("ext4", "f,1")])]);
+        fs::write(sysfs.path().join("kernel/livepatch/a/ext4/patched"), "0\n").unwrap();
+        assert_eq!(Livepatches::read(sysfs.path()).redirect_of(Some("ext4"), "f"), None);
+    }
+
+    #[test]
+    fn most_hosts_have_none() {
+        assert_eq!(Livepatches::read(Path::new("/nonexistent")), Livepatches::default());
+    }
+
+    proptest! {
+        /// Whatever stands in files and directories: nothing panics, and only `NAME,POSITION` is a function.
+        #[test]
+        fn any_tree_is_read(
+            entries in prop::collection::btree_map("[a-z,0-9.]{1,12}", any::<bool>(), 0..6),
+            enabled in prop_oneof![Just("1\n"), Just("0\n"), Just(""), Just("yes")],
+            transition in prop_oneof![Just("1\n"), Just("0\n"), Just("\0")],
+            object in prop_oneof![Just("vmlinux".to_owned()), "[a-z_]{1,8}"],
+        ) {
+            let entries: BTreeMap<String, bool> =
+                entries.into_iter().filter(|(name, _)| name != "." && name != "..").collect();
+            let sysfs = tree(&[("p", enabled, transition, &[])]);
+            let object_path = sysfs.path().join("kernel/livepatch/p").join(&object);
+            fs::create_dir_all(&object_path).unwrap();
+            for (name, is_directory) in &entries {
+                let path = object_path.join(name);
+                if *is_directory { fs::create_dir(&path).unwrap() } else { fs::write(&path, "1\n").unwrap() }
+            }
+            let read = Livepatches::read(sysfs.path());
+            let module = (object != KERNEL).then_some(object.as_str());
+            let is_known = matches!(enabled, "1\n" | "0\n") && (enabled == "1\n" || transition == "1\n");
+            for (entry, is_directory) in &entries {
+                let expected = is_directory
+                    .then(|| entry.rsplit_once(','))
+                    .flatten()
+                    .filter(|(name, position)| !name.is_empty() && position.parse::<u32>().is_ok_and(|at| at > 0));
+                if let Some((name, _)) = expected {
+                    prop_assert_eq!(read.redirect_of(module, name).is_some(), is_known);
+                }
+            }
+            prop_assert!(read.redirect_of(module, "not,there,at,all").is_none());
+        }
+
+        #[test]
+        fn any_name_is_survived(entry: String) {
+            if let Some((name, position)) = function(&entry) {
+                prop_assert!(!name.is_empty() && position > 0);
+                prop_assert!(entry.starts_with(name));
+            }
+        }
+    }
+}
