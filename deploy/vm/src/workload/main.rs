@@ -106,6 +106,11 @@ enum Call {
         #[arg(allow_negative_numbers = true)]
         distance: i64,
     },
+    /// getpgid(2) of itself; prints the numbers that it returns
+    Pgid {
+        /// How often.
+        count: u64,
+    },
     /// Starts /bin/true; prints the process ids
     Spawn {
         /// How often.
@@ -182,6 +187,11 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         Call::Cycle { tracefs, places } => cycle::run(tracefs, places, &mut stdout)?,
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
         Call::Faults { process, fault, at } => faults::run(*process, *fault, *at, &mut stdout)?,
+        Call::Pgid { count } => {
+            for _ in 0..*count {
+                writeln!(stdout, "{}", getpgid(None)?)?;
+            }
+        }
         Call::Seek { path, distance } => {
             OpenOptions::new().write(true).open(path)?.seek(SeekFrom::Current(*distance))?;
         }

@@ -31,8 +31,10 @@ mod full_disk;
 mod growth;
 mod history;
 mod hostile;
+mod kernel_module;
 mod kernels;
 mod leases;
+mod livepatch;
 mod machine;
 mod neighbour_war;
 mod neighbours;
@@ -43,6 +45,7 @@ mod profiles;
 mod prototype_table;
 mod prototypes;
 mod readers;
+mod rebuilt_module;
 mod reconcile;
 mod refusals;
 mod report;
@@ -101,6 +104,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("survival", survival::TESTS),
     ("crash", crash::TESTS),
     ("leases", leases::TESTS),
+    ("livepatch", livepatch::TESTS),
+    ("rebuilt_module", rebuilt_module::TESTS),
     ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
     ("profiles", profiles::TESTS),

@@ -27,13 +27,14 @@ pub(crate) const TESTS: &[Test] = &[
 /// How long it may take at most until something is noticed, in an emulated guest that has other work.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn config() -> String {
+/// With a period that never ends.
+pub(crate) fn config() -> String {
     daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 3600000")
         + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
 }
 
 /// Waits until something is so. Nothing here may ask the daemon for a state: it would look.
-fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Result<bool>) -> Result<Duration> {
+pub(crate) fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Result<bool>) -> Result<Duration> {
     let begun = Instant::now();
     while !is()? {
         if begun.elapsed() > PATIENCE {
@@ -45,14 +46,15 @@ fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Result<bool>) ->
 }
 
 /// The reason that the daemon has noted last for a probe, without a look; the name of its state where it has none.
-fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
+pub(crate) fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
     let states = guest.wait_for(guest.client.probe_states(name))??;
     let last = states.first().context("no state was noted")?;
     Ok(if last.state_reason.is_empty() { format!("{:?}", last.state()) } else { last.state_reason.clone() })
 }
 
-fn wait_for_note(guest: &DaemonGuest, name: &str, wanted: &str) -> Result<()> {
-    wait_until(guest, wanted, || Ok(noted(guest, name)? == wanted)).map(drop)
+/// Waits until the daemon has noted a state. Answers how long that took.
+pub(crate) fn wait_for_note(guest: &DaemonGuest, name: &str, wanted: &str) -> Result<Duration> {
+    wait_until(guest, wanted, || Ok(noted(guest, name)? == wanted))
 }
 
 /// Calls are recorded, each of them.
@@ -146,7 +148,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     for round in 1..=2 {
         let recording = guest.record(|| {
             guest.shell(&format!("insmod {file}"))?;
-            wait_for_note(&guest, "probed", "Armed")
+            wait_for_note(&guest, "probed", "Armed").map(drop)
         })?;
         // The kernel arms it before the module begins to run: the first call is there already.
         let hits = recording.events.iter().filter(|event| event.probe == "kprobes/probed").count();

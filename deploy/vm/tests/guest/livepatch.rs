@@ -1,0 +1,188 @@
+//! Probes in a function that a livepatch redirects: what the kernel ignores is said, as soon as it is so and no longer than that.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{ProbeState, Verdict, WatchProbesRequest};
+use kprobed_vm::machine::Command;
+use kprobed_vm::progress;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+use crate::kernel_module::{Build, Function};
+use crate::triggers::{config, wait_for_note, wait_until};
+
+pub(crate) const TESTS: &[Test] =
+    &[("a_livepatch_shadows_what_the_kernel_ignores", a_livepatch_shadows_what_the_kernel_ignores)];
+
+const PATCH: &str = "kpd_fix";
+const FILE: &str = "/tmp/kpd_fix.ko";
+
+/// What it redirects: a system call, and where `cat` sleeps while it opens a pipe that nobody writes to.
+const CALLED: &str = "__x64_sys_getpgid";
+const SLEPT_IN: &str = "fifo_open";
+
+/// What the new function returns: no process has this number here.
+const RETURNED: i32 = 424_242;
+
+const CALLS: usize = 5;
+
+/// Which function runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    TheKernels,
+    TheLivepatchs,
+}
+
+/// How often each probe was hit, as the kernel counts it.
+fn counted(guest: &DaemonGuest) -> Result<BTreeMap<String, usize>> {
+    let profile = guest.tracefs("kprobe_profile")?;
+    let rows = profile.lines().map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, hits) = (words.next().context("no name")?, words.next().context("no count")?);
+        Ok((name.to_owned(), hits.parse()?))
+    });
+    rows.collect()
+}
+
+/// Calls the function. What it returns shows which one runs; which probes fire, what was recorded and what the kernel counts.
+fn calls(guest: &DaemonGuest, runs: Runs) -> Result<()> {
+    let is_new = runs == Runs::TheLivepatchs;
+    let before = counted(guest)?;
+    let mut returned = Vec::new();
+    let recording = guest.record(|| {
+        returned = guest.workload(&["pgid", &CALLS.to_string()])?;
+        Ok(())
+    })?;
+    let after = counted(guest)?;
+    let new = RETURNED.to_string();
+    ensure!(
+        returned.len() == CALLS && returned.iter().all(|value| (*value == new) == is_new),
+        "{returned:?}"
+    );
+    let inner = if is_new { 0 } else { CALLS };
+    for (name, hits) in [("entry", CALLS), ("back", CALLS), ("inner", inner)] {
+        let recorded = recording.of(&format!("kprobes/{name}"), "workload").count();
+        let counted = after.get(name).context("no count")? - before.get(name).context("no count")?;
+        ensure!((recorded, counted) == (hits, hits), "{name}: {recorded} and {counted}, and not {hits}");
+    }
+    let values: Vec<_> = recording.of("kprobes/back", "workload").map(|event| event.field("ret")).collect();
+    ensure!(values == returned, "{values:?}, and {returned:?} was returned");
+    Ok(())
+}
+
+/// A place behind the ftrace call site of the function, which each call passes.
+fn inside(guest: &DaemonGuest) -> Result<String> {
+    let checked = guest.wait_for(guest.client.check_probe(format!("p {CALLED}+5").as_str()))??;
+    if checked.verdict() == Verdict::Accepted {
+        return Ok(format!("{CALLED}+5"));
+    }
+    let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
+    Ok(format!("{CALLED}+{near}"))
+}
+
+/// A task that cannot be switched, and keeps the livepatch from being through.
+fn begin_to_sleep(guest: &DaemonGuest) -> Result<()> {
+    guest.shell("mkfifo /tmp/pipe")?;
+    guest.machine.spawn("sleeper", &Command::shell("exec cat /tmp/pipe"))?;
+    let sleeps = format!("for task in $(pidof cat); do grep -s {SLEPT_IN} /proc/$task/stack; done; true");
+    wait_until(guest, "that cat sleeps", || Ok(!guest.shell(&sleeps)?.is_empty())).map(drop)
+}
+
+/// The state of the probe inside of the function is true, and said wherever probes are.
+fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
+    let probe = guest.wait_for(guest.client.get_probe("inner"))??;
+    ensure!(probe.state() == ProbeState::ShadowedByLivepatch, "{probe:?}");
+    ensure!(probe.state_message.contains(PATCH) && probe.state_message.contains(CALLED), "{probe:?}");
+    ensure!(probe.state_hint.contains(&format!("kprobectl symbols --module {PATCH}")), "{probe:?}");
+    let listed = guest.shell("kprobectl list 2>&1")?;
+    let row = listed.lines().find(|line| line.starts_with("kprobes/inner"));
+    ensure!(row.is_some_and(|row| row.contains("shadowed-by-livepatch")), "{listed}");
+    let shown = guest.shell("kprobectl get inner 2>&1")?;
+    ensure!(shown.contains(PATCH) && shown.contains("shadowed-by-livepatch"), "{shown}");
+    for name in ["entry", "back"] {
+        let probe = guest.wait_for(guest.client.get_probe(name))??;
+        let warning = probe.warnings.iter().find(|warning| warning.code == "LIVEPATCHED");
+        ensure!(probe.state() == ProbeState::Armed && warning.is_some(), "{probe:?}");
+    }
+    // Before a probe is made, and when it is made.
+    let checked = guest.wait_for(guest.client.check_probe(format!("p {inner}").as_str()))??;
+    let warning = checked.diagnostics.iter().find(|found| found.code == "LIVEPATCHED");
+    let warning = warning.with_context(|| format!("{checked:?}"))?;
+    ensure!(checked.verdict() == Verdict::Accepted && warning.message.contains(PATCH), "{checked:?}");
+    let other = guest.wait_for(guest.client.check_probe("p __x64_sys_getppid"))??;
+    ensure!(other.diagnostics.is_empty(), "{other:?}");
+    let late = guest.shell(&format!("kprobectl add p:late {inner} 2>&1"))?;
+    ensure!(late.contains("shadowed-by-livepatch") && late.contains(PATCH), "{late}");
+    // The hint leads to a probe that fires.
+    let new = guest.shell(&format!("kprobectl symbols --module {PATCH} -o json"))?;
+    ensure!(new.contains("kpd_getpgid"), "{new}");
+    guest.add(&format!("p:new {PATCH}:kpd_getpgid"))?;
+    calls(guest, Runs::TheLivepatchs)?;
+    let counts = counted(guest)?;
+    ensure!((counts.get("new"), counts.get("late")) == (Some(&CALLS), Some(&0)), "{counts:?}");
+    guest.delete("late")?;
+    guest.delete("new")?;
+    Ok(())
+}
+
+fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("livepatch", &config())?;
+    let replacements = [
+        (CALLED, Function::returning("kpd_getpgid", RETURNED)),
+        (SLEPT_IN, Function::returning("kpd_open", -5)),
+    ];
+    guest.machine.put(FILE, 0o644, &Build::of(&guest)?.livepatch(PATCH, &replacements)?)?;
+    let inner = inside(&guest)?;
+    guest.add(&format!("p:entry {CALLED}"))?;
+    guest.add(&format!("r:back {CALLED} ret=$retval:s64"))?;
+    guest.add(&format!("p:inner {inner}"))?;
+    let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
+    calls(&guest, Runs::TheKernels)?;
+
+    begin_to_sleep(&guest)?;
+    guest.shell(&format!("insmod {FILE}"))?;
+    let begun = wait_for_note(&guest, "inner", "LIVEPATCH_TRANSITION")?;
+    let is_under_way = guest.shell(&format!("cat /sys/kernel/livepatch/{PATCH}/transition"))?;
+    ensure!(is_under_way.trim() == "1", "nothing keeps it from being through");
+    // Tasks that have been switched run the new function.
+    calls(&guest, Runs::TheLivepatchs)?;
+
+    guest.machine.kill("sleeper", 9)?;
+    let is_through =
+        format!("until [ $(cat /sys/kernel/livepatch/{PATCH}/transition) = 0 ]; do sleep 0.05; done");
+    guest.shell(&is_through)?;
+    let through = wait_for_note(&guest, "inner", "LIVEPATCHED")?;
+    calls(&guest, Runs::TheLivepatchs)?;
+    says_so_everywhere(&guest, &inner)?;
+
+    guest.shell(&format!("echo 0 > /sys/kernel/livepatch/{PATCH}/enabled"))?;
+    let ended = wait_for_note(&guest, "inner", "Armed")?;
+    calls(&guest, Runs::TheKernels)?;
+    progress::note(format_args!(
+        "{}: a livepatch is noticed {begun:.1?} after its module, {through:.1?} after it is through, and {ended:.1?} \
+         after it is switched off",
+        fixture.series()
+    ));
+    let probe = guest.wait_for(guest.client.get_probe("entry"))??;
+    ensure!(probe.warnings.is_empty(), "{probe:?}");
+    let states = guest.wait_for(guest.client.probe_states("inner"))??;
+    let mut reasons: Vec<_> = states.iter().rev().map(|state| state.state_reason.as_str()).collect();
+    reasons.dedup();
+    ensure!(
+        reasons.starts_with(&["", "LIVEPATCH_TRANSITION", "LIVEPATCHED"]) && reasons.ends_with(&[""]),
+        "{states:?}"
+    );
+    // Whoever watches was told the same.
+    let mut told = Vec::new();
+    while told.len() < 4 || told.last() != Some(&ProbeState::Armed) {
+        let message = guest.wait_for(watch.next())??;
+        let inner = message.probe.filter(|probe| probe.name == "kprobes/inner");
+        told.extend(inner.map(|probe| probe.state()));
+    }
+    let shadowed = told.iter().filter(|state| **state == ProbeState::ShadowedByLivepatch).count();
+    ensure!(told.first() == Some(&ProbeState::Armed) && shadowed == told.len() - 2, "{told:?}");
+    guest.shell(&format!("until rmmod {PATCH}; do sleep 0.05; done"))?;
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! A module that comes back as another build: what a probe in it was made for is not there any more, although the kernel would arm it.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::ProbeState;
+use kprobed_vm::progress;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+use crate::kernel_module::{Build, Function};
+use crate::triggers::{config, wait_for_note};
+
+pub(crate) const TESTS: &[Test] =
+    &[("another_build_of_a_module_is_held_back", another_build_of_a_module_is_held_back)];
+
+const MODULE: &str = "kpd_twin";
+
+/// The two builds, by the byte that their build ids are made of. At the same distance both have the same instruction: another one leads there.
+const BUILDS: [(u8, &[u8]); 2] = [
+    // mov eax, 0; nop
+    (0x11, &[0xb8, 0, 0, 0, 0, 0x90]),
+    // xor eax, eax; nop (three bytes); nop
+    (0x22, &[0x31, 0xc0, 0x0f, 0x1f, 0x00, 0x90]),
+];
+
+/// Where that instruction is in the body.
+const DISTANCE: usize = 5;
+
+const CALLS: usize = 3;
+
+/// Calls the function, and sees how many of the calls are recorded.
+fn records(guest: &DaemonGuest, hits: usize) -> Result<()> {
+    let calls = format!("for i in $(seq {CALLS}); do echo 1 > /sys/module/{MODULE}/parameters/call; done");
+    let recording = guest.record(|| guest.shell(&calls).map(drop))?;
+    let recorded = recording.events.iter().filter(|event| event.probe == "kprobes/probed").count();
+    ensure!(recorded == hits, "{recorded} of {hits}\n{}", guest.log());
+    Ok(())
+}
+
+fn load(guest: &DaemonGuest, build_id: u8) -> Result<()> {
+    guest.shell(&format!("insmod /tmp/{build_id}.ko")).map(drop)
+}
+
+fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("rebuilt", &config())?;
+    let build = Build::of(&guest)?;
+    for (build_id, body) in BUILDS {
+        let module = build.module(MODULE, build_id, &Function::new("twin_called", body))?;
+        guest.machine.put(&format!("/tmp/{build_id}.ko"), 0o644, &module)?;
+    }
+    let [(first, _), (second, _)] = BUILDS;
+    load(&guest, first)?;
+    let place = format!("{MODULE}:twin_called+{}", build.body_at() + DISTANCE);
+    let probe = guest.add(&format!("p:probed {place}"))?;
+    ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+    records(&guest, CALLS)?;
+
+    // At once, so that it can have the address of the first: size and name are the same.
+    guest.shell(&format!("rmmod {MODULE}"))?;
+    load(&guest, second)?;
+    let held = wait_for_note(&guest, "probed", "CODE_CHANGED")?;
+    records(&guest, 0)?;
+    let events = guest.tracefs("kprobe_events")?;
+    ensure!(!events.contains("kprobes/probed"), "it is in the kernel: {events}");
+    let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+    ensure!(probe.state() == ProbeState::HeldBack, "{probe:?}");
+    let change = probe.meaning_change.context("nothing has changed")?;
+    let id = |build_id: u8| format!("{build_id:02x}").repeat(20);
+    let module =
+        |found: Option<kprobed_client::api::KernelBuild>| found.map(|found| (found.name, found.build_id));
+    ensure!(module(change.module_made_for.clone()) == Some((MODULE.to_owned(), id(first))), "{change:?}");
+    ensure!(module(change.module_running.clone()) == Some((MODULE.to_owned(), id(second))), "{change:?}");
+    let difference = change.differences.first().context("no difference")?;
+    ensure!(difference.before.contains("mov") && !difference.before.contains("xor"), "{change:?}");
+    ensure!(difference.after.contains("xor") && !difference.after.contains("mov"), "{change:?}");
+    let shown = guest.shell("kprobectl get probed 2>&1")?;
+    ensure!(shown.contains("xor") && shown.contains("mov"), "{shown}");
+    // The kernel itself would arm it.
+    guest.shell(&format!("echo 'p:neighbours/same {place}' >> {TRACEFS}/kprobe_events"))?;
+    guest.shell(&format!("echo -:neighbours/same >> {TRACEFS}/kprobe_events"))?;
+
+    guest.shell(&format!("rmmod {MODULE}"))?;
+    load(&guest, first)?;
+    let armed = wait_for_note(&guest, "probed", "Armed")?;
+    records(&guest, CALLS)?;
+    progress::note(format_args!(
+        "{}: another build of a module is held back after {held:.1?}, and the first one armed again after {armed:.1?}",
+        fixture.series()
+    ));
+    let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+    ensure!(probe.state() == ProbeState::Armed && probe.meaning_change.is_none(), "{probe:?}");
+    guest.delete("probed")?;
+    guest.shell(&format!("rmmod {MODULE}")).map(drop)
+}
