@@ -39,6 +39,7 @@ mod neighbours;
 mod offline;
 mod overload;
 mod packaging;
+mod power_cuts;
 mod profiles;
 mod prototype_table;
 mod prototypes;
@@ -100,6 +101,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("crash", crash::TESTS),
+    ("power_cuts", power_cuts::TESTS),
     ("leases", leases::TESTS),
     ("kernels", kernels::TESTS),
     ("full_disk", full_disk::TESTS),
