@@ -12,6 +12,9 @@ use crate::packages::search_path;
 /// Size of a new image, in bytes. The file is sparse: it takes what is written to it.
 const IMAGE_BYTES: u64 = 128 << 20;
 
+/// The same of one whose writes are logged: it is copied for each power cut that is looked at.
+const LOGGED_BYTES: u64 = 32 << 20;
+
 /// Why there is no disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
@@ -35,6 +38,8 @@ pub enum DiskError {
 #[derive(Clone, Debug)]
 pub struct Disk {
     image: PathBuf,
+    /// Where QEMU logs what is written to it, if that is wanted.
+    log: Option<PathBuf>,
     /// Locked for as long as it is open.
     _lock: Arc<File>,
 }
@@ -42,7 +47,17 @@ pub struct Disk {
 impl Disk {
     /// The image called `name` in `directory`, made when it is not there, or made anew when `fresh`.
     pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self, DiskError> {
-        Self::hold(directory, name, fresh, make)
+        Self::hold(directory, name, fresh, |path| make(path, IMAGE_BYTES))
+    }
+
+    /// The image called `name` in `directory`, made anew, whose writes are logged from the first one on: see [`crate::write_log`]. Its
+    /// guest has a disk that may lose what it was not told to flush.
+    pub fn open_logged(directory: &Path, name: &str) -> Result<Self, DiskError> {
+        let disk = Self::hold(directory, name, true, |path| make(path, LOGGED_BYTES))?;
+        let log = directory.join(format!("{name}.writes"));
+        let made = File::create(&log);
+        made.map_err(|source| DiskError::Host { what: format!("make {}", log.display()), source })?;
+        Ok(Self { log: Some(log), ..disk })
     }
 
     /// The image called `name` in `directory`, made anew as a copy of another one.
@@ -79,7 +94,12 @@ impl Disk {
             make(&making).map_err(host("make"))?;
             fs::rename(&making, &image).map_err(host("make"))?;
         }
-        Ok(Self { image, _lock: Arc::new(lock) })
+        Ok(Self { image, log: None, _lock: Arc::new(lock) })
+    }
+
+    /// The log of what is written to it, if there is one.
+    pub fn log(&self) -> Option<&Path> {
+        self.log.as_deref()
     }
 
     /// The image file.
@@ -88,8 +108,8 @@ impl Disk {
     }
 }
 
-fn make(path: &Path) -> io::Result<()> {
-    File::create(path)?.set_len(IMAGE_BYTES)?;
+fn make(path: &Path, bytes: u64) -> io::Result<()> {
+    File::create(path)?.set_len(bytes)?;
     let program = search_path("mkfs.ext4").unwrap_or_else(|| "mkfs.ext4".into());
     let output = Command::new(program).args(["-F", "-q"]).arg(path).stdin(Stdio::null()).output()?;
     if output.status.success() {

@@ -7,6 +7,7 @@
 pub mod cache;
 pub mod daemon;
 pub mod disk;
+pub mod ext4;
 pub mod initramfs;
 pub mod kernels;
 pub mod lab;
@@ -15,6 +16,7 @@ pub mod packages;
 pub mod progress;
 pub mod protocol;
 pub mod workspace;
+pub mod write_log;
 
 mod apt;
 mod apt_sources;

@@ -1,7 +1,8 @@
 //! A fault at one step of another program: it is killed before the system call, or the call fails without having been made.
 //!
 //! Owns what a step is: a system call that changes tracefs or the daemon's database. The other program runs as it was built, under ptrace(2).
-//! Never makes a second fault: what the program does about the first one is what is tested.
+//! Never makes a second fault: what the program does about the first one is what is tested. But a disk that is full stays full until this
+//! ends.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,6 +30,8 @@ pub(crate) enum Fault {
     Kernel,
     /// An error of the disk at a change of the database
     Disk,
+    /// No space on the disk, at this change of the database and at all later ones
+    Full,
 }
 
 /// What a step changes.
@@ -39,17 +42,25 @@ enum Target {
 }
 
 impl Fault {
-    fn counts(self, target: Target) -> bool {
+    fn counts(self, target: Target, call: &str) -> bool {
         match self {
             Self::Kill => true,
             Self::Kernel => target == Target::Tracefs,
             Self::Disk => target == Target::Database,
+            // What takes room. To give some back, and to make sure of what has room, works on a full disk.
+            Self::Full => target == Target::Database && matches!(call, "write" | "pwrite"),
         }
+    }
+
+    /// Whether it strikes at this step, when it was asked for at `at`.
+    fn strikes(self, step: u64, at: u64) -> bool {
+        step == at || (self == Self::Full && at > 0 && step > at)
     }
 
     /// The error of step `number`, which is one that such a call can have.
     fn errno(self, call: &str, number: u64) -> Errno {
         match (self, call) {
+            (Self::Full, _) => Errno::ENOSPC,
             (Self::Disk, _) if number.is_multiple_of(2) => Errno::ENOSPC,
             (Self::Disk, _) => Errno::EIO,
             (_, "rmdir") => Errno::EBUSY,
@@ -60,7 +71,7 @@ impl Fault {
 
 /// Follows all threads of a process, makes the fault at step `at` (the first one is 1; 0 makes none), and goes on until the process has ended.
 ///
-/// Prints `ready` when all threads are followed, then `step CALL PATH` before each step that counts, and `fault` before the fault.
+/// Prints `ready` when all threads are followed, then `step CALL PATH` before each step that counts, and `fault` before a fault.
 pub(crate) fn run(process: i32, fault: Fault, at: u64, output: &mut impl Write) -> io::Result<()> {
     let process = Pid::from_raw(process);
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -92,11 +103,11 @@ pub(crate) fn run(process: i32, fault: Fault, at: u64, output: &mut impl Write) 
                 if let Some(errno) = failing.remove(&thread) {
                     fail(thread, errno)?;
                 } else if let Some((call, target, path)) = entered(process, thread)
-                    && fault.counts(target)
+                    && fault.counts(target, call)
                 {
                     steps += 1;
                     line(output, &format!("step {call} {path}"))?;
-                    if steps == at {
+                    if fault.strikes(steps, at) {
                         line(output, "fault")?;
                         if fault == Fault::Kill {
                             // A call that is entered with a deadly signal pending is not made (`syscall_trace_enter`).
@@ -204,6 +215,18 @@ mod tests {
         ] {
             assert_eq!(target(path), expected, "{path}");
         }
-        assert!(Fault::Kill.counts(Target::Database) && !Fault::Kernel.counts(Target::Database));
+        assert!(
+            Fault::Kill.counts(Target::Database, "sync") && !Fault::Kernel.counts(Target::Database, "sync")
+        );
+        assert!(
+            Fault::Full.counts(Target::Database, "pwrite") && !Fault::Full.counts(Target::Database, "sync")
+        );
+    }
+
+    #[test]
+    fn only_a_full_disk_stays_as_it_is() {
+        let strikes = |fault: Fault, at| (1..5).filter(|step| fault.strikes(*step, at)).collect::<Vec<_>>();
+        assert_eq!((strikes(Fault::Disk, 2), strikes(Fault::Full, 2)), (vec![2], vec![2, 3, 4]));
+        assert!(strikes(Fault::Full, 0).is_empty());
     }
 }

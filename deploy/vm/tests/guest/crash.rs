@@ -1,8 +1,8 @@
-//! A fault at each step of each kind of change: the daemon dies, the kernel refuses, or the disk does. What was acknowledged is there
-//! afterwards, and what was not is there as a whole or not at all.
+//! A fault at each step of each kind of change: the daemon dies, the kernel refuses, the disk does, or it is full from then on. What was
+//! acknowledged is there afterwards, and what was not is there as a whole or not at all.
 //!
-//! In CI each kind of change meets one fault at a drawn step. With `--effort full` every step meets all three; `KPROBED_VM_CRASH=delete,stop`
-//! does that for the named kinds only.
+//! In CI each kind of change meets one fault at a drawn step. With `--effort full` every step meets all four; `KPROBED_VM_CRASH=delete,stop`
+//! does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
@@ -40,7 +41,10 @@ const STEPS: &str = "/run/log/faults.log";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the program in the guest that makes faults calls them.
-const FAULT_KINDS: [&str; 3] = ["kill", "kernel", "disk"];
+const FAULT_KINDS: [&str; 4] = ["kill", "kernel", "disk", "full"];
+
+/// Those that strike at the database only: a change may not write to it.
+const OF_THE_DISK: [&str; 2] = ["disk", "full"];
 
 /// Steps among which CI draws at first. A kind of change that has fewer is drawn for once more, among those that were seen.
 const FIRST_STEPS: usize = 12;
@@ -187,6 +191,9 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
         is_hit = said.lines().any(|line| line == "fault");
         if !(is_hit && fault == "kill") {
             check_live(guest, &fate.possible(&base()))?;
+            if fault == "full" {
+                has_room_again(guest)?;
+            }
             guest.machine.kill(daemon::NAME, SIGKILL)?;
         }
         ended(guest, daemon::NAME)?;
@@ -196,6 +203,17 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
     rebase(guest, &found)?;
     let steps = said.lines().filter_map(|line| line.strip_prefix("step ")).map(str::to_owned).collect();
     Ok(Case { steps, is_hit, acknowledged: fate.acknowledged() })
+}
+
+/// A daemon whose disk was full makes changes again, without being started again, once there is room.
+fn has_room_again(guest: &DaemonGuest) -> Result<()> {
+    for change in [create("room"), delete("room")] {
+        for outcome in guest.wait_for(guest.client.apply_probes(vec![change]))?? {
+            let outcome = outcome?;
+            ensure!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}\n{}", guest.log());
+        }
+    }
+    Ok(())
 }
 
 /// A guest with the base, and with an event and an instance of another program.
@@ -221,21 +239,26 @@ struct Figures {
 fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     let named = env::var("KPROBED_VM_CRASH").ok();
     let is_whole = named.is_some() || effort::pick(false, true);
-    let plans: Vec<&Plan> = match &named {
-        None => PLANS.iter().collect(),
+    let plans: Vec<(&Plan, Option<&str>)> = match &named {
+        None => PLANS.iter().map(|plan| (plan, None)).collect(),
         Some(names) => names
             .split(',')
-            .map(|name| {
-                PLANS.iter().find(|plan| plan.0 == name).with_context(|| format!("KPROBED_VM_CRASH: {name}"))
+            .map(|named| {
+                let (name, fault) =
+                    named.split_once(':').map_or((named, None), |(name, fault)| (name, Some(fault)));
+                let plan = PLANS.iter().find(|plan| plan.0 == name);
+                let is_known = fault.is_none_or(|fault| FAULT_KINDS.contains(&fault));
+                let plan = plan.filter(|_| is_known).with_context(|| format!("KPROBED_VM_CRASH: {named}"))?;
+                Ok((plan, fault))
             })
             .collect::<Result<_>>()?,
     };
     let mut random = Random::of_theme(fixture, "crash")?;
     let mut guest = prepared(fixture, "crash")?;
     let mut all = BTreeMap::<(&str, &str), Figures>::new();
-    for (number, (name, act)) in plans.into_iter().enumerate() {
+    for (number, ((name, act), only)) in plans.into_iter().enumerate() {
         for (index, fault) in FAULT_KINDS.into_iter().enumerate() {
-            if !is_whole && index != number % FAULT_KINDS.len() {
+            if only.is_some_and(|only| only != fault) || !is_whole && index != number % FAULT_KINDS.len() {
                 continue;
             }
             let figures = all.entry((*name, fault)).or_default();
@@ -247,7 +270,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
                 figures.cases += 1;
                 figures.hit += usize::from(case.is_hit);
                 figures.acknowledged += case.acknowledged;
-                if !case.is_hit && case.steps.is_empty() && fault != "disk" {
+                if !case.is_hit && case.steps.is_empty() && !OF_THE_DISK.contains(&fault) {
                     bail!("{name}: no step is seen: the fault was not made where the daemon works");
                 }
                 at = match (is_whole, case.is_hit) {

@@ -48,6 +48,15 @@ impl Fate {
         Self { changes: Vec::new(), whole: true }
     }
 
+    /// Nothing is known about these changes of a state.
+    pub(crate) fn unknown(before: &Model, changes: &[Change], whole: bool) -> Self {
+        let changes = changes.iter().map(|change| {
+            let (name, after) = made(before, change);
+            (name, after, Known::No)
+        });
+        Self { changes: changes.collect(), whole }
+    }
+
     /// What the client was told about these changes of a state.
     pub(crate) fn of(
         before: &Model,
@@ -164,9 +173,18 @@ impl Possible {
         Self(vec![model])
     }
 
+    /// The state, if only one fits.
+    pub(crate) fn single(self) -> Option<Model> {
+        <[Model; 1]>::try_from(self.0).ok().map(|[state]| state)
+    }
+
     fn find(&self, probes: &[Probe]) -> Result<&Model> {
-        let found: Model = probes.iter().map(|probe| (probe.name.clone(), wanted(probe))).collect();
-        self.0.iter().find(|state| **state == found).with_context(|| {
+        self.find_state(&probes.iter().map(|probe| (probe.name.clone(), wanted(probe))).collect())
+    }
+
+    /// The one of them that was found.
+    pub(crate) fn find_state(&self, found: &Model) -> Result<&Model> {
+        self.0.iter().find(|state| *state == found).with_context(|| {
             format!(
                 "none of the {} states that may be there:\n{found:#?}\nthe first one:\n{:#?}",
                 self.0.len(),

@@ -41,6 +41,7 @@ mod neighbours;
 mod offline;
 mod overload;
 mod packaging;
+mod power_cuts;
 mod profiles;
 mod prototype_table;
 mod prototypes;
@@ -103,6 +104,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("packaging", packaging::TESTS),
     ("survival", survival::TESTS),
     ("crash", crash::TESTS),
+    ("power_cuts", power_cuts::TESTS),
     ("leases", leases::TESTS),
     ("livepatch", livepatch::TESTS),
     ("rebuilt_module", rebuilt_module::TESTS),
