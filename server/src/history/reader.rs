@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::stored;
-use crate::pipeline::{Begin, Delivery, Draft, Loss, LossCause, Order, Origin, Replay, Span, Subscription};
+use crate::pipeline::{
+    Begin, Delivery, Draft, Loss, LossCause, Order, Origin, Replay, Since, Span, Subscription,
+};
 use crate::spool::{
     Cursor, Entry, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolError,
     SpoolItem, SpoolReader,
@@ -86,7 +88,7 @@ impl HistoryReader {
         let reader = match start {
             HistoryStart::Cursor(cursor) => spool.reader(Position::Cursor(cursor))?,
             HistoryStart::SinceWall(wall_ns) => {
-                begin.since_wall_ns = Some(wall_ns);
+                begin.since = Some(Since::wall(wall_ns));
                 spool.reader(Position::SinceWall(wall_ns))?
             }
             HistoryStart::Oldest => spool.reader(Position::Beginning)?,
@@ -169,6 +171,7 @@ impl HistoryReader {
         let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
         items.push(HistoryItem::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
         self.is_first = false;
+        self.begin.since.iter_mut().for_each(Since::forget_time_stamp);
         self.replay.forget();
         self.origins.clear();
         self.all_origins = Arc::default();
@@ -211,10 +214,9 @@ impl HistoryReader {
         self.replay.forget();
     }
 
-    /// Whether an entry ends before the time that was asked for.
+    /// Whether the loss of an entry was noticed before the time that was asked for.
     fn is_before(&self, entry: &Entry) -> bool {
-        let wall_ns = entry.last_ns.saturating_add_signed(entry.wall_offset_ns);
-        self.begin.since_wall_ns.is_some_and(|since_wall_ns| wall_ns < since_wall_ns)
+        self.begin.since.is_some_and(|since| since.is_after(entry.last_ns, entry.wall_offset_ns))
     }
 
     fn take_events(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
@@ -224,8 +226,12 @@ impl HistoryReader {
             items.push(HistoryItem::Batch(self.as_it_is(entry)));
         } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
             let draft = batch.draft();
-            let replayed =
-                self.subscription.replay(&mut self.replay, &draft, entry.sequence, &mut self.begin);
+            let replayed = self.subscription.replay(
+                &mut self.replay,
+                &draft,
+                (entry.sequence, entry.last_ns),
+                &mut self.begin,
+            );
             items.extend(replayed.delivery.map(HistoryItem::Batch));
             items.extend(replayed.limited.map(HistoryItem::Loss));
         } else {
@@ -236,15 +242,18 @@ impl HistoryReader {
         }
         self.last_ns = self.last_ns.max(entry.last_ns);
         // What was asked for began a while ago: all that follows is later.
-        if self.begin.since_wall_ns.is_some_and(|_| self.is_past_begin(entry)) {
-            self.begin.since_wall_ns = None;
+        if self.is_past_begin(entry) {
+            self.begin.since = None;
         }
         self.tell_watermark(items);
     }
 
-    fn is_past_begin(&self, entry: &Entry) -> bool {
-        let first_wall_ns = entry.first_ns.saturating_add_signed(entry.wall_offset_ns);
-        self.begin.since_wall_ns.is_some_and(|since| first_wall_ns > since.saturating_add(DISORDER_NS))
+    fn is_past_begin(&mut self, entry: &Entry) -> bool {
+        let since = self.begin.since.as_mut();
+        since.is_some_and(|since| {
+            let (begin_ns, _) = since.reach(entry.last_ns, entry.wall_offset_ns);
+            entry.first_ns > begin_ns.saturating_add(DISORDER_NS)
+        })
     }
 
     fn tell_watermark(&mut self, items: &mut Vec<HistoryItem>) {

@@ -50,7 +50,7 @@ pub use names::{AddressNames, TaskNames};
 pub use queue::{Delivery, Item, QueueCounts};
 pub use reader::WATERMARK_SLACK;
 pub use readers::{ReaderContext, Readers, ReadersError};
-pub use replay::{Begin, Replay, Replayed};
+pub use replay::{Begin, Replay, Replayed, Since};
 pub use source::{EventSource, Origin, SourceTable};
 pub use subscriber::{End, Subscription};
 pub use view::{Order, Overflow, Pace, QueueLimits, View};

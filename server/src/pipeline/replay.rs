@@ -18,10 +18,54 @@ pub struct Replay {
 /// What is left out of the first entries, since entries are found whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
-    /// Events before this time, in nanoseconds since 1970.
-    pub since_wall_ns: Option<u64>,
+    /// Events before this time.
+    pub since: Option<Since>,
     /// So many events more.
     pub skip: u64,
+}
+
+/// A time of day from which on events are given.
+///
+/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall clock can be set as well. So the first entry
+/// that reaches the time says which time stamp it is, and for the rest of that run time stamps are compared: nothing that happened later is left
+/// out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Since {
+    /// The time of day, in nanoseconds since 1970.
+    wall_ns: u64,
+    /// The time stamp, in nanoseconds of the trace clock. Absent until an entry has reached it.
+    found_ns: Option<u64>,
+}
+
+impl Since {
+    /// From this time of day on, in nanoseconds since 1970.
+    pub const fn wall(wall_ns: u64) -> Self {
+        Self { wall_ns, found_ns: None }
+    }
+
+    /// The time stamp from which on events of an entry are given, and whether the entry reaches it. The entry ends at `last_ns`, and
+    /// `wall_offset_ns` makes times of day of its time stamps.
+    pub const fn reach(&mut self, last_ns: u64, wall_offset_ns: i64) -> (u64, bool) {
+        let begin_ns = match self.found_ns {
+            Some(found_ns) => found_ns,
+            None => self.wall_ns.saturating_add_signed(wall_offset_ns.saturating_neg()),
+        };
+        let is_reached = last_ns >= begin_ns;
+        if is_reached {
+            self.found_ns = Some(begin_ns);
+        }
+        (begin_ns, is_reached)
+    }
+
+    /// Whether something is from before, by the time of day that was measured with it.
+    pub const fn is_after(self, at_ns: u64, wall_offset_ns: i64) -> bool {
+        at_ns.saturating_add_signed(wall_offset_ns) < self.wall_ns
+    }
+
+    /// Another run begins, whose time stamps can be of another boot.
+    pub const fn forget_time_stamp(&mut self) {
+        self.found_ns = None;
+    }
 }
 
 /// What becomes of an entry of the history.
@@ -36,7 +80,7 @@ pub struct Replayed {
 impl Begin {
     /// Whether nothing is left out any more.
     pub const fn is_done(&self) -> bool {
-        self.since_wall_ns.is_none() && self.skip == 0
+        self.since.is_none() && self.skip == 0
     }
 }
 
@@ -49,18 +93,18 @@ impl Replay {
 
 impl Subscription {
     /// Selects from an entry of the history as from one of the present: what is wanted of it, and what the limit on the rate holds back. What
-    /// comes before the beginning is left out first: it takes part in neither sampling nor that limit.
+    /// comes before the beginning is left out first: it takes part in neither sampling nor that limit. The entry ends at `last_ns`.
     pub fn replay(
         &self,
         replay: &mut Replay,
         draft: &Draft<'_>,
-        sequence: u64,
+        (sequence, last_ns): (u64, u64),
         begin: &mut Begin,
     ) -> Replayed {
         let view = &self.shared.view;
         let mut selected = replay.selector.choose(view, self.hub.binder(), draft);
-        if let Some(since_wall_ns) = begin.since_wall_ns {
-            let begin_ns = since_wall_ns.saturating_add_signed(draft.clock.wall_offset_ns.saturating_neg());
+        if let Some(since) = &mut begin.since {
+            let (begin_ns, _) = since.reach(last_ns, draft.clock.wall_offset_ns);
             selected.begin_at(draft, begin_ns);
         }
         if begin.skip > 0 {
@@ -95,5 +139,25 @@ impl Subscription {
             counts.expired += expired;
             counts.loss_records += 1;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_later_is_not_left_out_though_the_clocks_were_measured_otherwise() {
+        let mut since = Since::wall(1_000_050);
+        assert_eq!(since.reach(40, 1_000_000), (50, false));
+        assert_eq!(since.reach(60, 1_000_000), (50, true));
+        // By the next measurement these would be from before.
+        assert_eq!(since.reach(70, 999_900), (50, true));
+        // Another boot has other time stamps.
+        since.forget_time_stamp();
+        assert_eq!(since.reach(5, 1_000_049), (1, true));
+        assert!(since.is_after(49, 1_000_000) && !since.is_after(50, 1_000_000));
+        assert_eq!(Since::wall(0).reach(0, i64::MIN), (u64::MAX >> 1, false));
+        assert_eq!(Since::wall(u64::MAX).reach(u64::MAX, -1), (u64::MAX, true));
     }
 }

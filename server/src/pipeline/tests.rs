@@ -469,11 +469,11 @@ fn the_past_is_thinned_out_from_where_it_begins() {
     let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
     let last_fifty = || Begin { skip: 50, ..Begin::default() };
     let sampled = hub.subscribe(View { sample_one_in: 10, ..View::default() });
-    let replayed = sampled.replay(&mut Replay::default(), &draft, 0, &mut last_fifty());
+    let replayed = sampled.replay(&mut Replay::default(), &draft, (0, 0), &mut last_fifty());
     assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(5));
     assert!(replayed.limited.is_none());
     let limited = hub.subscribe(View { max_events_per_second: 20, ..View::default() });
-    let replayed = limited.replay(&mut Replay::default(), &draft, 0, &mut last_fifty());
+    let replayed = limited.replay(&mut Replay::default(), &draft, (0, 0), &mut last_fifty());
     assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(20));
     assert_eq!(replayed.limited.and_then(|loss| loss.count), Some(30));
     let counts = limited.counts();
