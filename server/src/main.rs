@@ -37,8 +37,13 @@ const AFTER_CHECK_HELP: &str = "\
 Needs no daemon, no root and no guest: symbols, types, blacklist, ftrace's call sites and code are all in the image. The verdict is that of \
 the kernel when it was booted, without modules, livepatches and probes.
 
-Exits with 0 if every kernel takes every definition, with 1 if not, and with 2 if there is no verdict. Verdicts are:
+The definitions are taken to be made for the first kernel. On the others it is compared what they mean, as the daemon does when a host was booted \
+with another kernel: parameters, members of structures and code, with both sides, and the line that records the same where there is one.
+
+Exits with 0 if every kernel takes every definition and gives it the same meaning, with 1 if not (with --diff: if the kernels differ), and with 2 \
+if there is no verdict. Verdicts are:
   accepted   the kernel takes the definition
+  changed    it does, and the definition means something else there: the daemon would hold it back
   refused    it does not, for the reason given
   uncertain  that depends on what boot makes of the code there, to fit the processor
   unknown    the definition is about a module, and modules are not looked at
@@ -46,19 +51,24 @@ Exits with 0 if every kernel takes every definition, with 1 if not, and with 2 i
 Examples:
   kprobed check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
   kprobed check --kernel /boot/vmlinuz-6.1.0-48-amd64 --kernel new/ -f probes.txt
+  kprobed check --diff /boot/vmlinuz-6.1.0-48-amd64 linux-image-6.12.117+deb13-amd64.deb -f /etc/kprobed/probes.d
   kprobed check --kernel vmlinux -f probes.txt --output json | jq -r 'select(.verdict != \"accepted\").definition'";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_CHECK_HELP)]
 struct CheckArguments {
-    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are judged one by one.
-    #[arg(short, long, value_name = "PATH", required = true)]
+    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are judged one by one, and compared with the first
+    #[arg(short, long, value_name = "PATH", required_unless_present = "diff")]
     kernel: Vec<PathBuf>,
+    /// Show only the definitions for which two kernels differ
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "kernel")]
+    diff: Vec<PathBuf>,
     /// The definition, as one argument or several
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     definition: Vec<String>,
-    /// Check every definition in this file; `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
+    /// Check every definition in this file, or in the files of this directory; `-` is standard input. Files that end with .yaml, .yml or .json
+    /// are documents, as `kprobectl apply` takes them
+    #[arg(short, long, value_name = "PATH")]
     file: Option<PathBuf>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
@@ -120,7 +130,8 @@ fn main() -> ExitCode {
 
 fn check(arguments: CheckArguments) -> ExitCode {
     let request = offline::Request {
-        kernels: arguments.kernel,
+        only_differences: !arguments.diff.is_empty(),
+        kernels: if arguments.diff.is_empty() { arguments.kernel } else { arguments.diff },
         definition: Some(arguments.definition.join(" ")).filter(|text| !text.is_empty()),
         file: arguments.file,
         format: match arguments.output {

@@ -3,7 +3,7 @@
 //! Owns when that is compared, what is decided on a difference, and what is said. What a definition means is for [`crate::meaning`]; arming and
 //! taking out are not done here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::ControlError;
@@ -41,6 +41,19 @@ pub struct MeaningChange {
     pub differences: Vec<Difference>,
     /// The line that records on this kernel what it was made for, where exactly one is possible.
     pub offered: Option<String>,
+}
+
+impl MeaningChange {
+    fn new(before: Option<&Meaning>, now: &Meaning, differences: Vec<Difference>) -> Self {
+        Self {
+            before: before.map(|before| before.kernel.clone()),
+            module_before: before.and_then(|before| before.module.clone()),
+            now: now.kernel.clone(),
+            module_now: now.module.clone(),
+            differences,
+            offered: None,
+        }
+    }
 }
 
 /// What was found of a definition.
@@ -145,6 +158,32 @@ impl Checker {
         }
     }
 
+    /// What a definition means on this kernel. Absent for one that is not taken.
+    pub(crate) fn meaning(&self, text: &str) -> Option<Meaning> {
+        let outcome = self.check_with(text, &mut self.recent_facts()).ok()?;
+        refuse(text, &outcome, None).ok()?;
+        Some(outcome.meaning())
+    }
+
+    /// What a definition means else on this kernel than where it was made. Absent where nothing differs, where it is not taken, and where its
+    /// module is not there.
+    pub(crate) fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+        let mut facts = self.recent_facts();
+        let outcome = self.check_with(text, &mut facts).ok()?;
+        refuse(text, &outcome, None).ok()?;
+        let now = outcome.meaning();
+        if !now.complete || before.is_of_same_build(&now) {
+            return None;
+        }
+        let differences = compare(before, &now);
+        if differences.is_empty() {
+            return None;
+        }
+        let line = self.new_line(&outcome.definition, &HashSet::new());
+        let offered = self.offered((&line.group, &line.event), before, &outcome, &mut facts);
+        Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
+    }
+
     /// The same for a definition that was checked.
     fn look_at(&self, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
         let guarded = &probe.guarded;
@@ -180,7 +219,7 @@ impl Checker {
         if differences.is_empty() {
             return clear();
         }
-        let offered = self.offered(probe, before, outcome, recent);
+        let offered = self.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
         let looked = decide(probe, Some(before), &now, differences, &facts);
         match (looked, offered) {
             (looked, None) => looked,
@@ -197,12 +236,12 @@ impl Checker {
     /// The line for this kernel: only one that the kernel takes, and that records what the first one did.
     fn offered(
         &self,
-        probe: &Probe,
+        (group, event): (&str, &str),
         before: &Meaning,
         outcome: &CheckOutcome,
         facts: &mut RecentFacts<'_>,
     ) -> Option<String> {
-        let line = outcome.ported(before)?.render(probe.name.group(), probe.name.event());
+        let line = outcome.ported(before)?.render(group, event);
         let checked = self.check_with(&line, facts).ok()?;
         refuse(&line, &checked, None).ok()?;
         means_the_same_elsewhere(before, &checked.meaning()).then_some(line)
@@ -217,14 +256,7 @@ fn decide(
     facts: &KernelFacts,
 ) -> Looked {
     let trouble = trouble(probe, before, &differences);
-    let change = MeaningChange {
-        before: before.map(|before| before.kernel.clone()),
-        module_before: before.and_then(|before| before.module.clone()),
-        now: now.kernel.clone(),
-        module_now: now.module.clone(),
-        differences,
-        offered: None,
-    };
+    let change = MeaningChange::new(before, now, differences);
     let guarded = probe.guarded.with(Some(change), now, facts);
     match probe.metadata.on_kernel_change {
         KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),

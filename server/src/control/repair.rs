@@ -5,7 +5,7 @@
 //!
 //! A look costs six reads for each probe (three files, each read to its end) and about a dozen for the lists. In an emulated guest (one CPU
 //! without hardware help, unoptimised build) it took 3.4 ms of CPU with 10 probes, 29 ms with 100 and 272 ms with 1000 on 6.1, and 3.2, 18 and
-//! 210 ms on 6.12: every 30 s, that is 0.7 to 0.9 % of such a CPU for 1000 probes. The test `what_a_look_costs` prints these figures.
+//! 210 ms on 6.12: every 30 s, that is 0.7 to 0.9 % of such a CPU for 1000 probes. The guest test `costs` prints these figures.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

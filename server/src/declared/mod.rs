@@ -9,4 +9,5 @@ mod keeper;
 mod wanted;
 mod watch;
 
+pub(crate) use files::counts as is_document;
 pub use keeper::Keeper;

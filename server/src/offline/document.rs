@@ -5,13 +5,17 @@ use std::fmt::Write as _;
 use kprobed_proto::v1;
 use serde::Serialize;
 
+use super::asked::Asked;
 use super::kernel::OfflineVerdict;
 use crate::kernel::SiteKind;
+use crate::meaning::Difference;
 
 /// What does not apply is null.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     definition: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
     kernel: &'a str,
@@ -27,6 +31,10 @@ pub(super) struct Document<'a> {
     remark: Option<&'a str>,
     canonical: Option<&'a str>,
     prototype: Option<&'a str>,
+    /// What it means else than on the first kernel.
+    changes: Vec<Change<'a>>,
+    /// The line that records the same on this kernel.
+    offered: Option<&'a str>,
     name: Option<&'a str>,
     location: Option<&'a str>,
     nearest_before: Option<u32>,
@@ -48,6 +56,15 @@ struct Finding<'a> {
 }
 
 #[derive(Serialize)]
+struct Change<'a> {
+    code: &'static str,
+    argument: &'a str,
+    message: &'a str,
+    before: &'a str,
+    after: &'a str,
+}
+
+#[derive(Serialize)]
 struct Site {
     kind: &'static str,
     bytes: u64,
@@ -63,21 +80,17 @@ struct Instruction<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn new(
-        line: Option<u64>,
-        definition: &'a str,
-        kernel: &'a str,
-        verdict: &'a OfflineVerdict,
-    ) -> Self {
+    pub(super) fn new(asked: &'a Asked, kernel: &'a str, verdict: &'a OfflineVerdict) -> Self {
         let known = |text: &'a str| (!text.is_empty()).then_some(text);
         let answer = &verdict.answer;
         let is_error = |one: &&v1::Diagnostic| one.severity() != v1::Severity::Warning;
         let problem = answer.diagnostics.iter().find(is_error);
         Self {
-            definition,
-            line,
+            definition: &asked.text,
+            file: asked.file.as_deref(),
+            line: asked.line,
             kernel,
-            verdict: verdict.outcome.word(),
+            verdict: verdict.word(),
             errno: answer.errno,
             errno_name: known(&answer.errno_name),
             reason: known(&answer.kernel_reason),
@@ -92,6 +105,8 @@ impl<'a> Document<'a> {
             remark: known(&verdict.remark),
             canonical: known(&answer.canonical),
             prototype: verdict.prototype.as_deref(),
+            changes: verdict.change.iter().flat_map(|change| &change.differences).map(change).collect(),
+            offered: verdict.change.as_ref().and_then(|change| change.offered.as_deref()),
             name: known(&answer.name),
             location: known(&answer.location),
             nearest_before: answer.nearest_before,
@@ -117,6 +132,16 @@ fn finding(one: &v1::Diagnostic) -> Finding<'_> {
         hint: &one.hint,
         span_start: one.span_start,
         span_end: one.span_end,
+    }
+}
+
+fn change(one: &Difference) -> Change<'_> {
+    Change {
+        code: one.kind.code(),
+        argument: &one.argument,
+        message: &one.message,
+        before: &one.before,
+        after: &one.after,
     }
 }
 

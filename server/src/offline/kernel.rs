@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::control::{Against, CheckOutcome, Checker, ControlError};
+use crate::control::{Against, CheckOutcome, Checker, ControlError, MeaningChange};
 use crate::definition::{Features, Place};
 use crate::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
+use crate::meaning::Meaning;
 use crate::rpc::verdict::{self, Detail};
 use crate::validate::{BootDependence, typed};
 
@@ -58,6 +59,23 @@ pub struct OfflineVerdict {
     pub remark: String,
     /// The function's prototype in C, where the kernel has types and the function is known to them.
     pub prototype: Option<String>,
+    /// What it means else than on the kernel that it was made for. Absent where nothing differs, or that was not asked.
+    pub change: Option<MeaningChange>,
+}
+
+impl OfflineVerdict {
+    /// Whether the kernel takes the definition, and gives it the meaning that it was made with.
+    pub fn is_good(&self) -> bool {
+        self.outcome == Outcome::Accepted && self.change.is_none()
+    }
+
+    /// What it comes to, as one word.
+    pub(super) fn word(&self) -> &'static str {
+        if self.outcome == Outcome::Accepted && self.change.is_some() {
+            return "changed";
+        }
+        self.outcome.word()
+    }
 }
 
 impl OfflineKernel {
@@ -112,7 +130,17 @@ impl OfflineKernel {
             _ => (if accepted { Outcome::Accepted } else { Outcome::Refused }, String::new()),
         };
         let prototype = checked.as_ref().and_then(|outcome| self.prototype(&outcome.definition.place));
-        Ok(OfflineVerdict { outcome, answer, boot, remark, prototype })
+        Ok(OfflineVerdict { outcome, answer, boot, remark, prototype, change: None })
+    }
+
+    /// What a definition means in that kernel. Absent for one that is not taken there, and where a module would have to be known.
+    pub(super) fn meaning(&self, text: &str) -> Option<Meaning> {
+        self.checker.meaning(text)
+    }
+
+    /// What it means else than it did where it was made. The daemon would hold it back here.
+    pub(super) fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+        self.checker.change_of_meaning(before, text)
     }
 
     fn prototype(&self, place: &Place) -> Option<String> {

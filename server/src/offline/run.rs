@@ -5,22 +5,24 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::asked::definitions;
 use super::document::Document;
 use super::junit::{self, Suite};
-use super::kernel::{OfflineKernel, Outcome};
+use super::kernel::{OfflineKernel, OfflineVerdict};
 use super::text;
 use crate::control::ControlError;
-use crate::definition::{CutDefinition, Cutter};
 use crate::kernel::ImageError;
 
 /// What to check, and for which kernels.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Packages, directories and images.
+    /// Packages, directories and images. The definitions are taken to be made for the first one.
     pub kernels: Vec<PathBuf>,
+    /// Whether only definitions count for which a kernel differs from the first one.
+    pub only_differences: bool,
     /// One definition, or none.
     pub definition: Option<String>,
-    /// A file of definitions.
+    /// A file of definitions, or a directory of such files.
     pub file: Option<PathBuf>,
     /// How to print.
     pub format: Format,
@@ -64,6 +66,18 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A file is no document.
+    #[error("`{path}`:{line}: {message}", path = path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+        /// What to write instead; empty where the message says it.
+        hint: String,
+    },
     /// Neither a definition nor a file with one.
     #[error("there is no definition to check")]
     NoDefinition,
@@ -86,47 +100,45 @@ impl RunError {
         match self {
             Self::Kernel { source, .. } => source.hint().map(str::to_owned),
             Self::NoDefinition => Some("give a definition, or a file with `-f`".to_owned()),
+            Self::Document { hint, .. } => Some(hint.clone()).filter(|hint| !hint.is_empty()),
             Self::Control { .. } | Self::Definitions { .. } | Self::Print(_) => None,
         }
     }
 }
 
-/// A definition, and the line of the file that it begins on.
-struct Asked {
-    line: Option<u64>,
-    text: String,
-}
-
-/// Judges all definitions for all kernels and prints the verdicts. Says whether every kernel is known to take all of them.
+/// Judges all definitions for all kernels and prints the verdicts. Says whether every kernel is known to take all of them, and that they record
+/// there what they do on the first one; with `only_differences`, whether no kernel differs from the first one.
 ///
 /// # Errors
 /// See [`RunError`].
 pub fn run(request: &Request, output: &mut dyn Write) -> Result<bool, RunError> {
-    let asked = definitions(request)?;
     let mut kernels = Vec::new();
     for path in &request.kernels {
         let opened = OfflineKernel::open(path);
         kernels.push(opened.map_err(|source| RunError::Kernel { path: path.clone(), source })?);
     }
-    let mut all_accepted = true;
+    let Some(first) = kernels.first() else { return Ok(true) };
+    let asked = definitions(request, first.checker())?;
+    let mut all_good = true;
     let mut suites: Vec<Suite<'_>> =
         kernels.iter().map(|kernel| Suite { release: kernel.release(), cases: Vec::new() }).collect();
     for one in &asked {
-        let mut verdicts = Vec::new();
-        for kernel in &kernels {
-            let verdict = kernel.judge(&one.text).map_err(|error| RunError::Control {
-                release: kernel.release().to_owned(),
-                source: Box::new(error),
-            })?;
-            all_accepted &= verdict.outcome == Outcome::Accepted;
-            verdicts.push((kernel.release(), verdict));
+        let verdicts = judge(&kernels, &one.text)?;
+        let differs = differs(&verdicts);
+        all_good &= if request.only_differences {
+            !differs
+        } else {
+            verdicts.iter().all(|(_, verdict)| verdict.is_good())
+        };
+        if request.only_differences && !differs {
+            continue;
         }
         let alone = asked.len() == 1 && kernels.len() == 1;
         let printed = match request.format {
-            Format::Text => text::render(one.line, &one.text, &verdicts, alone),
+            Format::Text => text::render(one, &verdicts, alone),
             Format::Json => verdicts
                 .iter()
-                .map(|(release, verdict)| Document::new(one.line, &one.text, release, verdict).line())
+                .map(|(release, verdict)| Document::new(one, release, verdict).line())
                 .collect(),
             Format::Junit => {
                 for (suite, (_, verdict)) in suites.iter_mut().zip(verdicts) {
@@ -141,29 +153,32 @@ pub fn run(request: &Request, output: &mut dyn Write) -> Result<bool, RunError> 
         output.write_all(junit::render(&suites).as_bytes()).map_err(RunError::Print)?;
     }
     output.flush().map_err(RunError::Print)?;
-    Ok(all_accepted)
+    Ok(all_good)
 }
 
-fn definitions(request: &Request) -> Result<Vec<Asked>, RunError> {
-    let mut asked: Vec<Asked> =
-        request.definition.iter().map(|text| Asked { line: None, text: text.clone() }).collect();
-    if let Some(path) = &request.file {
-        asked.extend(of_file(path)?);
+/// The verdicts on one definition, each after the release of its kernel. What it means on the first kernel is what it is to mean on the others.
+fn judge<'a>(
+    kernels: &'a [OfflineKernel],
+    definition: &str,
+) -> Result<Vec<(&'a str, OfflineVerdict)>, RunError> {
+    let made_for = kernels.first().and_then(|kernel| kernel.meaning(definition));
+    let mut verdicts = Vec::with_capacity(kernels.len());
+    for (index, kernel) in kernels.iter().enumerate() {
+        let mut verdict = kernel.judge(definition).map_err(|error| RunError::Control {
+            release: kernel.release().to_owned(),
+            source: Box::new(error),
+        })?;
+        if let (1.., Some(before)) = (index, &made_for) {
+            verdict.change = kernel.change(before, definition);
+        }
+        verdicts.push((kernel.release(), verdict));
     }
-    if asked.is_empty() { Err(RunError::NoDefinition) } else { Ok(asked) }
+    Ok(verdicts)
 }
 
-fn of_file(path: &Path) -> Result<Vec<Asked>, RunError> {
-    let bytes = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
-    };
-    let bytes = bytes.map_err(|source| RunError::Definitions { path: path.to_owned(), source })?;
-    let mut cutter = Cutter::default();
-    cutter.push(&bytes);
-    let mut cut: Vec<CutDefinition> = std::iter::from_fn(|| cutter.next_complete()).collect();
-    cut.extend(cutter.finish());
-    Ok(cut.into_iter().map(|one| Asked { line: Some(one.line), text: one.text }).collect())
+/// Whether a kernel judges otherwise than the first one, or gives the definition another meaning.
+fn differs(verdicts: &[(&str, OfflineVerdict)]) -> bool {
+    let judged = |verdict: &OfflineVerdict| (verdict.outcome, verdict.answer.rule.clone());
+    let Some(((_, first), others)) = verdicts.split_first() else { return false };
+    others.iter().any(|(_, other)| other.change.is_some() || judged(other) != judged(first))
 }

@@ -4,19 +4,18 @@ use std::fmt::Write as _;
 
 use kprobed_proto::v1;
 
+use super::asked::Asked;
 use super::kernel::{OfflineVerdict, Outcome};
+use crate::control::MeaningChange;
 
 /// One definition with its verdicts, each after the release of its kernel. The code around the place is shown where there is one verdict alone.
-pub(super) fn render(
-    line: Option<u64>,
-    definition: &str,
-    verdicts: &[(&str, OfflineVerdict)],
-    alone: bool,
-) -> String {
+pub(super) fn render(asked: &Asked, verdicts: &[(&str, OfflineVerdict)], alone: bool) -> String {
+    let definition = &asked.text;
     let mut text = String::new();
     if !alone {
-        let line = line.map(|line| format!("{line}: ")).unwrap_or_default();
-        writeln!(text, "{line}{definition}").ok();
+        let file = asked.file.as_ref().map(|file| format!("{file}:")).unwrap_or_default();
+        let line = asked.line.map(|line| format!("{line}: ")).unwrap_or_default();
+        writeln!(text, "{file}{line}{definition}").ok();
     }
     let width = verdicts.iter().map(|(release, _)| release.len()).max().unwrap_or_default();
     for (release, verdict) in verdicts {
@@ -28,8 +27,8 @@ pub(super) fn render(
         for finding in &verdict.answer.diagnostics {
             push_finding(&mut text, indent, definition, finding);
         }
-        if let Some((other, first)) = verdicts.first().filter(|(other, _)| other != release) {
-            push_changes(&mut text, verdict, other, first);
+        if let Some(change) = &verdict.change {
+            push_change(&mut text, change);
         }
         if alone {
             push_listing(&mut text, verdict);
@@ -38,27 +37,24 @@ pub(super) fn render(
     text
 }
 
-/// What means something else than in the first kernel: a definition that both take may read another thing there.
-fn push_changes(text: &mut String, verdict: &OfflineVerdict, other: &str, first: &OfflineVerdict) {
-    if let (Some(here), Some(there)) = (&verdict.prototype, &first.prototype)
-        && here != there
-    {
-        writeln!(
-            text,
-            "  warning: the function has another prototype than in {other}\n    {there}\n    {here}"
-        )
-        .ok();
+/// What a definition means else than on the kernel that it was made for, with both sides.
+fn push_change(text: &mut String, change: &MeaningChange) {
+    for difference in &change.differences {
+        writeln!(text, "  error: {} [{}]", difference.message, difference.kind.code()).ok();
+        for (sign, side) in [('-', &difference.before), ('+', &difference.after)] {
+            for line in side.lines() {
+                writeln!(text, "  {sign} {line}").ok();
+            }
+        }
     }
-    let (here, there) = (&verdict.answer.canonical, &first.answer.canonical);
-    if here != there && !here.is_empty() && !there.is_empty() {
-        writeln!(text, "  note: the names stand for other places than in {other}\n    {there}\n    {here}")
-            .ok();
+    if let Some(line) = &change.offered {
+        writeln!(text, "  hint: here `{line}` records the same").ok();
     }
 }
 
 fn head(verdict: &OfflineVerdict) -> String {
     let answer = &verdict.answer;
-    let mut head = verdict.outcome.word().to_owned();
+    let mut head = verdict.word().to_owned();
     if answer.by() == v1::RefusedBy::Kprobed {
         head.push_str(" by kprobed");
     }
@@ -132,6 +128,7 @@ fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meaning::{Build, Difference, DifferenceKind};
 
     fn verdict(outcome: Outcome) -> OfflineVerdict {
         let instruction = |offset, code: &[u8], text: &str, refusal: &str| v1::Instruction {
@@ -167,12 +164,17 @@ mod tests {
             boot: None,
             remark: String::new(),
             prototype: None,
+            change: None,
         }
+    }
+
+    fn asked(line: Option<u64>, text: &str) -> Asked {
+        Asked { file: None, line, text: text.to_owned() }
     }
 
     #[test]
     fn one_verdict_has_its_listing() {
-        let text = render(None, "p f+6", &[("6.1.0", verdict(Outcome::Refused))], true);
+        let text = render(&asked(None, "p f+6"), &[("6.1.0", verdict(Outcome::Refused))], true);
         let expected = "\
 6.1.0  refused BAD_INSN_BNDRY EILSEQ at f+0x6
 error: in the middle [BAD_INSN_BNDRY]
@@ -193,19 +195,35 @@ hint: +5 works
         other.remark = "`f+0x6` is in an alternative".to_owned();
         let mut accepted = verdict(Outcome::Accepted);
         accepted.answer = v1::CheckProbeResponse { location: "f+0x6".to_owned(), ..Default::default() };
-        accepted.prototype = Some("int f(int a)".to_owned());
-        let changed = OfflineVerdict { prototype: Some("void f(void)".to_owned()), ..accepted.clone() };
+        let difference = Difference {
+            kind: DifferenceKind::Prototype,
+            argument: "a".to_owned(),
+            message: "`a` is another parameter".to_owned(),
+            before: "int f(int a)".to_owned(),
+            after: "void f(void)".to_owned(),
+        };
+        let build = |name: &str| Build { name: name.to_owned(), id: None };
+        let change = MeaningChange {
+            before: Some(build("6.1.0")),
+            module_before: None,
+            now: build("7.2"),
+            module_now: None,
+            differences: vec![difference],
+            offered: Some("p g+6".to_owned()),
+        };
+        let changed = OfflineVerdict { change: Some(change), ..accepted.clone() };
         let verdicts = [("6.1.0", accepted), ("6.12.117", other), ("7.2", changed)];
-        let text = render(Some(3), "p f+6", &verdicts, false);
+        let text = render(&asked(Some(3), "p f+6"), &verdicts, false);
         let expected = "\
 3: p f+6
   6.1.0     accepted at f+0x6
   6.12.117  uncertain BAD_INSN_BNDRY EILSEQ at f+0x6
   uncertain: `f+0x6` is in an alternative
-  7.2       accepted at f+0x6
-  warning: the function has another prototype than in 6.1.0
-    int f(int a)
-    void f(void)
+  7.2       changed at f+0x6
+  error: `a` is another parameter [PROTOTYPE_CHANGED]
+  - int f(int a)
+  + void f(void)
+  hint: here `p g+6` records the same
 ";
         assert_eq!(text, expected);
     }
@@ -216,7 +234,7 @@ hint: +5 works
             let mut one = verdict(Outcome::Refused);
             (one.answer.diagnostics[0].span_start, one.answer.diagnostics[0].span_end) = (start, end);
             one.answer.location = "f+0xffffffff".to_owned();
-            assert!(render(None, "ö\t", &[("6.1", one)], true).contains("refused"));
+            assert!(render(&asked(None, "ö\t"), &[("6.1", one)], true).contains("refused"));
         }
     }
 }

@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed::kernel::KernelImage;
 use kprobed::offline::{Format, OfflineKernel, Outcome, Request, run};
 use kprobed_client::api::Verdict;
+use kprobed_vm::kernels::Kernel;
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -24,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_image_says_what_the_kernel_does", the_image_says_what_the_kernel_does),
     ("every_offset_of_random_functions", every_offset_of_random_functions),
     ("the_command_judges_a_file_for_a_directory", the_command_judges_a_file_for_a_directory),
+    ("kernels_are_compared", kernels_are_compared),
 ];
 
 /// Functions that are drawn for each kernel.
@@ -67,18 +70,78 @@ fn the_image_says_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Where the packages of a kernel were unpacked: above `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz`.
+fn unpacked(kernel: &Kernel) -> Result<PathBuf> {
+    let root =
+        kernel.image.ancestors().find(|root| root.ends_with(&kernel.release) && root.join("usr").is_dir());
+    Ok(root.context("the kernel is not where its packages were unpacked")?.to_owned())
+}
+
+/// What `kprobed check --diff` says of a directory of documents, for this kernel and another one.
+fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
+    let (old, new) = (fixture.kernel()?, fixture.other_kernel()?);
+    let directory = tempfile::tempdir()?;
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text);
+    write(
+        "probes.yaml",
+        "probe: kprobes/accept\ndefinition: p:kprobes/accept inet_csk_accept flags=%si:s32\n---\n\
+         probe: kprobes/clone\ndefinition: p:kprobes/clone kernel_clone\n---\n\
+         probe: kprobes/none\ndefinition: p:kprobes/none no_such_function\n",
+    )?;
+    write("lines.txt", "p:kprobes/bytes vfs_read count=%dx:u64\n")?;
+    let mut request = Request {
+        kernels: vec![unpacked(&old)?, unpacked(&new)?],
+        only_differences: true,
+        definition: None,
+        file: Some(directory.path().to_owned()),
+        format: Format::Json,
+    };
+    let print = |request: &Request| -> Result<(bool, String)> {
+        let mut printed = Vec::new();
+        let all_good = run(request, &mut printed)?;
+        Ok((all_good, String::from_utf8(printed)?))
+    };
+    // One of four differs, and both of its prototypes are shown. One that neither kernel takes is no difference.
+    let (is_same, printed) = print(&request)?;
+    let documents: Vec<serde_json::Value> =
+        printed.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    ensure!(!is_same && documents.len() == 2, "{printed}");
+    let [first, second] = documents.as_slice() else { bail!("{printed}") };
+    ensure!(first["verdict"] == "accepted" && first["kernel"] == *old.release, "{printed}");
+    ensure!(second["verdict"] == "changed" && second["kernel"] == *new.release, "{printed}");
+    ensure!(second["file"].as_str().is_some_and(|file| file.ends_with("probes.yaml")), "{printed}");
+    let change = &second["changes"][0];
+    ensure!(change["code"] == "PROTOTYPE_CHANGED" && change["argument"] == "flags", "{printed}");
+    let sides = [&change["before"], &change["after"]].map(|side| side.as_str().unwrap_or_default());
+    ensure!(sides[0] != sides[1] && sides.iter().all(|side| side.contains("inet_csk_accept")), "{printed}");
+    // Without the limit all are shown, and a change fails as a refusal does.
+    request.only_differences = false;
+    let (is_good, printed) = print(&request)?;
+    ensure!(!is_good && printed.lines().count() == 8, "{printed}");
+    request.format = Format::Junit;
+    let (_, printed) = print(&request)?;
+    ensure!(printed.contains("<failure type=\"PROTOTYPE_CHANGED\""), "{printed}");
+    // A kernel does not differ from itself.
+    (request.only_differences, request.format) = (true, Format::Text);
+    request.kernels = vec![unpacked(&old)?, unpacked(&old)?];
+    ensure!(print(&request)? == (true, String::new()));
+    Ok(())
+}
+
 /// What `kprobed check` does, for the kernel as its packages were unpacked.
 fn the_command_judges_a_file_for_a_directory(fixture: &Fixture) -> Result<()> {
     let kernel = fixture.kernel()?;
-    // `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz`.
-    let root =
-        kernel.image.ancestors().find(|root| root.ends_with(&kernel.release) && root.join("usr").is_dir());
-    let root = root.context("the kernel is not where its packages were unpacked")?;
+    let root = unpacked(&kernel)?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("probes.txt");
     fs::write(&file, "# three\np:a vfs_read count=$arg3\np:b vfs_read+1\n\np:c virtio_net:virtnet_open\n")?;
-    let mut request =
-        Request { kernels: vec![root.to_owned()], definition: None, file: Some(file), format: Format::Json };
+    let mut request = Request {
+        kernels: vec![root],
+        only_differences: false,
+        definition: None,
+        file: Some(file),
+        format: Format::Json,
+    };
     let print = |request: &Request| -> Result<(bool, String)> {
         let mut printed = Vec::new();
         let all_accepted = run(request, &mut printed)?;
