@@ -398,6 +398,12 @@ impl Machine {
     }
 }
 
+impl AsRef<Self> for Machine {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// CPU time of all machines that the calling thread has ended or dropped.
 pub fn cpu_time_of_dropped() -> Duration {
     qemu::cpu_time_of_dropped()

@@ -94,6 +94,12 @@ impl Recording {
     }
 }
 
+impl AsRef<Machine> for DaemonGuest {
+    fn as_ref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
 impl DaemonGuest {
     /// Boots a machine with the disk of an earlier one and starts the daemon in it.
     pub(crate) fn boot(fixture: &Fixture, disk: &str, config: &str) -> Result<Self> {

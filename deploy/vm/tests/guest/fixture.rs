@@ -1,6 +1,8 @@
 //! What the trials of one kernel share.
 
+use std::cell::Cell;
 use std::env;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab};
-use kprobed_vm::machine::{Command, Machine, Snapshot};
+use kprobed_vm::machine::{Command, Machine, Snapshot, cpu_time_of_dropped};
 use kprobed_vm::progress;
 use kprobed_vm::workspace::{Profile, Programs};
 
@@ -36,10 +38,9 @@ impl Kernels {
             Arc::new(Fixture {
                 series: series.clone(),
                 other,
-                turn: Mutex::new(()),
                 lab: OnceLock::new(),
-                shared: Mutex::new(None),
-                with_daemon: Mutex::new(None),
+                bare: Turns::default(),
+                with_daemon: Turns::default(),
                 booted: Mutex::new(Kept::NotYet),
                 serving: Mutex::new(Kept::NotYet),
             })
@@ -52,14 +53,70 @@ pub(crate) struct Fixture {
     series: String,
     /// Another kernel, for trials that change it.
     other: String,
-    turn: Mutex<()>,
     lab: OnceLock<Lab>,
-    shared: Mutex<Option<Arc<Machine>>>,
-    with_daemon: Mutex<Option<Arc<DaemonGuest>>>,
+    bare: Turns<Machine>,
+    with_daemon: Turns<DaemonGuest>,
     /// A guest with the programs and an empty disk, when it had just booted.
     booted: Mutex<Kept>,
     /// The same when its daemon had read what it needs of the kernel.
     serving: Mutex<Kept>,
+}
+
+/// A machine that trials use one after the other.
+struct Turns<M> {
+    turn: Mutex<()>,
+    machine: Mutex<Option<Arc<M>>>,
+}
+
+impl<M> Default for Turns<M> {
+    fn default() -> Self {
+        Self { turn: Mutex::new(()), machine: Mutex::new(None) }
+    }
+}
+
+impl<M> Turns<M> {
+    fn now(&self) -> MutexGuard<'_, Option<Arc<M>>> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+thread_local! {
+    /// CPU time of shared machines while the trial of this thread had them.
+    static SHARED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// CPU time of all machines that the trial of this thread has given up so far.
+pub(crate) fn cpu_time() -> Duration {
+    cpu_time_of_dropped() + SHARED.get()
+}
+
+/// A shared machine for as long as one trial has it.
+pub(crate) struct Shared<'a, M: AsRef<Machine>> {
+    machine: Arc<M>,
+    begun: Duration,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl<'a, M: AsRef<Machine>> Shared<'a, M> {
+    fn new(machine: Arc<M>, turn: MutexGuard<'a, ()>) -> Self {
+        let begun = (*machine).as_ref().cpu_time();
+        Self { machine, begun, _turn: turn }
+    }
+}
+
+impl<M: AsRef<Machine>> Deref for Shared<'_, M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.machine
+    }
+}
+
+impl<M: AsRef<Machine>> Drop for Shared<'_, M> {
+    fn drop(&mut self) {
+        let used = (*self.machine).as_ref().cpu_time().saturating_sub(self.begun);
+        SHARED.set(SHARED.get() + used);
+    }
 }
 
 /// What guests of their own begin from.
@@ -87,11 +144,6 @@ impl Fixture {
         !self.is_older_than(6, 1)
     }
 
-    /// Held by the one trial of this kernel that runs.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn lab(&self) -> Result<&Lab> {
         if let Some(lab) = self.lab.get() {
             return Ok(lab);
@@ -115,20 +167,22 @@ impl Fixture {
         Ok(lab.kernel(&self.other)?)
     }
 
-    /// The shared machine, booted now if it does not run (any more).
-    pub(crate) fn machine(&self) -> Result<Arc<Machine>> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(machine) = shared.as_ref().filter(|machine| machine.failure().is_none()) {
-            return Ok(Arc::clone(machine));
+    /// The shared machine, booted now if it does not run (any more). No other trial has it meanwhile.
+    pub(crate) fn machine(&self) -> Result<Shared<'_, Machine>> {
+        let turn = self.bare.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bare = self.bare.now();
+        if let Some(machine) = bare.as_ref().filter(|machine| machine.failure().is_none()) {
+            return Ok(Shared::new(Arc::clone(machine), turn));
         }
         let machine = Arc::new(self.lab()?.boot(&GuestOptions::new(self.kernel()?))?);
-        *shared = Some(Arc::clone(&machine));
-        Ok(machine)
+        *bare = Some(Arc::clone(&machine));
+        Ok(Shared::new(machine, turn))
     }
 
-    /// The shared machine with the daemon in it, without any probe.
-    pub(crate) fn daemon(&self) -> Result<Arc<DaemonGuest>> {
-        let mut shared = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The shared machine with the daemon in it, without any probe. No other trial has it meanwhile.
+    pub(crate) fn daemon(&self) -> Result<Shared<'_, DaemonGuest>> {
+        let turn = self.with_daemon.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.with_daemon.now();
         // One that has failed lets go of its disk before the next one takes it.
         let is_usable = |guest: &Arc<DaemonGuest>| match guest.machine.failure() {
             Some(failure) => {
@@ -148,7 +202,8 @@ impl Fixture {
             Ok(()) => *shared = Some(Arc::clone(&guest)),
             Err(error) => progress::note(format_args!("the shared guest cannot be reset: {error:#}")),
         }
-        Ok(guest)
+        drop(shared);
+        Ok(Shared::new(guest, turn))
     }
 
     /// A machine with the daemon in it, on an empty disk, for one trial. With the usual configuration only the first one starts it; the others
@@ -213,18 +268,9 @@ impl Fixture {
         })
     }
 
-    /// CPU time of the shared machines so far.
-    pub(crate) fn cpu_time_of_shared(&self) -> Duration {
-        let bare = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let with_daemon = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
-        let bare = bare.as_ref().map(|machine| machine.cpu_time());
-        bare.unwrap_or_default()
-            + with_daemon.as_ref().map(|guest| guest.machine.cpu_time()).unwrap_or_default()
-    }
-
     /// The machine that a trial shares which has none of its own, if it was booted.
     pub(crate) fn shared_daemon(&self) -> Option<Arc<DaemonGuest>> {
-        self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.with_daemon.now().clone()
     }
 
     /// Name of a disk, the same each time.

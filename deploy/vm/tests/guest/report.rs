@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use kprobed_vm::machine::{Machine, cpu_time_of_dropped};
+use kprobed_vm::machine::Machine;
 use kprobed_vm::{daemon, progress};
 use libtest_mimic::Failed;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, cpu_time};
 
 /// How many of the slowest are shown.
 const SLOWEST: usize = 10;
@@ -54,11 +54,10 @@ pub(crate) fn keep_last_words(machine: &Machine) {
 pub(crate) fn run(name: &str, fixture: &Fixture, test: fn(&Fixture) -> Result<()>) -> Result<(), Failed> {
     SEEDS.set(None);
     LAST_WORDS.set(None);
-    let computed = |fixture: &Fixture| cpu_time_of_dropped() + fixture.cpu_time_of_shared();
-    let (begun, before) = (Instant::now(), computed(fixture));
+    let (begun, before) = (Instant::now(), cpu_time());
     let outcome =
         catch_unwind(AssertUnwindSafe(|| test(fixture))).unwrap_or_else(|panic| Err(panicked(&*panic)));
-    let (wall, guests) = (begun.elapsed(), computed(fixture).saturating_sub(before));
+    let (wall, guests) = (begun.elapsed(), cpu_time().saturating_sub(before));
     let series = fixture.series().to_owned();
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(Taken {
         name: name.to_owned(),

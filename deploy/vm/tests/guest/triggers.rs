@@ -4,10 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::Client;
-use kprobed_client::api::{
-    CheckStatus, CreateProbeRequest, DeleteProbeRequest, ProbeState, ReconcileOutcome, ReconciledProbe,
-};
+use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
@@ -21,7 +18,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("our_own_writes_cause_no_look", our_own_writes_cause_no_look),
     ("a_client_asks_for_a_look", a_client_asks_for_a_look),
     ("an_instance_in_use_cannot_be_removed", an_instance_in_use_cannot_be_removed),
-    ("what_a_look_costs", what_a_look_costs),
 ];
 
 /// How long it may take at most until something is noticed, in an emulated guest that has other work.
@@ -253,54 +249,4 @@ fn an_instance_in_use_cannot_be_removed(fixture: &Fixture) -> Result<()> {
     let said = guest.shell(&format!("rmdir {} 2>&1 || true", guest.instance()?))?;
     ensure!(said.contains("busy"), "{said}");
     records(&guest)
-}
-
-/// CPU time of the control thread in nanoseconds, and how often it has read from files.
-fn cost(guest: &DaemonGuest) -> Result<(u64, u64)> {
-    let text = guest.shell(
-        "for task in /proc/$(pidof kprobed)/task/*; do [ $(cat $task/comm) = kprobed-control ] \
-         && cut -d' ' -f1 $task/schedstat && grep syscr $task/io | cut -d' ' -f2; done; true",
-    )?;
-    let numbers: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    match numbers.as_slice() {
-        [cpu_ns, reads] => Ok((*cpu_ns, *reads)),
-        _ => bail!("{text}"),
-    }
-}
-
-fn what_a_look_costs(fixture: &Fixture) -> Result<()> {
-    const LOOKS: u32 = 10;
-    let guest = fixture.own_daemon("cost", daemon::DEFAULT_CONFIG)?;
-    let mut made = 0;
-    for size in [10, 100, 1000] {
-        let requests = (made..size).map(|number| CreateProbeRequest {
-            definition: format!("p:cost/n{number} __x64_sys_getpgid"),
-            ..Default::default()
-        });
-        let requests: Vec<_> = requests.collect();
-        for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-            let outcomes = guest.wait_for(guest.client.create_probes(requests.to_vec()))??;
-            outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        }
-        made = size;
-        let (cpu_before, reads_before) = cost(&guest)?;
-        for _ in 0..LOOKS {
-            let all = reconcile(&guest, false)?;
-            ensure!(all.len() == size && all.iter().all(|one| one.outcome() == ReconcileOutcome::AsWanted));
-        }
-        let (cpu, reads) = cost(&guest)?;
-        // A request ends with a second look, for its answer.
-        let each = |total: u64| total / u64::from(2 * LOOKS);
-        let (cpu_us, reads) = (each(cpu - cpu_before) / 1000, each(reads - reads_before));
-        progress::note(format_args!(
-            "{}: a look at {size} probes: {cpu_us} us of CPU, {reads} reads",
-            fixture.series()
-        ));
-        // Three short files of each, read to their end, and some lists.
-        ensure!(reads <= 8 * size as u64 + 60, "{reads} reads for {size} probes");
-    }
-    let probes =
-        (0..made).map(|number| DeleteProbeRequest { name: format!("cost/n{number}"), ..Default::default() });
-    guest.wait_for(guest.client.delete_probes(probes.collect()))??;
-    Ok(())
 }

@@ -1,0 +1,143 @@
+//! What the daemon does for a call and for a look, beside few probes and beside many: counted in reads, and shown in CPU time.
+//!
+//! `KPROBED_VM_COSTS=10,100,1000,10000` says beside how many. What grows with them is what the kernel itself lists of all events.
+
+use std::env;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_client::Client;
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ReconcileOutcome};
+use kprobed_vm::{daemon, progress};
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] =
+    &[("calls_and_looks_beside_many_probes", calls_and_looks_beside_many_probes)];
+
+/// How often each is done.
+const TIMES: u64 = 5;
+
+/// CPU time of the daemon in nanoseconds, and how often it has read from files.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    cpu_ns: u64,
+    reads: u64,
+}
+
+fn cost(guest: &DaemonGuest) -> Result<Cost> {
+    let text = guest.shell(
+        "cat /proc/$(pidof kprobed)/task/*/schedstat | awk '{ sum += $1 } END { printf \"%.0f\\n\", sum }'; \
+         grep syscr /proc/$(pidof kprobed)/io | cut -d' ' -f2",
+    )?;
+    let numbers: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    match numbers.as_slice() {
+        [cpu_ns, reads] => Ok(Cost { cpu_ns: *cpu_ns, reads: *reads }),
+        _ => bail!("{text}"),
+    }
+}
+
+/// What doing something costs, each time.
+fn each(guest: &DaemonGuest, act: impl Fn() -> Result<()>) -> Result<Cost> {
+    let before = cost(guest)?;
+    for _ in 0..TIMES {
+        act()?;
+    }
+    let after = cost(guest)?;
+    Ok(Cost { cpu_ns: (after.cpu_ns - before.cpu_ns) / TIMES, reads: (after.reads - before.reads) / TIMES })
+}
+
+fn sizes() -> Result<Vec<usize>> {
+    let text = env::var("KPROBED_VM_COSTS").unwrap_or_else(|_| "10,100".to_owned());
+    text.split(',')
+        .map(|size| size.trim().parse().with_context(|| format!("KPROBED_VM_COSTS: {size}")))
+        .collect()
+}
+
+/// Defines probes that do not record until there are so many.
+fn define(guest: &DaemonGuest, numbers: std::ops::Range<usize>) -> Result<()> {
+    let requests: Vec<_> = numbers
+        .map(|number| CreateProbeRequest {
+            definition: format!("p:cost/n{number} __x64_sys_getpgid"),
+            ..Default::default()
+        })
+        .collect();
+    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
+        let outcomes = guest.wait_for(guest.client.create_probes(requests.to_vec()))??;
+        outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    }
+    Ok(())
+}
+
+/// One call of each kind about one probe, beside one that records.
+fn calls(guest: &DaemonGuest) -> Result<Vec<(&'static str, Cost)>> {
+    let page = || ListProbesRequest { page_size: 5, ..Default::default() };
+    let mut costs = Vec::new();
+    // The probe is another one each time, but is there for as long as the others need it.
+    let one = || guest.wait_for(guest.client.set_enabled("cost/n1", true))?.map(drop).map_err(Into::into);
+    let off = || guest.wait_for(guest.client.set_enabled("cost/n1", false))?.map(drop).map_err(Into::into);
+    costs.push((
+        "define and delete",
+        each(guest, || {
+            guest.add("p:cost/one __x64_sys_getpgid")?;
+            guest.delete("cost/one").map(drop)
+        })?,
+    ));
+    costs.push(("enable and disable", each(guest, || one().and_then(|()| off()))?));
+    costs.push(("get", each(guest, || Ok(guest.wait_for(guest.client.get_probe("cost/n1"))?.map(drop)?))?));
+    costs.push((
+        "a page of the list",
+        each(guest, || Ok(guest.wait_for(guest.client.list_probes_page(page()))?.map(drop)?))?,
+    ));
+    costs.push(("ledger", each(guest, || guest.ledger().map(drop))?));
+    Ok(costs)
+}
+
+fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("cost", daemon::DEFAULT_CONFIG)?;
+    guest.add("p:cost/records __x64_sys_getsid")?;
+    let mut made = 0;
+    let mut first: Option<Vec<(&str, Cost)>> = None;
+    for size in sizes()? {
+        define(&guest, made..size)?;
+        made = size;
+        let look = each(&guest, || {
+            let all = guest.wait_for(guest.client.reconcile_probes(false))??;
+            ensure!(
+                all.len() == size + 1 && all.iter().all(|one| one.outcome() == ReconcileOutcome::AsWanted)
+            );
+            Ok(())
+        })?;
+        let tell = |what: &str, cost: Cost| {
+            progress::note(format_args!(
+                "{}: {what}, beside {size} probes: {} us of CPU, {} reads",
+                fixture.series(),
+                cost.cpu_ns / 1000,
+                cost.reads
+            ));
+        };
+        // A request ends with a second look, for its answer: three short files of each probe, read to their end, and some lists.
+        tell("two looks", look);
+        ensure!(look.reads <= 2 * (8 * size as u64 + 80), "{look:?} beside {size} probes");
+        let costs = calls(&guest)?;
+        for (what, cost) in &costs {
+            tell(what, *cost);
+        }
+        // The kernel lists all events, in pieces; nothing is read of each probe.
+        let more = (size / 20) as u64 + 16;
+        for ((what, few), (_, many)) in first.iter().flatten().zip(&costs) {
+            ensure!(many.reads <= few.reads + more, "{what}: {few:?}, and beside {size} probes {many:?}");
+        }
+        first.get_or_insert(costs);
+    }
+    let probes: Vec<_> = (0..made)
+        .map(|number| DeleteProbeRequest { name: format!("cost/n{number}"), ..Default::default() })
+        .collect();
+    for probes in probes.chunks(Client::CHANGES_AT_ONCE) {
+        for outcome in guest.wait_for(guest.client.delete_probes(probes.to_vec()))?? {
+            outcome?;
+        }
+    }
+    guest.machine.power_off().map_err(Into::into)
+}
