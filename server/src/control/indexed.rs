@@ -172,7 +172,7 @@ mod tests {
             let mut used = BTreeSet::new();
             for put in puts {
                 match put {
-                    // An uid is one probe's for ever.
+                    // A uid is never used again.
                     Some(put) if used.insert(put.uid) => drop(indexed.insert(&made(&put))),
                     Some(put) => drop(indexed.remove(&put.name.parse().unwrap())),
                     None => drop(indexed.remove(&"a/open".parse().unwrap())),

@@ -60,7 +60,7 @@ pub struct Redirect<'a> {
 }
 
 impl Livepatches {
-    /// Reads what there is below `sysfs`, usually `/sys`. What goes meanwhile, or cannot be read, is not there.
+    /// Reads the livepatches below `sysfs`, usually `/sys`. One that is removed meanwhile, or cannot be read, is left out.
     pub fn read(sysfs: &Path) -> Self {
         let mut patches: Vec<_> = directories(&sysfs.join("kernel/livepatch"))
             .filter_map(|(name, path)| patch(name, path))

@@ -204,7 +204,7 @@ pub(super) fn arguments(
     option("object", "rng-random,id=rng,filename=/dev/urandom".into());
     option("device", "virtio-rng-pci,rng=rng".into());
     if let Some((disk, log)) = config.disk.as_ref().and_then(|disk| Some((disk, disk.log()?))) {
-        // The guest is told that the disk has a cache, so that it flushes. What QEMU would flush on the host is not needed: the host stays.
+        // The disk has a cache as far as the guest knows, so that it flushes. QEMU need not flush on the host, which keeps its power.
         let file = |node: &str, path: &Path| {
             format!("driver=file,node-name={node},cache.no-flush=on,filename={}", escaped(path))
         };

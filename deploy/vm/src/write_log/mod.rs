@@ -4,7 +4,7 @@
 //!
 //! The format is that of dm-log-writes, in QEMU's block/blklogwrites.c: a super block in the first sector (magic, version, number of entries: u64;
 //! bytes of a sector: u32), then the entries (sector, sectors, flags, bytes of a mark: u64), each in a sector of its own with the data behind
-//! it. All numbers are little-endian. An entry is there before the guest is told that the write or the flush is done, and a flush writes the
+//! it. All numbers are little-endian. An entry is there before the write or the flush completes in the guest, and a flush writes the
 //! super block. QEMU logs a write when it is complete; that is before every flush which the guest asks for afterwards.
 
 use std::fs::{File, OpenOptions};
@@ -170,7 +170,7 @@ impl WriteLog {
         &self.entries
     }
 
-    /// The cut after the first `end` entries on a disk that does at once what it is told.
+    /// The cut after the first `end` entries on a disk without a cache.
     pub fn prefix(&self, end: usize) -> Cut {
         let mut cut = self.at_flush(end);
         cut.kept = (cut.durable..cut.end).filter(|entry| self.entries[*entry].is_write()).collect();

@@ -126,7 +126,7 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
         }
         // The kernel gives its lists of all events in pieces of some 67 lines, and a change reads up to seven of them; nothing is read of
         // each probe.
-        let more = (size / 4) as u64 + 16;
+        let more = 15 * (size as u64 / 67) + 6;
         for ((what, few), (_, many)) in first.iter().flatten().zip(&costs) {
             ensure!(many.reads <= few.reads + more, "{what}: {few:?}, and beside {size} probes {many:?}");
         }

@@ -77,6 +77,13 @@ fn unpacked(kernel: &Kernel) -> Result<PathBuf> {
     Ok(root.context("the kernel is not where its packages were unpacked")?.to_owned())
 }
 
+/// Whether all is good, and what is printed.
+fn print(request: &Request) -> Result<(bool, String)> {
+    let mut printed = Vec::new();
+    let all_good = run(request, &mut printed)?;
+    Ok((all_good, String::from_utf8(printed)?))
+}
+
 /// What `kprobed check --diff` says of a directory of documents, for this kernel and another one.
 fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
     let (old, new) = (fixture.kernel()?, fixture.other_kernel()?);
@@ -95,11 +102,6 @@ fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
         definition: None,
         file: Some(directory.path().to_owned()),
         format: Format::Json,
-    };
-    let print = |request: &Request| -> Result<(bool, String)> {
-        let mut printed = Vec::new();
-        let all_good = run(request, &mut printed)?;
-        Ok((all_good, String::from_utf8(printed)?))
     };
     // One of four differs, and both of its prototypes are shown. One that neither kernel takes is no difference.
     let (is_same, printed) = print(&request)?;
@@ -141,11 +143,6 @@ fn the_command_judges_a_file_for_a_directory(fixture: &Fixture) -> Result<()> {
         definition: None,
         file: Some(file),
         format: Format::Json,
-    };
-    let print = |request: &Request| -> Result<(bool, String)> {
-        let mut printed = Vec::new();
-        let all_accepted = run(request, &mut printed)?;
-        Ok((all_accepted, String::from_utf8(printed)?))
     };
     let (all_accepted, printed) = print(&request)?;
     let documents: Vec<serde_json::Value> =
