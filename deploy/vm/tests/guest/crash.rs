@@ -34,7 +34,7 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// Name of the process that makes the fault, and where it says what it does.
-const FAULTS: &str = "faults";
+pub(crate) const FAULTS: &str = "faults";
 const STEPS: &str = "/run/log/faults.log";
 
 /// How long a daemon may take that is traced, in an emulated guest.
@@ -85,7 +85,7 @@ fn make(guest: &DaemonGuest, act: &Act) -> Result<Fate> {
 }
 
 /// The program that makes the fault follows the daemon.
-fn follow(guest: &DaemonGuest, fault: &str, at: usize) -> Result<()> {
+pub(crate) fn follow(guest: &DaemonGuest, fault: &str, at: usize) -> Result<()> {
     // The log of a process goes on where the last one of that name has ended.
     guest.shell(&format!("rm -f {STEPS}"))?;
     let follow = format!("exec workload faults $(cat /tmp/daemon.pid) {fault} {at}");
@@ -98,7 +98,7 @@ fn follow(guest: &DaemonGuest, fault: &str, at: usize) -> Result<()> {
     Ok(())
 }
 
-fn steps(guest: &DaemonGuest) -> Result<String> {
+pub(crate) fn steps(guest: &DaemonGuest) -> Result<String> {
     Ok(String::from_utf8_lossy(&guest.machine.get(STEPS)?).into_owned())
 }
 

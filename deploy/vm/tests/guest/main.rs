@@ -42,6 +42,7 @@ mod neighbours;
 mod offline;
 mod overload;
 mod packaging;
+mod plans;
 mod power_cuts;
 mod profiles;
 mod prototype_table;
@@ -94,6 +95,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
+    ("plans", plans::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
