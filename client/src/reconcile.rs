@@ -3,7 +3,7 @@
 use crate::api::reconcile_service_client::ReconcileServiceClient;
 use crate::api::{
     AdoptProbeRequest, AdoptProbeResponse, ForeignEvent, ListForeignProbesRequest, ListForeignProbesResponse,
-    ReconcileProbesRequest, ReconciledProbe,
+    ReconcileProbesRequest, ReconcileProbesResponse, ReconciledProbe,
 };
 use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
@@ -47,10 +47,21 @@ impl Client {
     /// Has the daemon look at all its probes now, and repair those that others have changed. `force`: also those that were repaired too often or
     /// too lately to be repaired by themselves. Returns what became of each.
     pub async fn reconcile_probes(&self, force: bool) -> Result<Vec<ReconciledProbe>, Error> {
-        let request = ReconcileProbesRequest { force };
-        let response =
-            self.call(request, async |request| self.reconciling().reconcile_probes(request).await).await?;
-        Ok(response.probes)
+        Ok(self.send_reconcile(force, false).await?.probes)
+    }
+
+    /// Has the daemon look at all its probes now, and change nothing. Returns what was found, and in `plan` what would be done.
+    pub async fn plan_reconcile(&self, force: bool) -> Result<ReconcileProbesResponse, Error> {
+        self.send_reconcile(force, true).await
+    }
+
+    async fn send_reconcile(
+        &self,
+        force: bool,
+        validate_only: bool,
+    ) -> Result<ReconcileProbesResponse, Error> {
+        let request = ReconcileProbesRequest { force, validate_only };
+        self.call(request, async |request| self.reconciling().reconcile_probes(request).await).await
     }
 
     fn reconciling(&self) -> ReconcileServiceClient<tonic::transport::Channel> {

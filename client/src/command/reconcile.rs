@@ -19,11 +19,13 @@ OUTCOME is what was done:
   not-repaired  it could not be repaired; the reason stands under the table
   not-due       it was repaired a short time ago
   left-alone    it was repaired too often
+  would-repair  nothing, because of --dry-run: it would be repaired
 
 Exit code 1: a probe is still not as it should be.
 
 Examples:
   kprobectl reconcile
+  kprobectl reconcile --dry-run
   kprobectl reconcile --force
   kprobectl reconcile -o json";
 
@@ -34,14 +36,26 @@ pub(crate) struct Arguments {
     /// Also repair probes that were repaired too often or too lately
     #[arg(long)]
     force: bool,
+    /// Look, and show what would be done
+    #[arg(long)]
+    dry_run: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let probes = client.reconcile_probes(arguments.force).await?;
+    let (probes, plan) = if arguments.dry_run {
+        let planned = client.plan_reconcile(arguments.force).await?;
+        (planned.probes, planned.plan)
+    } else {
+        (client.reconcile_probes(arguments.force).await?, Vec::new())
+    };
     output.reconciled(&probes)?;
     if probes.is_empty() {
         output.empty("there are no probes");
+    }
+    output.plan(&plan);
+    if arguments.dry_run {
+        output.note("nothing was changed");
     }
     let is_well = |outcome| matches!(outcome, ReconcileOutcome::AsWanted | ReconcileOutcome::Repaired);
     let all_well = probes.iter().all(|probe| is_well(probe.outcome()));

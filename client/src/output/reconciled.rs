@@ -29,6 +29,7 @@ const fn outcome(outcome: ReconcileOutcome) -> (&'static str, Tone) {
         ReconcileOutcome::NotRepaired => ("not-repaired", Tone::Bad),
         ReconcileOutcome::NotDue => ("not-due", Tone::Doubtful),
         ReconcileOutcome::LeftAlone => ("left-alone", Tone::Bad),
+        ReconcileOutcome::WouldRepair => ("would-repair", Tone::Doubtful),
         ReconcileOutcome::Unspecified => ("unknown", Tone::Plain),
     }
 }

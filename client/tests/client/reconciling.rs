@@ -174,6 +174,18 @@ fn probes_are_looked_at() {
     note: `kprobes/read` was drifted: its event is switched off in the daemon's instance
     note: `kprobes/read` was not repaired: only others can do something about it
     ");
+    assert_snapshot!(fake.run(&["reconcile", "--dry-run"]), @"
+    exit: 1
+    -- stdout
+    NAME            FOUND    OUTCOME       STATE
+    kprobes/open    armed    as-wanted     armed
+    kprobes/opened  drifted  would-repair  drifted
+    -- stderr
+    note: `kprobes/opened` was drifted: its event is switched off in the daemon's instance
+    note: this would be done, in the tracing directory:
+      echo 1 > instances/kprobed/events/kprobes/opened/enable
+    note: nothing was changed
+    ");
     assert_snapshot!(fake.run(&["reconcile", "--force", "-o", "json"]), @r#"
     exit: 0
     -- stdout

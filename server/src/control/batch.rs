@@ -65,13 +65,27 @@ fn removed(Doomed { probe, profile, .. }: Doomed) -> Changed {
 }
 
 impl Controller {
+    /// What would be done for changes, with what lets the instance record again that another program has stopped.
+    pub(super) fn plan_work(&self, work: &[Work]) -> Vec<PlannedStep> {
+        let mut plan = self.new_plan();
+        plan.change(&work.iter().map(|one| &one.job).collect::<Vec<_>>());
+        let is_to_record = |one: &Work| one.before.as_ref().is_some_and(|before| before.is_to_record);
+        if work.iter().any(is_to_record) && !self.parts.instance.is_recording().unwrap_or(true) {
+            plan.record();
+        }
+        plan.into_steps()
+    }
+
+    fn new_plan(&self) -> Plan {
+        let options = &self.parts.instance_options;
+        let other = self.parts.instance.next_name(options);
+        Plan::new(self.parts.instance.name(), &other, options.buffer_kib)
+    }
+
     /// What would be done for a batch, in the order in which [`Self::apply`] does it.
     pub(super) fn plan(&self, batch: &Batch) -> Vec<PlannedStep> {
         let Batch { work, doomed, together } = batch;
-        let parts = &self.parts;
-        let options = &parts.instance_options;
-        let other = parts.instance.next_name(options);
-        let mut plan = Plan::new(parts.instance.name(), &other, options.buffer_kib);
+        let mut plan = self.new_plan();
         plan.change(&work.iter().map(|(_, one)| &one.job).collect::<Vec<_>>());
         self.plan_deletions(&mut plan, doomed.iter().map(|(_, one)| &*one.probe).collect());
         let together = || together.iter().map(|(_, (_, one))| one);

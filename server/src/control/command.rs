@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::plan::PlannedStep;
-use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciled};
+use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation};
 use crate::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use crate::store::RequestKey;
 
@@ -198,7 +198,8 @@ pub(super) enum Command {
     Adopt(AdoptRequest, Reply<Adopted>),
     Reconcile {
         force: bool,
-        reply: Reply<Vec<Reconciled>>,
+        validate_only: bool,
+        reply: Reply<Reconciliation>,
     },
     /// Without a sender when nobody is left to wait for the end.
     Stop(Option<oneshot::Sender<()>>),
@@ -393,12 +394,13 @@ impl ControlHandle {
         self.ask(|reply| Command::Adopt(request, reply)).await
     }
 
-    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those that were repaired too often or too lately.
+    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those that were repaired too often or too lately, and
+    /// with `validate_only` none.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
-    pub async fn reconcile(&self, force: bool) -> Result<Vec<Reconciled>, ControlError> {
-        self.ask(|reply| Command::Reconcile { force, reply }).await
+    pub async fn reconcile(&self, force: bool, validate_only: bool) -> Result<Reconciliation, ControlError> {
+        self.ask(|reply| Command::Reconcile { force, validate_only, reply }).await
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -330,7 +330,12 @@ impl Controller {
             Command::Detach(request, reply) => answer(reply, self.detach(&request).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
-            Command::Reconcile { force, reply } => answer(reply, Ok(self.reconcile(force).await)),
+            Command::Reconcile { force, validate_only: false, reply } => {
+                answer(reply, Ok(self.reconcile(force).await));
+            }
+            Command::Reconcile { force, validate_only: true, reply } => {
+                answer(reply, Ok(self.plan_repairs(force)));
+            }
             Command::Accept(request, reply) => answer(reply, self.accept(request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),

@@ -85,7 +85,7 @@ pub use plan::{InstanceStep, PlannedStep};
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
-pub use repair::{LookOutcome, Reconciled};
+pub use repair::{LookOutcome, Reconciled, Reconciliation};
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;

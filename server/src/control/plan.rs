@@ -154,6 +154,11 @@ impl Plan {
         }
     }
 
+    /// Recording is switched on.
+    pub(super) fn record(&mut self) {
+        self.instance(InstanceStep::Record);
+    }
+
     /// What is recorded once the steps so far are done, given what is recorded now.
     pub(super) fn recorded(&self, now: Vec<Recorded>) -> Vec<Recorded> {
         let known: HashSet<_> = now.iter().map(|event| event.name.clone()).collect();

@@ -18,6 +18,7 @@ use super::apply::{Before, Grounds, Work};
 use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
 use super::observed::{Observed, ObservedEvent, Switches};
+use super::plan::PlannedStep;
 use super::{ControlError, Probe, ProbeState};
 use crate::kernel::TRACE_CLOCK;
 use crate::model::ProbeUid;
@@ -98,6 +99,15 @@ pub struct Reconciled {
     pub now: Arc<Probe>,
 }
 
+/// What became of all probes.
+#[derive(Clone, Debug)]
+pub struct Reconciliation {
+    /// Of each.
+    pub probes: Vec<Reconciled>,
+    /// What would be done, in order, if they were only looked at.
+    pub plan: Vec<PlannedStep>,
+}
+
 /// What was done about a probe that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookOutcome {
@@ -114,6 +124,19 @@ pub enum LookOutcome {
     NotDue,
     /// It was repaired too often.
     LeftAlone,
+    /// It would be repaired.
+    WouldRepair,
+}
+
+impl LookOutcome {
+    fn only_others() -> Self {
+        Self::NotRepaired { reason: "only others can do something about it".to_owned() }
+    }
+}
+
+/// Whether a probe is not as it should be, so that it may have to be repaired.
+const fn is_wrong(found: &Probe) -> bool {
+    matches!(found.state, ProbeState::Drifted(_) | ProbeState::Failed(_))
 }
 
 impl Controller {
@@ -129,7 +152,7 @@ impl Controller {
     }
 
     /// Looks at all probes, since a client asks for that. Answers what became of each.
-    pub(super) async fn reconcile(&mut self, force: bool) -> Vec<Reconciled> {
+    pub(super) async fn reconcile(&mut self, force: bool) -> Reconciliation {
         let begun = Instant::now();
         self.triggers.take();
         let probes = self.parts.registry.all();
@@ -148,7 +171,44 @@ impl Controller {
             .into_iter()
             .zip(outcomes)
             .filter_map(|(found, outcome)| Some(Reconciled { now: now.remove(&found.uid)?, found, outcome }));
-        reconciled.collect()
+        Reconciliation { probes: reconciled.collect(), plan: Vec::new() }
+    }
+
+    /// What [`Self::reconcile`] would do now.
+    pub(super) fn plan_repairs(&self, force: bool) -> Reconciliation {
+        let now = Instant::now();
+        let probes = self.parts.registry.all();
+        self.observer.forget();
+        let observed = self.observer.observe(&probes);
+        let found = self.note_states(&probes, &observed);
+        let checker = Arc::clone(&self.parts.checker);
+        let mut grounds = Grounds::new(checker.recent_facts(), observed);
+        let mut work = Vec::new();
+        let mut outcome = |probe: &Arc<Probe>, found: &Probe| {
+            if !is_wrong(found) {
+                return LookOutcome::AsWanted;
+            }
+            if !force && self.repairs.ended(probe.uid).is_some() {
+                return LookOutcome::LeftAlone;
+            }
+            if !force && !self.repairs.is_due(probe.uid, now) {
+                return LookOutcome::NotDue;
+            }
+            match self.judge_repair(probe, &mut grounds) {
+                Ok(Some(one)) => {
+                    work.push(one);
+                    LookOutcome::WouldRepair
+                }
+                Ok(None) => LookOutcome::only_others(),
+                Err(error) => LookOutcome::NotRepaired { reason: error.to_string() },
+            }
+        };
+        let probes = probes.iter().zip(&found).map(|(probe, found)| Reconciled {
+            outcome: outcome(probe, found),
+            found: Arc::clone(found),
+            now: Arc::clone(found),
+        });
+        Reconciliation { probes: probes.collect(), plan: self.plan_work(&work) }
     }
 
     /// Looks at all probes, and repairs those that can be and are due. Reads each list of the kernel once, and three short files of each probe.
@@ -165,8 +225,6 @@ impl Controller {
         }
         let found = self.note_states(&probes, &observed);
         let mut outcomes = vec![LookOutcome::AsWanted; found.len()];
-        let is_wrong =
-            |probe: &Arc<Probe>| matches!(probe.state, ProbeState::Drifted(_) | ProbeState::Failed(_));
         let mut due = Vec::new();
         for ((outcome, probe), found) in outcomes.iter_mut().zip(probes).zip(&found) {
             if is_wrong(found) {
@@ -199,8 +257,7 @@ impl Controller {
                 }
                 // Its state says why. Nothing was tried: it is repaired as soon as it can be.
                 Ok(None) => {
-                    let reason = "only others can do something about it".to_owned();
-                    *outcome = LookOutcome::NotRepaired { reason };
+                    *outcome = LookOutcome::only_others();
                 }
                 Err(error) => {
                     tracing::debug!(probe = %probe.name, %error, "cannot repair a probe now");

@@ -8,7 +8,9 @@ use tonic::{Request, Response, Status};
 
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
 use super::{convert, labels, status};
-use crate::control::{AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled};
+use crate::control::{
+    AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
+};
 use crate::definition::ProbeKind;
 use crate::model::{Glob, ProbeName};
 
@@ -66,8 +68,10 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::ReconcileProbesRequest>,
     ) -> Result<Response<v1::ReconcileProbesResponse>, Status> {
-        let reconciled = self.control.reconcile(request.into_inner().force).await?;
-        Ok(Response::new(v1::ReconcileProbesResponse { probes: reconciled.iter().map(looked_at).collect() }))
+        let v1::ReconcileProbesRequest { force, validate_only } = request.into_inner();
+        let Reconciliation { probes, plan } = self.control.reconcile(force, validate_only).await?;
+        let probes = probes.iter().map(looked_at).collect();
+        Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: convert::plan(&plan) }))
     }
 }
 
@@ -119,6 +123,7 @@ fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {
         LookOutcome::NotRepaired { reason } => (v1::ReconcileOutcome::NotRepaired, reason.clone()),
         LookOutcome::NotDue => (v1::ReconcileOutcome::NotDue, String::new()),
         LookOutcome::LeftAlone => (v1::ReconcileOutcome::LeftAlone, String::new()),
+        LookOutcome::WouldRepair => (v1::ReconcileOutcome::WouldRepair, String::new()),
     };
     let trouble = found.state.trouble();
     v1::ReconciledProbe {

@@ -111,8 +111,19 @@ impl ReconcileService for Services {
             outcome: ReconcileOutcome::Repaired.into(),
             ..well.clone()
         };
+        let ReconcileProbesRequest { force, validate_only } = request.into_inner();
+        if validate_only {
+            let command = "echo 1 > instances/kprobed/events/kprobes/opened/enable".to_owned();
+            let would_repair = ReconciledProbe {
+                outcome: ReconcileOutcome::WouldRepair.into(),
+                state: ProbeState::Drifted.into(),
+                ..repaired
+            };
+            let plan = vec![PlannedStep { event: would_repair.name.clone(), command }];
+            return Ok(Response::new(ReconcileProbesResponse { probes: vec![well, would_repair], plan }));
+        }
         let mut probes = vec![well, repaired.clone()];
-        if !request.into_inner().force {
+        if !force {
             probes.push(ReconciledProbe {
                 name: "kprobes/read".to_owned(),
                 outcome: ReconcileOutcome::NotRepaired.into(),
@@ -121,6 +132,6 @@ impl ReconcileService for Services {
                 ..repaired
             });
         }
-        Ok(Response::new(ReconcileProbesResponse { probes }))
+        Ok(Response::new(ReconcileProbesResponse { probes, plan: Vec::new() }))
     }
 }

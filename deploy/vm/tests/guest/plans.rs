@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, PlannedStep, UpdateProbeRequest};
+use kprobed_client::api::{
+    CreateProbeRequest, DeleteProbeRequest, PlannedStep, ProbeState, ReconcileOutcome, ReconciledProbe,
+    UpdateProbeRequest,
+};
 
 use crate::Test;
 use crate::crash::{FAULTS, follow, steps};
@@ -84,6 +87,12 @@ fn delete(name: &str) -> Change {
 
 fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
+    changes(&guest)?;
+    repairs(&guest)?;
+    attachments(&guest)
+}
+
+fn changes(guest: &DaemonGuest) -> Result<()> {
     let apply = |changes: &[Change]| -> Result<()> {
         for outcome in guest.wait_for(guest.client.apply_probes(changes.to_vec()))?? {
             outcome?;
@@ -114,11 +123,38 @@ fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
         let planned = guest.wait_for(guest.client.plan_probes(changes.clone()))??;
         planned.outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         ensure!(!planned.plan.is_empty());
-        let seen = seen(&guest, || apply(&changes))?;
+        let seen = seen(guest, || apply(&changes))?;
         require_same(&planned.plan, &seen)?;
     }
     ensure!(guest.probes()?.is_empty());
+    Ok(())
+}
 
+/// Another program has switched off one event, and removed another one.
+fn repairs(guest: &DaemonGuest) -> Result<()> {
+    let base = vec![create("keep", "number == 3", true), create("goes", "number == 4", true)];
+    for outcome in guest.wait_for(guest.client.apply_probes(base))?? {
+        outcome?;
+    }
+    ensure!(guest.wait_for(guest.client.plan_reconcile(true))??.plan.is_empty());
+    let ours = format!("{}/events/plans", guest.instance()?);
+    guest.shell(&format!(
+        "echo 0 > {ours}/keep/enable; echo 0 > {ours}/goes/enable; echo '-:plans/goes' >> {TRACEFS}/kprobe_events"
+    ))?;
+    let planned = guest.wait_for(guest.client.plan_reconcile(true))??;
+    let outcomes: Vec<_> = planned.probes.iter().map(ReconciledProbe::outcome).collect();
+    ensure!(outcomes == [ReconcileOutcome::WouldRepair; 2] && planned.plan.len() == 4, "{planned:?}");
+    ensure!(!guest.tracefs("kprobe_events")?.contains("plans/goes"));
+    let done = || Ok(guest.wait_for(guest.client.reconcile_probes(true))?.map(drop)?);
+    require_same(&planned.plan, &seen(guest, done)?)?;
+    ensure!(guest.probes()?.iter().all(|probe| probe.state() == ProbeState::Armed));
+    for name in ["keep", "goes"] {
+        guest.delete(&format!("plans/{name}"))?;
+    }
+    Ok(())
+}
+
+fn attachments(guest: &DaemonGuest) -> Result<()> {
     let (event, filter) = ("raw_syscalls/sys_enter", "id == 110");
     let plan = guest.wait_for(guest.client.plan_attach(event, filter))??;
     let instance = guest.instance()?;
@@ -134,10 +170,10 @@ fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
     let bad = guest.wait_for(guest.client.plan_attach(event, "nosuch == 1"))?;
     ensure!(bad.is_err_and(|error| error.rpc().is_some_and(|error| error.reason == "BAD_FILTER")));
     let attached =
-        seen(&guest, || Ok(guest.wait_for(guest.client.attach_event(event, filter))?.map(drop)?))?;
+        seen(guest, || Ok(guest.wait_for(guest.client.attach_event(event, filter))?.map(drop)?))?;
     require_same(&plan, &attached)?;
     let plan = guest.wait_for(guest.client.plan_detach(event))??;
     ensure!(plan.len() == 2, "{plan:?}");
-    let detached = seen(&guest, || Ok(guest.wait_for(guest.client.detach_event(event))?.map(drop)?))?;
+    let detached = seen(guest, || Ok(guest.wait_for(guest.client.detach_event(event))?.map(drop)?))?;
     require_same(&plan, &detached)
 }
