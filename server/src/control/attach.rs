@@ -105,6 +105,7 @@ impl Controller {
         let last = attachment.event(name, &self.observer, &self.parts.instance);
         self.parts.store.begin_detach(last.uid, &last.filter).await?;
         if let Err(error) = switch_off(&self.parts, name) {
+            self.keep_recording(name, &last.filter);
             self.parts.store.undo(Undo::Detachment(last.uid, last.filter)).await;
             return Err(error);
         }
@@ -116,6 +117,19 @@ impl Controller {
         self.parts.store.undo(Undo::Attachment(last.uid)).await;
         tracing::info!(event = %name, "detached");
         Ok(last)
+    }
+
+    /// Records an event on that could not be detached: it may be off by then, or without its filter.
+    fn keep_recording(&mut self, name: &ProbeName, filter: &str) {
+        let Some(attachment) = self.attached.get_mut(name).filter(|attached| attached.source.is_ok()) else {
+            return;
+        };
+        let instance = &self.parts.instance;
+        let on = instance.set_filter(name, filter).and_then(|()| instance.set_enabled(name, true));
+        if let Err(error) = on {
+            tracing::warn!(event = %name, %error, "cannot go on recording an event that could not be detached");
+            attachment.source = Err(error.to_string());
+        }
     }
 
     /// All attached events, by name.
@@ -193,6 +207,10 @@ fn record(
     sources.insert([(id, Arc::clone(&source))]);
     if let Err(error) = parts.instance.set_enabled(name, true) {
         sources.remove(&[uid]);
+        // Who adopts the event takes the filter that it has.
+        if let Err(error) = parts.instance.set_filter(name, "") {
+            tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
+        }
         return Err(error.into());
     }
     Ok(source)
