@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::Hold;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
+use kprobed_client::api::{AcceptProbeRequest, AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
 use kprobed_vm::daemon;
 use kprobed_vm::protocol::Status;
 
@@ -16,6 +16,7 @@ use crate::crash_check::{ADOPTED, Attached, EVENTS, Expected, base_attached};
 use crate::crash_plans::{Act, Declared, base, create, creations, deletions, lend, update};
 use crate::crash_state::{Fate, Known, Model, Possible, Term, Wanted, known_of, made, shown};
 use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::rebuilt_module::{BUILDS, MODULE, load, put_builds};
 
 /// How long the daemon may take, in an emulated guest.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,6 +30,11 @@ const SHORTEST_S: i64 = 1;
 const LASTS: Term = Term::Lasts(SHORTEST_S);
 const OVER: Term = Term::Ended(SHORTEST_S);
 
+/// A probe of a module that comes back as another build, and where the guest keeps the place of it.
+const TWIN: &str = "kprobes/twin";
+const PLACE: &str = "/tmp/twin.place";
+
+const SIGKILL: i32 = 9;
 const SIGSTOP: i32 = 19;
 
 /// What a case begins with beside the base.
@@ -64,7 +70,7 @@ pub(crate) fn rebase(guest: &DaemonGuest, from: &Model, attached: &Attached) -> 
 }
 
 /// What there is to be before the change. The daemon that it is made by runs.
-pub(crate) fn prepare(guest: &DaemonGuest, act: &Act) -> Result<Scene> {
+pub(crate) fn prepare(guest: &mut DaemonGuest, act: &Act) -> Result<Scene> {
     let mut scene = Scene { before: base(), hold: None };
     match act {
         Act::Repair | Act::Reconcile => {
@@ -76,6 +82,7 @@ pub(crate) fn prepare(guest: &DaemonGuest, act: &Act) -> Result<Scene> {
         Act::Adopt => {
             guest.shell(&format!("echo '{}' >> {TRACEFS}/kprobe_events", adopted().definition))?;
         }
+        Act::Accept => scene.before = with(&base(), &hold_back(guest)?),
         Act::Expire => {
             apply(guest, vec![lend("short", SHORTEST_S)])?;
             // It ends once the fault is prepared, however long that takes.
@@ -114,11 +121,11 @@ pub(crate) fn make(
     match act {
         Act::Each(changes) => {
             let outcomes = guest.wait_for(guest.client.apply_probes(changes.clone()))?;
-            Ok(answered(&Fate::of(&before, changes, false, &outcomes)))
+            Ok(answered(&Fate::of(&before, changes, false, &outcomes), &before))
         }
         Act::Whole(changes) => {
             let outcomes = guest.wait_for(guest.client.apply_all_or_nothing(changes.clone()))?;
-            Ok(answered(&Fate::of(&before, changes, true, &outcomes)))
+            Ok(answered(&Fate::of(&before, changes, true, &outcomes), &before))
         }
         Act::Repair => {
             let repairs = ["keep", "target"].map(|name| {
@@ -126,14 +133,14 @@ pub(crate) fn make(
                 Change::Update(UpdateProbeRequest { enabled: Some(true), ..update(name) })
             });
             let outcomes = guest.wait_for(guest.client.apply_probes(repairs.to_vec()))?;
-            Ok(answered(&Fate::of(&before, &repairs, false, &outcomes)))
+            Ok(answered(&Fate::of(&before, &repairs, false, &outcomes), &before))
         }
         Act::Reconcile => {
             // What became of each is for the client to read; what there is to be has not changed.
             drop(guest.wait_for(guest.client.reconcile_probes(true))?);
-            Ok(answered(&Fate::nothing_asked()))
+            Ok(answered(&Fate::nothing_asked(), &before))
         }
-        Act::Start | Act::Recover | Act::Stop => Ok(answered(&Fate::nothing_asked())),
+        Act::Start | Act::Recover | Act::Stop => Ok(answered(&Fate::nothing_asked(), &before)),
         Act::Adopt => {
             let Wanted { filter, labels, enabled, .. } = adopted();
             let request = AdoptProbeRequest {
@@ -144,7 +151,14 @@ pub(crate) fn make(
                 ..Default::default()
             };
             let outcome = guest.wait_for(guest.client.adopt_probe(request))?;
-            Ok(answered(&Fate::of_one(ADOPTED, adopted(), &outcome)))
+            Ok(answered(&Fate::of_one(ADOPTED, adopted(), &outcome), &before))
+        }
+        Act::Accept => {
+            let request = AcceptProbeRequest { name: TWIN.to_owned(), ..Default::default() };
+            let outcome = guest.wait_for(guest.client.accept_probe(request))?;
+            let held_back = before.get(TWIN).cloned().context("nothing is held back")?;
+            let fate = Fate::of_one(TWIN, Wanted { term: Term::None, ..held_back }, &outcome);
+            Ok(answered(&fate, &before))
         }
         Act::Attach => {
             let (name, filter) = EVENTS[1];
@@ -209,6 +223,9 @@ pub(crate) fn take_back(guest: &DaemonGuest, act: &Act, found: &Model, attached:
         settled(guest, &found)?;
     }
     rebase(guest, &found, attached)?;
+    if matches!(act, Act::Accept) {
+        guest.shell(&format!("rmmod {MODULE}"))?;
+    }
     if matches!(act, Act::Adopt) && !found.contains_key(ADOPTED) {
         guest.shell(&format!("echo '-:{ADOPTED}' >> {TRACEFS}/kprobe_events"))?;
     }
@@ -248,10 +265,10 @@ fn settled(guest: &DaemonGuest, wanted: &Model) -> Result<()> {
 }
 
 /// After an answer, or the loss of the connection.
-fn answered(fate: &Fate) -> Expected {
+fn answered(fate: &Fate, before: &Model) -> Expected {
     Expected {
-        live: fate.possible(&base()),
-        found: fate.possible(&base()),
+        live: fate.possible(before),
+        found: fate.possible(before),
         attached: vec![base_attached()],
         acknowledged: fate.acknowledged(),
         is_answered: true,
@@ -265,7 +282,11 @@ fn one_of(known: Known, after: Attached) -> Expected {
         Known::Refused => vec![base_attached()],
         Known::No => vec![base_attached(), after],
     };
-    Expected { attached, acknowledged: usize::from(known == Known::Done), ..answered(&Fate::nothing_asked()) }
+    Expected {
+        attached,
+        acknowledged: usize::from(known == Known::Done),
+        ..answered(&Fate::nothing_asked(), &base())
+    }
 }
 
 /// After something that the daemon has to do whatever happens, without an answer: it may be at any point of it, and after a start it is done.
@@ -283,6 +304,36 @@ fn promised(
         acknowledged,
         is_answered: false,
     }
+}
+
+/// Makes a probe, and has the daemon find another build of its module when it starts: it is held back.
+fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
+    let place = match guest.machine.get(PLACE) {
+        Ok(place) => String::from_utf8_lossy(&place).into_owned(),
+        Err(_) => {
+            let place = put_builds(guest)?;
+            guest.machine.put(PLACE, 0o644, place.as_bytes())?;
+            place
+        }
+    };
+    let [(first, _), (second, _)] = BUILDS;
+    load(guest, first)?;
+    let probe = CreateProbeRequest {
+        definition: format!("p:{TWIN} {place}"),
+        enabled: true,
+        labels: [("of".to_owned(), "module".to_owned())].into(),
+        ..Default::default()
+    };
+    apply(guest, vec![Change::Create(probe)])?;
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    guest.machine.wait(daemon::NAME, Some(PATIENCE))?;
+    guest.shell(&format!("rmmod {MODULE}"))?;
+    load(guest, second)?;
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    let mut probes = shown(&guest.probes()?);
+    probes.retain(|name, _| name == TWIN);
+    ensure!(probes.values().all(|twin| twin.term == Term::HeldBack) && probes.len() == 1, "{probes:?}");
+    Ok(probes)
 }
 
 /// The foreign event as the probe that it becomes.

@@ -53,9 +53,8 @@ pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()>
         attached(guest, &expected.attached)?;
         let events = guest.tracefs("kprobe_events")?;
         for probe in &probes {
-            let is_there = matches!(probe.state(), ProbeState::Armed | ProbeState::Disabled);
             ensure!(
-                !is_there || events.lines().any(|line| line == probe.kernel_definition),
+                !is_in_kernel(probe.state()) || events.lines().any(|line| line == probe.kernel_definition),
                 "not in the kernel: {probe:?}\n{events}"
             );
         }
@@ -72,6 +71,10 @@ pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()>
 pub(crate) fn check(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(Model, Attached)> {
     judge(guest, expected, adoptable)
         .with_context(|| format!("{}\n{}", guest.tracefs("kprobe_events").unwrap_or_default(), guest.log()))
+}
+
+fn is_in_kernel(state: ProbeState) -> bool {
+    matches!(state, ProbeState::Armed | ProbeState::Disabled)
 }
 
 /// The names of listed events.
@@ -128,6 +131,7 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
     for probe in &probes {
         let (wanted, reason) = match state.get(&probe.name).map(|wanted| wanted.term) {
             Some(Term::Ended(_)) => (ProbeState::Expired, "LEASE_ENDED"),
+            Some(Term::HeldBack) => (ProbeState::HeldBack, "CODE_CHANGED"),
             _ if probe.enabled => (ProbeState::Armed, ""),
             _ => (ProbeState::Disabled, ""),
         };
@@ -138,7 +142,7 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
     let kernel = Kernel::read(guest, &instance)?;
     // The kernel has these probes, each once, and the events of the other program.
     let events = &kernel.events;
-    let in_kernel = || state.iter().filter(|(_, wanted)| !matches!(wanted.term, Term::Ended(_)));
+    let in_kernel = || state.iter().filter(|(_, wanted)| wanted.term.is_in_kernel());
     let foreign = ["theirs/foreign", ADOPTED];
     let foreign = &foreign[..if adoptable && !state.contains_key(ADOPTED) { 2 } else { 1 }];
     let mut found: Vec<_> = names(events).collect();
@@ -149,7 +153,7 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
     ensure!(found == wanted, "the kernel has {found:?}, not {wanted:?}");
     ensure!(events.lines().any(|line| line == FOREIGN), "the event of another program was changed");
     ensure!(kernel.foreign_switch.trim() == "1", "{}", kernel.foreign_switch);
-    for probe in probes.iter().filter(|probe| probe.state() != ProbeState::Expired) {
+    for probe in probes.iter().filter(|probe| is_in_kernel(probe.state())) {
         let argument =
             |line: &str| -> Option<String> { Some(line.split(' ').nth(2)?.split('=').next()?.to_owned()) };
         ensure!(argument(&probe.definition) == argument(&probe.kernel_definition), "{probe:?}");
@@ -183,8 +187,7 @@ fn closes(guest: &DaemonGuest, state: &Model, attached: &Attached) -> Result<()>
     let ledger = guest.ledger()?;
     ensure!(ledger.problems.is_empty(), "{:?}", ledger.problems);
     let is_probe = |name: &str| {
-        !attached.contains_key(name)
-            && state.get(name).is_none_or(|wanted| !matches!(wanted.term, Term::Ended(_)))
+        !attached.contains_key(name) && state.get(name).is_none_or(|wanted| wanted.term.is_in_kernel())
     };
     for probe in ledger.probes.iter().filter(|probe| is_probe(&probe.probe)) {
         let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;

@@ -30,6 +30,8 @@ pub(crate) enum Act {
     Attach,
     /// One that was recorded is recorded no more.
     Detach,
+    /// A probe that is held back is accepted.
+    Accept,
     /// The time of a probe is over.
     Expire,
     /// A client goes that held probes.
@@ -76,6 +78,7 @@ pub(crate) const PLANS: &[Plan] = &[
     ("lend", || Act::Each(vec![lend("new0", 5400)])),
     ("renew", || Act::Each(vec![renew("leased", Some(7200))])),
     ("keep", || Act::Each(vec![renew("leased", None)])),
+    ("accept", || Act::Accept),
     ("expire", || Act::Expire),
     ("release", || Act::Release),
     ("declare", || Act::Declare(Declared::Created)),

@@ -31,6 +31,15 @@ pub(crate) enum Term {
     Ended(i64),
     /// As long as a client is connected.
     Held,
+    /// What the definition means has changed: the probe is listed, and not in the kernel.
+    HeldBack,
+}
+
+impl Term {
+    /// Whether the kernel has the probe.
+    pub(crate) fn is_in_kernel(self) -> bool {
+        !matches!(self, Self::Ended(_) | Self::HeldBack)
+    }
 }
 
 /// All probes, by `GROUP/EVENT`.
@@ -235,6 +244,7 @@ pub(crate) fn shown(probes: &[Probe]) -> Model {
 fn wanted(probe: &Probe) -> Wanted {
     let term = match probe.lease.as_ref().map_or(Term::None, term) {
         Term::Lasts(seconds) if probe.state() == ProbeState::Expired => Term::Ended(seconds),
+        _ if probe.state() == ProbeState::HeldBack => Term::HeldBack,
         term => term,
     };
     Wanted {
