@@ -4,13 +4,22 @@ use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
 use crate::api::{
     AcceptProbeRequest, ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile,
-    Probe, ProbeChange, UpdateProbeRequest,
+    PlannedStep, Probe, ProbeChange, UpdateProbeRequest,
 };
 use crate::client::Client;
 use crate::error::Error;
 
 /// What became of each of several changes, in the order of the requests.
 pub type Outcomes<T> = Vec<Result<T, Error>>;
+
+/// What would become of several changes.
+#[derive(Debug)]
+pub struct Planned {
+    /// Of each.
+    pub outcomes: Outcomes<Outcome>,
+    /// What would be done for all of them, in order.
+    pub plan: Vec<PlannedStep>,
+}
 
 impl Client {
     /// How many changes one request can make.
@@ -36,8 +45,7 @@ impl Client {
     /// # Errors
     /// What keeps the whole request from being carried out. Each change has an outcome of its own.
     pub async fn apply_probes(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
-        let outcomes = self.send_changes(changes, false).await?;
-        Ok(outcomes.into_iter().map(|outcome| outcome.map(|(outcome, _plan)| outcome)).collect())
+        Ok(self.send_changes(changes, false).await?.outcomes)
     }
 
     /// Makes up to [`Client::CHANGES_AT_ONCE`] changes, or none of them: when one fails, the others have the outcome `BATCH_FAILED`.
@@ -45,37 +53,29 @@ impl Client {
     /// # Errors
     /// As [`Client::apply_probes`].
     pub async fn apply_all_or_nothing(&self, changes: Vec<Change>) -> Result<Outcomes<Outcome>, Error> {
-        let outcomes = self.send_changes(changes, true).await?;
-        Ok(outcomes.into_iter().map(|outcome| outcome.map(|(outcome, _plan)| outcome)).collect())
+        Ok(self.send_changes(changes, true).await?.outcomes)
     }
 
-    /// What became of each change, and what is planned for it.
-    async fn send_changes(
-        &self,
-        changes: Vec<Change>,
-        all_or_nothing: bool,
-    ) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
+    async fn send_changes(&self, changes: Vec<Change>, all_or_nothing: bool) -> Result<Planned, Error> {
         let asked = changes.len();
         let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
         let request = ApplyProbesRequest { changes, all_or_nothing };
         let response = self.call(request, async |request| self.probes().apply_probes(request).await).await?;
         let outcomes = response.outcomes.into_iter().map(|outcome| match outcome.outcome? {
             Outcome::Failed(failed) => Some(Err(failed.into())),
-            done => Some(Ok((done, outcome.plan))),
+            done => Some(Ok(done)),
         });
         let outcomes: Option<Vec<_>> = outcomes.collect();
-        outcomes.filter(|outcomes| outcomes.len() == asked).ok_or(Error::Incomplete("outcomes"))
+        let outcomes = outcomes.filter(|outcomes| outcomes.len() == asked);
+        Ok(Planned { outcomes: outcomes.ok_or(Error::Incomplete("outcomes"))?, plan: response.plan })
     }
 
     /// Checks up to [`Client::CHANGES_AT_ONCE`] changes, and makes none of them. Returns what would become of each, and what would be done for
-    /// it: commands for a shell in the tracing directory, in order.
+    /// all.
     ///
     /// # Errors
     /// As [`Client::apply_probes`].
-    pub async fn plan_probes(
-        &self,
-        mut changes: Vec<Change>,
-    ) -> Result<Outcomes<(Outcome, Vec<String>)>, Error> {
+    pub async fn plan_probes(&self, mut changes: Vec<Change>) -> Result<Planned, Error> {
         for change in &mut changes {
             match change {
                 Change::Create(request) => request.validate_only = true,

@@ -46,7 +46,7 @@ mod watch;
 
 pub use aggregation::AggregationStream;
 pub use builder::{FetchArg, ProbeBuilder};
-pub use changes::Outcomes;
+pub use changes::{Outcomes, Planned};
 pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};

@@ -44,12 +44,8 @@ impl Daemon {
         std::fs::create_dir_all(directory.path().join("instances/i")).unwrap();
         let tracefs = Tracefs::new(directory.path(), "/nonexistent");
         let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
-        let observer = Observer {
-            tracefs,
-            instance: Arc::new(instance),
-            procfs: "/nonexistent".into(),
-            sysfs: "/nonexistent".into(),
-        };
+        let nowhere = "/nonexistent";
+        let observer = Observer::new(tracefs, Arc::new(instance), nowhere.into(), nowhere.into());
         let probes = ProbeServer {
             states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
             control,

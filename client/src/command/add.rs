@@ -7,7 +7,7 @@ use clap::Args;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest, FileDefinition, Severity};
-use kprobed_client::{Client, Definition, Error};
+use kprobed_client::{Client, Definition, Error, Planned};
 
 use super::connection::connect;
 use super::definition::{definition, definitions, specs};
@@ -138,9 +138,8 @@ async fn define(
         let probe = client.create_probe(request).await?;
         return Ok(output.probe_created(&probe)?);
     }
-    let planned = client.plan_probes(vec![Change::Create(request)]).await?.pop();
-    let (outcome, plan) = planned.unwrap_or(Err(Error::Incomplete("outcomes")))?;
-    if let Outcome::Probe(probe) = outcome {
+    let Planned { mut outcomes, plan } = client.plan_probes(vec![Change::Create(request)]).await?;
+    if let Outcome::Probe(probe) = outcomes.pop().unwrap_or(Err(Error::Incomplete("outcomes")))? {
         output.probe_created(&probe)?;
         output.plan(&plan);
     }

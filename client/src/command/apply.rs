@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kprobed_client::Client;
+use kprobed_client::api::PlannedStep;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::{Client, Error};
 
 use super::connection::connect;
 use super::documents;
@@ -166,33 +167,30 @@ async fn carry_out(
     asked: &mut [Asked],
     mode: Mode,
     output: &mut Output,
-) -> Result<(Exit, Vec<String>), Failure> {
+) -> Result<(Exit, Vec<PlannedStep>), Failure> {
     let (mut exit, mut plan) = (Exit::Success, Vec::new());
     let mut rest: Vec<_> = asked.iter_mut().filter(|one| one.change.is_some()).collect();
     for asked in rest.chunks_mut(Client::CHANGES_AT_ONCE) {
         let changes: Vec<_> = asked.iter().filter_map(|one| one.change.clone()).collect();
         let outcomes: Vec<_> = match mode {
-            Mode::Check => client.plan_probes(changes).await?,
-            Mode::Each => without_plan(client.apply_probes(changes).await?),
-            Mode::All => without_plan(client.apply_all_or_nothing(changes).await?),
+            Mode::Check => {
+                let planned = client.plan_probes(changes).await?;
+                plan.extend(planned.plan);
+                planned.outcomes
+            }
+            Mode::Each => client.apply_probes(changes).await?,
+            Mode::All => client.apply_all_or_nothing(changes).await?,
         };
         for (one, outcome) in asked.iter_mut().zip(outcomes) {
             let outcome = outcome.map_err(Failure::from);
-            match outcome.and_then(|(outcome, steps)| named(one, &outcome).map(|()| steps)) {
-                Ok(steps) => plan.extend(steps),
-                Err(failure) => {
-                    one.told.action = "failed";
-                    output.document_place(&one.place);
-                    exit = exit.max(failure.report(output));
-                }
+            if let Err(failure) = outcome.and_then(|outcome| named(one, &outcome)) {
+                one.told.action = "failed";
+                output.document_place(&one.place);
+                exit = exit.max(failure.report(output));
             }
         }
     }
     Ok((exit, plan))
-}
-
-fn without_plan(outcomes: Vec<Result<Outcome, Error>>) -> Vec<Result<(Outcome, Vec<String>), Error>> {
-    outcomes.into_iter().map(|outcome| outcome.map(|outcome| (outcome, Vec::new()))).collect()
 }
 
 /// Whether the probe has the name that its document gives it: a definition can name another one, or none.

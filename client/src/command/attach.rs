@@ -1,6 +1,8 @@
 //! `kprobectl attach`, `kprobectl detach` and `kprobectl attached`.
 
 use clap::Args;
+use kprobed_client::Error;
+use kprobed_client::api::PlannedStep;
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -14,6 +16,7 @@ change. It stays attached until `kprobectl detach`, also after a restart. `kprob
 Examples:
   kprobectl attach sched/sched_process_exec
   kprobectl attach raw_syscalls/sys_enter --filter 'id == 257'
+  kprobectl attach sched/sched_switch --dry-run
   kprobectl observe raw_syscalls/sys_enter";
 
 const DETACH_HELP: &str = "\
@@ -35,6 +38,9 @@ pub(crate) struct AttachArguments {
     /// Record only events that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
+    /// Check, and show what would be done
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Arguments of `detach`.
@@ -44,6 +50,9 @@ pub(crate) struct DetachArguments {
     /// GROUP/EVENT of an attached event
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    /// Check, and show what would be done
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Arguments of `attached`.
@@ -59,6 +68,10 @@ pub(crate) async fn attach(
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;
+    if arguments.dry_run {
+        let filter = &arguments.filter;
+        return planned(&arguments.names, async |name| client.plan_attach(name, filter).await, output).await;
+    }
     let mut attached = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
         match client.attach_event(name, &arguments.filter).await {
@@ -78,6 +91,9 @@ pub(crate) async fn detach(
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;
+    if arguments.dry_run {
+        return planned(&arguments.names, async |name| client.plan_detach(name).await, output).await;
+    }
     let mut detached = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
         match client.detach_event(name).await {
@@ -86,6 +102,24 @@ pub(crate) async fn detach(
         }
     }
     output.events_detached(&detached)?;
+    Ok(exit)
+}
+
+/// Shows what would be done for each.
+async fn planned(
+    names: &[String],
+    plan: impl AsyncFn(&str) -> Result<Vec<PlannedStep>, Error>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let (mut exit, mut steps) = (Exit::Success, Vec::new());
+    for name in names {
+        match plan(name).await {
+            Ok(of_one) => steps.extend(of_one),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
+    }
+    output.plan(&steps);
+    output.note("nothing was changed");
     Ok(exit)
 }
 

@@ -80,17 +80,16 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
         let changes = requests.iter().cloned().map(Change::Delete).collect();
         let outcomes = if arguments.dry_run {
-            client.plan_probes(changes).await
+            client.plan_probes(changes).await.map(|planned| {
+                plan.extend(planned.plan);
+                planned.outcomes
+            })
         } else {
-            let outcomes = client.apply_probes(changes).await;
-            outcomes.map(|all| all.into_iter().map(|one| one.map(|one| (one, Vec::new()))).collect())
+            client.apply_probes(changes).await
         };
         for outcome in outcomes.unwrap_or_else(|error| vec![Err(error)]) {
             match outcome {
-                Ok((Outcome::Deleted(probe), steps)) => {
-                    deleted.push(probe);
-                    plan.extend(steps);
-                }
+                Ok(Outcome::Deleted(probe)) => deleted.push(probe),
                 Ok(_) => exit = exit.max(Failure::from(Error::Incomplete("outcomes")).report(output)),
                 Err(error) => exit = exit.max(Failure::from(error).report(output)),
             }

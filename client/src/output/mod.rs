@@ -44,6 +44,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use kprobed_client::RpcError;
+use kprobed_client::api::PlannedStep;
 use serde::Serialize;
 
 use self::style::Style;
@@ -176,10 +177,14 @@ impl Output {
     }
 
     /// Shows what would be done: commands for a shell in the tracing directory.
-    pub(crate) fn plan(&mut self, steps: &[String]) {
+    pub(crate) fn plan(&mut self, steps: &[PlannedStep]) {
         if !steps.is_empty() {
-            self.note("this would be written, in the tracing directory and in the daemon's instance:");
-            self.message(&format!("  {}\n", steps.join("\n  ")));
+            self.note("this would be done, in the tracing directory:");
+            let mut commands = String::new();
+            for step in steps {
+                writeln!(commands, "  {}", step.command).ok();
+            }
+            self.message(&commands);
         }
     }
 

@@ -39,6 +39,23 @@ fn attach_and_detach() {
       |    ^^
     hint: `+5` works
     ");
+    assert_snapshot!(fake.run(&["attach", "raw_syscalls/sys_enter", "no/event", "--dry-run"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: the host has no event `no/event`
+    note: this would be done, in the tracing directory:
+      echo 1 > instances/kprobed/events/raw_syscalls/sys_enter/enable
+    note: nothing was changed
+    ");
+    assert_snapshot!(fake.run(&["detach", "raw_syscalls/sys_enter", "--dry-run"]), @"
+    exit: 0
+    -- stdout
+    -- stderr
+    note: this would be done, in the tracing directory:
+      echo 0 > instances/kprobed/events/raw_syscalls/sys_enter/enable
+    note: nothing was changed
+    ");
     assert_snapshot!(fake.run(&["detach", "raw_syscalls/sys_enter"]), @"
     exit: 0
     -- stdout

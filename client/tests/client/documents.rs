@@ -87,8 +87,8 @@ fn a_difference_is_shown_and_made() {
     -- stdout
     kprobes/open configured
     -- stderr
-    note: this would be written, in the tracing directory and in the daemon's instance:
-      echo 1 > events/kprobes/open/enable
+    note: this would be done, in the tracing directory:
+      echo 1 > instances/kprobed/events/kprobes/open/enable
     note: nothing was changed
     ");
     assert_snapshot!(run(&fake, &["apply", "-f", "FILE", "-o", "json"], &wanted), @r#"

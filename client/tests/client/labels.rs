@@ -145,7 +145,7 @@ fn probes_are_found_by_labels() {
     -- stdout
     kprobes/open hits=7 nmissed=1
     -- stderr
-    note: this would be written, in the tracing directory and in the daemon's instance:
+    note: this would be done, in the tracing directory:
       echo '-:kprobes/open' >> kprobe_events
     note: nothing was changed
     ");

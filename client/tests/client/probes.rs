@@ -27,7 +27,7 @@ fn add() {
       | p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
       |        ^^^^^^^^^^^^^^
     note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
-    note: this would be written, in the tracing directory and in the daemon's instance:
+    note: this would be done, in the tracing directory:
       echo 'p:waiting do_sys_openat2' >> kprobe_events
     note: nothing was changed
     ");
@@ -121,7 +121,7 @@ fn add_from_a_file() {
     kprobes/open
     kprobes/open
     -- stderr
-    note: this would be written, in the tracing directory and in the daemon's instance:
+    note: this would be done, in the tracing directory:
       echo 'p:open do_sys_openat2' >> kprobe_events
     note: nothing was changed
     ");
@@ -575,7 +575,7 @@ fn definitions_as_fields() {
     -- stdout
     kprobes/open
     -- stderr
-    note: this would be written, in the tracing directory and in the daemon's instance:
+    note: this would be done, in the tracing directory:
       echo '' >> kprobe_events
     note: nothing was changed
     ");

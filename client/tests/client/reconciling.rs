@@ -142,8 +142,8 @@ fn events_are_adopted() {
     perf/slow_path disabled
     -- stderr
     note: `perf/slow_path` is switched on in other trace instances as well, and stays so: (top), trace-cmd
-    note: this would be written, in the tracing directory and in the daemon's instance:
-      echo 1 > events/perf/slow_path/enable
+    note: this would be done, in the tracing directory:
+      echo 1 > instances/kprobed/events/perf/slow_path/enable
     note: nothing was changed
     ");
     assert_snapshot!(fake.run(&["adopt"]), @"

@@ -218,12 +218,7 @@ impl App {
             .map_err(StartError::Thread)?;
         engine.control = Some(control.clone());
 
-        let observer = Observer {
-            tracefs: tracefs.clone(),
-            instance: Arc::clone(&current_instance),
-            procfs: procfs.clone(),
-            sysfs,
-        };
+        let observer = Observer::new(tracefs.clone(), Arc::clone(&current_instance), procfs.clone(), sysfs);
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
         let foreign = Foreign {
             tracefs: tracefs.clone(),

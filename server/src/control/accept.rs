@@ -96,7 +96,7 @@ impl Controller {
             request: request.request,
             ..UpdateRequest::of(probe.name.to_string())
         };
-        let outcome = self.apply(vec![Change::Update(update)], Unit::Each).await.pop();
+        let outcome = self.apply(vec![Change::Update(update)], Unit::Each).await.outcomes.pop();
         outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 }

@@ -15,8 +15,9 @@ use super::guard::Guarded;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
+use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
-use super::step::{self, PlannedStep, Seen, Step, Wanted};
+use super::step::{self, Seen, Step, Wanted};
 use super::{CheckOutcome, ControlError, Observed, Obstacle, Probe, ProbeState, Taken, own};
 use crate::definition::{Code, ProbeDefinition};
 use crate::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
@@ -90,7 +91,9 @@ impl Controller {
         self.try_first_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
-            let plan = step::plan(&name, steps(&adoption));
+            let instance = self.parts.instance.name();
+            let planned = steps(&adoption).into_iter();
+            let plan = planned.map(|step| PlannedStep::for_event(instance, &name, step)).collect();
             return Ok(Adopted { probe: Arc::new(adoption.probe), enabled_in, plan });
         }
         let Adoption { probe, own, .. } = &adoption;

@@ -7,14 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::{Account, Sample};
-use super::command::{Applied, Change, Changed, Outcomes, Unit};
+use super::batch::Batch;
+use super::command::{Applied, Change, Changed, Unit};
 use super::controller::{Controller, Live};
 use super::execute::Executor;
 use super::job::Job;
 use super::observed::Observed;
 use super::remove::Doomed;
 use super::replace::Replacement;
-use super::together::Together;
 use super::{ControlError, Probe};
 use crate::kernel::RecentFacts;
 use crate::model::{ProbeName, ProbeUid};
@@ -22,8 +22,8 @@ use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
 
 /// What is done for one change.
 pub(super) enum Judged {
-    /// Nothing that is still to be done: it was asked for before, or is only to be checked.
-    Done(Applied),
+    /// Nothing that is still to be done: it was asked for before.
+    Done(Changed),
     /// To make a probe, or to change one.
     Work(Box<Work>),
     /// To delete one.
@@ -78,55 +78,48 @@ impl<'a> Grounds<'a> {
 }
 
 impl Controller {
-    /// Carries out changes at the cost of one: one transaction before and one after, and each list of the kernel read once. Answers in their
-    /// order.
-    pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Outcomes {
+    /// Carries out changes at the cost of one: one transaction before and one after, and each list of the kernel read once.
+    pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Applied {
+        let checked: Vec<_> = changes.iter().map(Change::validate_only).collect();
         let judged = self.judge(changes).await;
         let refused = judged.iter().find_map(|judged| judged.as_ref().err().map(ToString::to_string));
-        let mut outcomes: Vec<Option<Result<Applied, ControlError>>> = Vec::new();
-        let (mut work, mut doomed, mut together) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, judged) in judged.into_iter().enumerate() {
-            // Those of one group stand and fall together.
-            let group = if unit == Unit::All { 0 } else { index };
+        let mut outcomes = Vec::new();
+        let (mut to_do, mut to_check) = (Batch::default(), Batch::default());
+        for (index, (judged, is_checked)) in judged.into_iter().zip(checked).enumerate() {
             outcomes.push(match (judged, unit) {
                 (Err(error), _) => Some(Err(error)),
-                (Ok(Judged::Done(applied)), _) => Some(Ok(applied)),
+                (Ok(Judged::Done(changed)), _) => Some(Ok(changed)),
                 (Ok(_), Unit::All) if let Some(cause) = &refused => {
                     Some(Err(ControlError::BatchFailed { cause: cause.clone() }))
                 }
-                (Ok(Judged::Replace(one)), _) => {
-                    together.push((index, (group, Together::Replace(*one))));
-                    None
-                }
-                (Ok(Judged::Work(one)), Unit::All) => {
-                    together.push((index, (group, Together::Work(*one))));
-                    None
-                }
-                (Ok(Judged::Delete(one)), Unit::All) => {
-                    together.push((index, (group, Together::Delete(one))));
-                    None
-                }
-                (Ok(Judged::Work(one)), Unit::Each) => {
-                    work.push((index, *one));
-                    None
-                }
-                (Ok(Judged::Delete(one)), Unit::Each) => {
-                    doomed.push((index, one));
+                (Ok(judged), _) => {
+                    let batch = if is_checked { &mut to_check } else { &mut to_do };
+                    batch.add(index, judged, unit);
                     None
                 }
             });
         }
-        let (deletions, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().unzip();
+        let plan = self.plan(&to_check);
+        let done = self.carry_out_batch(to_do).await;
+        let checked = to_check.into_expected().into_iter().map(|(index, changed)| (index, Ok(changed)));
+        for (index, outcome) in checked.chain(done) {
+            if let Some(place) = outcomes.get_mut(index) {
+                *place = Some(outcome);
+            }
+        }
+        let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(ControlError::Stopping)));
+        Applied { outcomes: outcomes.collect(), plan }
+    }
+
+    /// Answers by the place of each change in its request.
+    async fn carry_out_batch(&mut self, batch: Batch) -> Vec<(usize, Result<Changed, ControlError>)> {
+        let Batch { work, doomed, together } = batch;
         let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
+        let (deletions, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().unzip();
         let (members, together): (Vec<_>, Vec<_>) = together.into_iter().unzip();
         let mut ended = self.intend_and_do(work, doomed).await;
         ended.extend(self.change_together(together).await);
-        for (index, outcome) in changes.into_iter().chain(deletions).chain(members).zip(ended) {
-            if let Some(place) = outcomes.get_mut(index) {
-                *place = Some(outcome.map(Applied::from));
-            }
-        }
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(ControlError::Stopping))).collect()
+        changes.into_iter().chain(deletions).chain(members).zip(ended).collect()
     }
 
     /// Writes the intents down, and carries them out. The outcomes of the work come first.

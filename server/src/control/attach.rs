@@ -8,24 +8,55 @@ use std::time::SystemTime;
 
 use super::ControlError;
 use super::attached::{AttachedEvent, AttachedState, Attachment};
-use super::command::AttachRequest;
+use super::command::{AttachRequest, DetachRequest, Sourced};
 use super::controller::{Controller, ControllerParts};
 use super::harm::refuse_harm;
+use super::observed::Switch;
+use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
+use super::step::{self, Seen, Step, Wanted};
 use crate::decode::PlanOptions;
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredAttachment, Undo};
+use crate::tracefs::{Instance, TracefsError};
 
 impl Controller {
-    pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
-        let AttachRequest { name, filter } = request;
-        if let Some(waiting) = self.attached.get(&name) {
-            if waiting.state(&name, &self.observer, &self.parts.instance) == AttachedState::Recording {
-                return Err(ControlError::Attached { name });
-            }
-            return self.try_again(&name, filter).await;
+    pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<Sourced, ControlError> {
+        let AttachRequest { name, filter, validate_only } = request;
+        let waiting = self.attached.get(&name);
+        let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
+        if recorded == Some(AttachedState::Recording) {
+            return Err(ControlError::Attached { name });
         }
+        if validate_only {
+            let plan = self.plan_attach(&name, &filter)?;
+            return Ok(Sourced { event: None, plan });
+        }
+        let event = if recorded.is_some() {
+            self.try_again(&name, filter).await?
+        } else {
+            self.attach_anew(name, filter).await?
+        };
+        Ok(Sourced { event: Some(event), plan: Vec::new() })
+    }
+
+    /// What would be done to attach an event. A filter is judged as far as that disturbs nothing: on an event that is recorded, the kernel sees
+    /// it when it is attached.
+    fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
+        recordable(&self.parts, name)?;
+        refuse_harm(self.tracefs(), name, filter)?;
+        let instance = &self.parts.instance;
+        let seen = seen(instance, name)?;
+        if seen.switch == Switch::Off && !filter.is_empty() {
+            first_filter(instance, name, filter)?;
+            instance.set_filter(name, &seen.filter)?;
+        }
+        let planned = step::change(&seen, Wanted { enabled: Some(true), filter }).into_iter();
+        Ok(planned.map(|step| PlannedStep::for_event(instance.name(), name, step)).collect())
+    }
+
+    async fn attach_anew(&mut self, name: ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {
         recordable(&self.parts, &name)?;
         let create_time = SystemTime::now();
         let uid = self.parts.store.begin_attach(&name, &filter, create_time).await?;
@@ -97,12 +128,20 @@ impl Controller {
         event
     }
 
-    pub(super) async fn detach(&mut self, name: &ProbeName) -> Result<AttachedEvent, ControlError> {
+    pub(super) async fn detach(&mut self, request: &DetachRequest) -> Result<Sourced, ControlError> {
+        let DetachRequest { name, validate_only } = request;
         let Some(attachment) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
         // Its counters go on until the last event was read.
         let last = attachment.event(name, &self.observer, &self.parts.instance);
+        if *validate_only {
+            let steps =
+                if is_there(&self.parts, name) { detaching(&self.parts.instance, name)? } else { Vec::new() };
+            let instance = self.parts.instance.name();
+            let plan = steps.into_iter().map(|step| PlannedStep::for_event(instance, name, step)).collect();
+            return Ok(Sourced { event: Some(last), plan });
+        }
         self.parts.store.begin_detach(last.uid, &last.filter).await?;
         if let Err(error) = switch_off(&self.parts, name) {
             self.keep_recording(name, &last.filter);
@@ -116,7 +155,7 @@ impl Controller {
         // That it goes is stored. The row may stay for a while.
         self.parts.store.undo(Undo::Attachment(last.uid)).await;
         tracing::info!(event = %name, "detached");
-        Ok(last)
+        Ok(Sourced { event: Some(last), plan: Vec::new() })
     }
 
     /// Records an event on that could not be detached: it may be off by then, or without its filter.
@@ -195,25 +234,47 @@ fn record(
 ) -> Result<Arc<EventSource>, ControlError> {
     let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
-    // An earlier run of the daemon may have left it on.
-    parts.instance.set_enabled(name, false)?;
     refuse_harm(&parts.mounted.tracefs, name, filter)?;
-    parts.instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
+    for step in step::change(&seen(&parts.instance, name)?, Wanted { enabled: Some(true), filter }) {
+        match step {
+            Step::Disable => parts.instance.set_enabled(name, false)?,
+            Step::Filter { after, .. } => first_filter(&parts.instance, name, &after)?,
+            Step::Enable => {
+                sources.insert([(id, Arc::clone(&source))]);
+                if let Err(error) = parts.instance.set_enabled(name, true) {
+                    sources.remove(&[uid]);
+                    clear_filter(&parts.instance, name);
+                    return Err(error.into());
+                }
+            }
+            Step::Define { .. } | Step::Delete => {}
+        }
+    }
+    Ok(source)
+}
+
+/// What our instance has of an event. One that is on goes off first: it was left by an earlier run of the daemon, or has lost its filter.
+fn seen(instance: &Instance, name: &ProbeName) -> Result<Seen, TracefsError> {
+    let is_on = instance.is_enabled(name)?;
+    let switch = if is_on { Switch::On } else { Switch::Off };
+    Ok(Seen { switch, filter: instance.filter(name)?, unarmed: is_on })
+}
+
+/// Sets the filter of an event that is off.
+fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
+    instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
         filter: filter.to_owned(),
         error,
         message,
         found: None,
-    })?;
-    sources.insert([(id, Arc::clone(&source))]);
-    if let Err(error) = parts.instance.set_enabled(name, true) {
-        sources.remove(&[uid]);
-        // Who adopts the event takes the filter that it has.
-        if let Err(error) = parts.instance.set_filter(name, "") {
-            tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
-        }
-        return Err(error.into());
+    })
+}
+
+/// Leaves no filter on an event that could not be recorded: who adopts it takes the filter that it has.
+fn clear_filter(instance: &Instance, name: &ProbeName) {
+    if let Err(error) = instance.set_filter(name, "") {
+        tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
     }
-    Ok(source)
 }
 
 /// Which fields of somebody else's probe are not read from memory, as its definition in the kernel says. Absent for other events.
@@ -221,19 +282,34 @@ fn options_of_foreign_probe(
     parts: &ControllerParts,
     name: &ProbeName,
 ) -> Result<Option<PlanOptions>, ControlError> {
-    let listed = parts.mounted.tracefs.list_kprobes()?;
-    let listed = listed.into_iter().find(|listed| listed.name.as_ref() == Some(name));
-    let definition = listed.and_then(|listed| parts.checker.parse_probe(&listed.line).ok());
+    let list = parts.mounted.tracefs.kprobe_list()?;
+    let definition = list.lines_of(name).next().and_then(|line| parts.checker.parse_probe(line).ok());
     // It has the kernel's own way with names of symbols.
     Ok(definition.map(|definition| PlanOptions { named: HashSet::new(), ..plan_options(&definition) }))
 }
 
+/// Whether our instance has an event that is not one of our probes: one can have taken the name of an event that was waiting.
+fn is_there(parts: &ControllerParts, name: &ProbeName) -> bool {
+    parts.registry.get(name).is_none() && parts.instance.has_event(name)
+}
+
+/// The steps that end the recording of an event.
+fn detaching(instance: &Instance, name: &ProbeName) -> Result<Vec<Step>, TracefsError> {
+    Ok(vec![Step::Disable, Step::Filter { before: instance.filter(name)?, after: String::new() }])
+}
+
 /// Switches an event off in our instance, and waits until nothing writes it any more. One that has gone is off.
 fn switch_off(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
-    // A probe of ours may have taken the name of an event that was waiting.
-    if parts.registry.get(name).is_some() || !parts.instance.has_event(name) {
+    if !is_there(parts, name) {
         return Ok(());
     }
-    parts.instance.set_enabled(name, false)?;
-    Ok(parts.instance.clear_filter_and_settle(name)?)
+    for step in detaching(&parts.instance, name)? {
+        match step {
+            Step::Disable => parts.instance.set_enabled(name, false)?,
+            // The kernel waits for all that use the old one.
+            Step::Filter { .. } => parts.instance.clear_filter_and_settle(name)?,
+            Step::Define { .. } | Step::Enable | Step::Delete => {}
+        }
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
-use super::step::PlannedStep;
+use super::plan::PlannedStep;
 use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciled};
 use crate::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use crate::store::RequestKey;
@@ -109,30 +109,15 @@ pub enum Changed {
     Removed(Removed),
 }
 
-/// A change that was carried out, or only checked.
-#[derive(Clone, Debug)]
-pub struct Applied {
-    /// What became of it.
-    pub changed: Changed,
-    /// What would be done, in order, if it was only checked.
-    pub plan: Vec<PlannedStep>,
-}
-
-impl From<Changed> for Applied {
-    fn from(changed: Changed) -> Self {
-        Self { changed, plan: Vec::new() }
-    }
-}
-
-impl Applied {
+impl Changed {
     /// The probe, of a change that leaves one.
     ///
     /// # Errors
     /// [`ControlError::Stopping`] if there is none, which no such change answers.
     pub fn probe(self) -> Result<Arc<Probe>, ControlError> {
-        match self.changed {
-            Changed::Probe(probe) => Ok(probe),
-            Changed::Removed(_) => Err(ControlError::Stopping),
+        match self {
+            Self::Probe(probe) => Ok(probe),
+            Self::Removed(_) => Err(ControlError::Stopping),
         }
     }
 
@@ -141,15 +126,32 @@ impl Applied {
     /// # Errors
     /// [`ControlError::Stopping`] if nothing was, which no such change answers.
     pub fn removed(self) -> Result<Removed, ControlError> {
-        match self.changed {
-            Changed::Removed(removed) => Ok(removed),
-            Changed::Probe(_) => Err(ControlError::Stopping),
+        match self {
+            Self::Removed(removed) => Ok(removed),
+            Self::Probe(_) => Err(ControlError::Stopping),
         }
     }
 }
 
-/// What becomes of several changes, in their order.
-pub type Outcomes = Vec<Result<Applied, ControlError>>;
+impl Change {
+    /// Whether it is only checked.
+    pub(super) const fn validate_only(&self) -> bool {
+        match self {
+            Self::Create(request) => request.validate_only,
+            Self::Update(request) => request.validate_only,
+            Self::Remove(request) => request.validate_only,
+        }
+    }
+}
+
+/// What became of several changes.
+#[derive(Debug)]
+pub struct Applied {
+    /// Of each, in their order.
+    pub outcomes: Vec<Result<Changed, ControlError>>,
+    /// What would be done for those that were only checked, in order.
+    pub plan: Vec<PlannedStep>,
+}
 
 /// Record an event of the host.
 #[derive(Clone, Debug)]
@@ -158,18 +160,38 @@ pub struct AttachRequest {
     pub name: ProbeName,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// Stop recording one.
+#[derive(Clone, Debug)]
+pub struct DetachRequest {
+    /// The event.
+    pub name: ProbeName,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// What became of an event of the host.
+#[derive(Clone, Debug)]
+pub struct Sourced {
+    /// The event as it is now, or was last. Absent if it was only checked whether it could be attached.
+    pub event: Option<AttachedEvent>,
+    /// What would be done, in order, if it was only checked.
+    pub plan: Vec<PlannedStep>,
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
-    Apply(Vec<Change>, Unit, Reply<Outcomes>),
+    Apply(Vec<Change>, Unit, Reply<Applied>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Sample(Reply<()>),
     Ledger(Reply<Ledger>),
-    Attach(AttachRequest, Reply<AttachedEvent>),
-    Detach(ProbeName, Reply<AttachedEvent>),
+    Attach(AttachRequest, Reply<Sourced>),
+    Detach(DetachRequest, Reply<Sourced>),
     Attached(Reply<Vec<AttachedEvent>>),
     Accept(super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
@@ -266,12 +288,12 @@ impl ControlHandle {
     ///
     /// # Errors
     /// [`ControlError::Stopping`]; each change has an outcome of its own.
-    pub async fn apply(&self, changes: Vec<Change>, unit: Unit) -> Result<Outcomes, ControlError> {
+    pub async fn apply(&self, changes: Vec<Change>, unit: Unit) -> Result<Applied, ControlError> {
         self.ask(|reply| Command::Apply(changes, unit, reply)).await
     }
 
-    async fn apply_one(&self, change: Change) -> Result<Applied, ControlError> {
-        self.apply(vec![change], Unit::Each).await?.pop().unwrap_or(Err(ControlError::Stopping))
+    async fn apply_one(&self, change: Change) -> Result<Changed, ControlError> {
+        self.apply(vec![change], Unit::Each).await?.outcomes.pop().unwrap_or(Err(ControlError::Stopping))
     }
 
     /// Makes a probe.
@@ -335,7 +357,7 @@ impl ControlHandle {
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn attach(&self, request: AttachRequest) -> Result<AttachedEvent, ControlError> {
+    pub async fn attach(&self, request: AttachRequest) -> Result<Sourced, ControlError> {
         self.ask(|reply| Command::Attach(request, reply)).await
     }
 
@@ -343,8 +365,8 @@ impl ControlHandle {
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn detach(&self, name: ProbeName) -> Result<AttachedEvent, ControlError> {
-        self.ask(|reply| Command::Detach(name, reply)).await
+    pub async fn detach(&self, request: DetachRequest) -> Result<Sourced, ControlError> {
+        self.ask(|reply| Command::Detach(request, reply)).await
     }
 
     /// All attached events, by name.

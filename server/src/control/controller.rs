@@ -11,12 +11,14 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
+use super::command::{Applied, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases, Wake};
 use super::observed::Observed;
+use super::plan::{self, PlannedStep};
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
+use super::step::Step;
 use super::triggers::Triggers;
 use super::{Checker, ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
@@ -25,8 +27,7 @@ use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::{HitRetention, Store};
 use crate::tracefs::{
-    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, KprobeList, Mounted, Presence, ProfileRow,
-    Tracefs,
+    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, ProfileRow, Tracefs,
 };
 
 /// Time after which states that were noted are stored.
@@ -128,12 +129,12 @@ impl Controller {
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler =
             Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
-        let observer = Observer {
-            tracefs: parts.mounted.tracefs.clone(),
-            instance: Arc::clone(&parts.current_instance),
-            procfs: parts.procfs.clone(),
-            sysfs: parts.sysfs.clone(),
-        };
+        let observer = Observer::new(
+            parts.mounted.tracefs.clone(),
+            Arc::clone(&parts.current_instance),
+            parts.procfs.clone(),
+            parts.sysfs.clone(),
+        );
         let mut leases = Leases::read(&parts).await?;
         let (live, unfinished) =
             super::reconcile::reconcile(&parts, &observer, &sources, &mut leases).await?;
@@ -285,9 +286,9 @@ impl Controller {
         }
         match command {
             Command::Apply(changes, Unit::All, reply) => {
-                let outcomes = self.apply(changes, Unit::All).await;
+                let applied = self.apply(changes, Unit::All).await;
                 self.count_leases().await;
-                answer(reply, Ok(outcomes));
+                answer(reply, Ok(applied));
             }
             Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
@@ -310,10 +311,12 @@ impl Controller {
                         }
                     }
                 }
-                let mut outcomes = self.apply(changes, Unit::Each).await.into_iter();
+                let Applied { outcomes, mut plan } = self.apply(changes, Unit::Each).await;
                 self.count_leases().await;
+                let mut outcomes = outcomes.into_iter();
                 for (count, reply) in replies {
-                    answer(reply, Ok(outcomes.by_ref().take(count).collect()));
+                    let outcomes = outcomes.by_ref().take(count).collect();
+                    answer(reply, Ok(Applied { outcomes, plan: std::mem::take(&mut plan) }));
                 }
             }
             Command::Aggregation(command) => self.aggregate(command),
@@ -324,7 +327,7 @@ impl Controller {
             }
             Command::Ledger(reply) => answer(reply, self.ledger()),
             Command::Attach(request, reply) => answer(reply, self.attach(request).await),
-            Command::Detach(name, reply) => answer(reply, self.detach(&name).await),
+            Command::Detach(request, reply) => answer(reply, self.detach(&request).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
             Command::Reconcile { force, reply } => answer(reply, Ok(self.reconcile(force).await)),
@@ -345,47 +348,7 @@ impl Controller {
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
             OnExit::Restore => {
-                let tracefs = &parts.mounted.tracefs;
-                let probes = parts.registry.all();
-                let own: Vec<_> = probes.iter().filter_map(|probe| probe.own.as_ref()).collect();
-                // Read once: the ids are looked at right before each write.
-                let list = tracefs.kprobe_list().unwrap_or_else(|error| {
-                    tracing::warn!(%error, "cannot list the probes on the way out");
-                    KprobeList::default()
-                });
-                for event in &own {
-                    let switched = tracefs.presence_in(&list, event).and_then(|presence| {
-                        if presence.is_ours() {
-                            parts.instance.set_enabled(&event.name, false)
-                        } else {
-                            Ok(())
-                        }
-                    });
-                    if let Err(error) = switched {
-                        tracing::warn!(event = %event.name, %error, "cannot disable on the way out");
-                    }
-                }
-                for (event, _) in attached.iter().filter(|(_, attachment)| attachment.source.is_ok()) {
-                    if let Err(error) = parts.instance.set_enabled(event, false) {
-                        tracing::warn!(%event, %error, "cannot disable on the way out");
-                    }
-                }
-                readers.stop();
-                if let Err(error) = parts.instance.remove() {
-                    tracing::warn!(%error, "cannot remove the instance");
-                }
-                // With the instance gone no buffer is emptied by these.
-                for event in own {
-                    match tracefs.delete_own(&list, event) {
-                        Ok(Deleted::Done | Deleted::NotThere(Presence::Absent)) => {}
-                        Ok(Deleted::NotThere(_)) => {
-                            tracing::info!(event = %event.name, "left the event of another program in the kernel");
-                        }
-                        Err(error) => {
-                            tracing::warn!(event = %event.name, %error, "cannot remove on the way out");
-                        }
-                    }
-                }
+                take_everything_out(&parts, readers, &attached);
                 parts.mounted.unmount_ours();
             }
         }
@@ -482,6 +445,55 @@ impl Controller {
     }
 }
 
+/// Takes out of the kernel what the daemon has put into it.
+fn take_everything_out(
+    parts: &ControllerParts,
+    readers: Readers,
+    attached: &BTreeMap<ProbeName, Attachment>,
+) {
+    let tracefs = &parts.mounted.tracefs;
+    let probes = parts.registry.all();
+    let own: BTreeMap<_, _> =
+        probes.iter().filter_map(|probe| Some((&probe.name, probe.own.as_ref()?))).collect();
+    let recorded = attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
+    // Read once: the ids are looked at right before each write.
+    let list = tracefs.kprobe_list().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot list the probes on the way out");
+        Arc::default()
+    });
+    let mut readers = Some(readers);
+    for planned in plan::shut_down(parts.instance.name(), own.keys().copied(), recorded) {
+        let done = match &planned {
+            PlannedStep::Event { name, step: Step::Delete, .. } => match own.get(name) {
+                Some(event) => tracefs.delete_own(&list, event).map(|deleted| {
+                    if !matches!(deleted, Deleted::Done | Deleted::NotThere(Presence::Absent)) {
+                        tracing::info!(event = %name, "left the event of another program in the kernel");
+                    }
+                }),
+                None => Ok(()),
+            },
+            PlannedStep::Event { name, .. } => {
+                let is_ours = own.get(name).map(|event| tracefs.presence_in(&list, event));
+                match is_ours.transpose() {
+                    Ok(Some(presence)) if !presence.is_ours() => Ok(()),
+                    Ok(_) => parts.instance.set_enabled(name, false),
+                    Err(error) => Err(error),
+                }
+            }
+            PlannedStep::Instance { .. } => {
+                if let Some(readers) = readers.take() {
+                    readers.stop();
+                }
+                parts.instance.clone().remove()
+            }
+        };
+        match done {
+            Ok(()) => tracing::debug!(step = %planned, "on the way out"),
+            Err(error) => tracing::warn!(step = %planned, %error, "cannot carry out a step on the way out"),
+        }
+    }
+}
+
 /// Commands on their way to the control thread.
 #[derive(Debug)]
 pub struct CommandQueue(mpsc::Receiver<Command>);
@@ -510,8 +522,9 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
     }
 }
 
+/// Whether others can join: what is only checked has a plan of its own.
 fn only_removes(changes: &[Change]) -> bool {
-    changes.iter().all(|change| matches!(change, Change::Remove(_)))
+    changes.iter().all(|change| matches!(change, Change::Remove(_)) && !change.validate_only())
 }
 
 /// Whether no two removals of these are about the same name.

@@ -1,11 +1,10 @@
 //! Whether a probe can be made, and how.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
 use super::checker::{Against, CheckOutcome};
-use super::command::{Applied, Changed, CreateRequest};
+use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::guard::Guarded;
 use super::job::{Basis, Job};
@@ -28,7 +27,7 @@ impl Controller {
             // Carried out before. If the probe has gone since, the outcome is gone with it.
             let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
             let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
-            return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
+            return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let outcome = self.parts.checker.check_with(&request.definition, &mut grounds.facts)?;
         let taken = self.parts.checker.taken(&outcome);
@@ -70,10 +69,6 @@ impl Controller {
         };
         let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
         let steps = step::define(&probe.kernel_definition, wanted);
-        if request.validate_only {
-            let plan = step::plan(&probe.name, steps);
-            return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(probe)), plan }));
-        }
         let intent = Some(Intent::Create(new_row(&probe)));
         let state = settled_state(probe.enabled, &report);
         let job = Job::define(Probe { state, ..probe }, Basis { definition, report }, steps);

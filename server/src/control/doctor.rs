@@ -75,7 +75,7 @@ impl Doctor {
                 "boot a kernel with CONFIG_KPROBE_EVENTS",
             );
         }
-        match self.tracefs.list_kprobes() {
+        match self.tracefs.kprobe_list() {
             Ok(_) => ok("tracefs", format!("mounted on {root}, with kprobe events")),
             Err(error) => failed(
                 "tracefs",
@@ -188,10 +188,10 @@ impl Doctor {
 
     /// Probe events that are not ours.
     pub fn foreign(&self) -> Vec<(ProbeName, ListedProbe)> {
-        let listed = self.tracefs.list_kprobes().unwrap_or_default();
-        listed
-            .into_iter()
-            .filter_map(|listed| Some((listed.name.clone()?, listed)))
+        let list = self.tracefs.kprobe_list().unwrap_or_default();
+        list.probes()
+            .iter()
+            .filter_map(|listed| Some((listed.name.clone()?, listed.clone())))
             .filter(|(name, listed)| {
                 let ours = self.registry.get(name).and_then(|probe| Some(probe.own.clone()?.listing));
                 ours.as_ref() != Some(&listed.line)

@@ -1,8 +1,8 @@
 //! Carrying steps out, for one probe or a thousand.
 //!
-//! Owns the order of the steps of many probes: all that go off, then all definitions, filters, and all that go on. Each list of the host is
-//! read once for all of them, and right before each write the event's id is. What fails for one probe is taken back for that one. Never decides
-//! what is done, and knows neither the database nor the readers.
+//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Each list of the host is read once for all of them, and right
+//! before each write the event's id is. What fails for one probe is taken back for that one. Never decides what is done, and knows neither the
+//! database nor the readers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::source::{event_source, plan_options};
-use super::step::Step;
+use super::step::{Phase, Step};
 use super::{ControlError, own};
 use crate::decode::Schema;
 use crate::definition::ProbeKind;
@@ -38,10 +38,15 @@ impl Executor<'_> {
     /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each ended is in its `outcome`.
     pub(super) fn carry_out(&self, jobs: &mut [Job]) {
         self.recognise(jobs);
-        self.disable(jobs);
-        self.define(jobs);
-        self.filter(jobs);
-        self.enable(jobs);
+        for phase in Phase::ALL {
+            match phase {
+                Phase::Disable => self.disable(jobs),
+                Phase::Define => self.define(jobs),
+                Phase::Filter => self.filter(jobs),
+                Phase::Enable => self.enable(jobs),
+                Phase::Delete => {}
+            }
+        }
         let mut off: Vec<_> = jobs.iter_mut().filter(|job| job.is_off_and_not_counted()).collect();
         if !off.is_empty() {
             self.count(&mut off);
@@ -217,7 +222,7 @@ impl Executor<'_> {
             }
             Step::Filter { before, .. } if is_ours => self.instance.set_filter(&own.name, before)?,
             Step::Define { .. } => {
-                self.tracefs.delete_own(&self.tracefs.kprobe_list()?, own)?;
+                self.tracefs.delete_own(&*self.tracefs.kprobe_list()?, own)?;
                 self.sources.remove(&[job.probe.uid]);
                 (job.probe.own, job.source) = (None, None);
             }

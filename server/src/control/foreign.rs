@@ -117,14 +117,14 @@ impl Foreign {
     /// The lines that are not ours.
     fn by_name(&self) -> Result<ByName, ControlError> {
         let mut by_name = ByName::new();
-        for listed in self.tracefs.list_kprobes()? {
+        for listed in self.tracefs.kprobe_list()?.probes() {
             let Some((group, event)) = listed.group_and_event() else { continue };
             let ours = listed.name.as_ref().and_then(|name| self.registry.get(name));
             let is_ours =
                 ours.is_some_and(|probe| probe.own.as_ref().is_some_and(|own| own.listing == listed.line));
             if !is_ours {
                 let name = format!("{group}/{event}");
-                by_name.entry(name).or_default().push(listed.line);
+                by_name.entry(name).or_default().push(listed.line.clone());
             }
         }
         Ok(by_name)

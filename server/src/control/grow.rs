@@ -56,7 +56,10 @@ impl Controller {
             }
         };
         // One that is switched off is not disturbed at all.
-        let Some(event) = recorded.iter().min_by_key(|event| event.is_enabled()) else { return };
+        let Some(event) = recorded.iter().min_by_key(|event| event.enabled) else { return };
+        if !recorded.iter().any(|event| event.enabled) {
+            return;
+        }
         match self.hand_over(&options, &Settling::Recording(event), &recorded) {
             Ok(()) => {
                 tracing::info!(buffer_kib, "the ring buffers were too small for the rate");

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::ControlError;
 use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
+use super::step::{self, Seen, Step};
 use crate::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{PauseReason, ReadersError, Wanted};
@@ -24,18 +25,21 @@ const REMOVALS: usize = 20;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
 
 /// What is recorded in our instance, or would be when it were switched on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Recorded {
-    name: ProbeName,
-    filter: String,
-    enabled: bool,
-    id: u16,
+    pub(super) name: ProbeName,
+    /// The filter in force; empty for none.
+    pub(super) filter: String,
+    /// Whether it is switched on.
+    pub(super) enabled: bool,
+    /// The id that its records carry. 0 for an event that is only planned.
+    pub(super) id: u16,
 }
 
 impl Recorded {
-    /// Whether it is switched on.
-    pub(super) const fn is_enabled(&self) -> bool {
-        self.enabled
+    /// What has it recorded in another instance as it is in ours.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        step::change(&Seen::FRESH, step::Wanted { enabled: Some(self.enabled), filter: &self.filter })
     }
 }
 
@@ -86,7 +90,7 @@ pub(super) enum HandOverError {
 }
 
 impl Controller {
-    /// What else is in our instance. Empty when nothing of it records: then there is nothing to be lost.
+    /// What else is in our instance.
     pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, ControlError> {
         let mut recorded = Vec::new();
         let mut probes = self.parts.registry.in_instance();
@@ -120,9 +124,6 @@ impl Controller {
                     id: source.origin.type_id,
                 });
             }
-        }
-        if !recorded.iter().any(|event| event.enabled) {
-            recorded.clear();
         }
         Ok(recorded)
     }
@@ -250,11 +251,13 @@ enum Way {
 fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), HandOverError> {
     exclude_ourselves(next, procfs)?;
     for event in recorded {
-        if !event.filter.is_empty() {
-            next.set_filter(&event.name, &event.filter)?;
-        }
-        if event.enabled {
-            next.set_enabled(&event.name, true)?;
+        for step in event.steps() {
+            match step {
+                Step::Filter { after, .. } => next.set_filter(&event.name, &after)?,
+                Step::Enable => next.set_enabled(&event.name, true)?,
+                // It is fresh there.
+                Step::Disable | Step::Define { .. } | Step::Delete => {}
+            }
         }
     }
     Ok(())

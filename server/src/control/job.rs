@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::step::{self, PlannedStep, Step};
+use super::step::Step;
 use super::{ControlError, Probe};
 use crate::definition::ProbeDefinition;
 use crate::pipeline::EventSource;
@@ -62,8 +62,8 @@ impl Job {
     }
 
     /// What is still to be done, in order.
-    pub(super) fn plan(&self) -> Vec<PlannedStep> {
-        step::plan(&self.probe.name, self.steps.iter().cloned())
+    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter()
     }
 
     /// The next step, unless the job has failed.

@@ -11,6 +11,7 @@ mod aggregation;
 mod apply;
 mod attach;
 mod attached;
+mod batch;
 mod checker;
 mod command;
 mod controller;
@@ -35,6 +36,7 @@ mod observed;
 mod observer;
 mod own;
 mod pause;
+mod plan;
 mod probe;
 mod reconcile;
 mod registry;
@@ -64,8 +66,8 @@ pub use aggregation::{
 pub use attached::{AttachedEvent, AttachedState};
 pub use checker::{Against, CheckOutcome, Checker, Preview};
 pub use command::{
-    Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, Outcomes, RemoveRequest, Removed,
-    Unit, UpdateRequest,
+    Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
+    Removed, Sourced, Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
@@ -78,6 +80,7 @@ pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use names::{Names, Taken};
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::Observer;
+pub use plan::{InstanceStep, PlannedStep};
 #[cfg(test)]
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
@@ -85,5 +88,5 @@ pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled};
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
-pub use step::{PlannedStep, Step};
+pub use step::Step;
 pub use storage::Storage;

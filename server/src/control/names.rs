@@ -76,9 +76,9 @@ impl Names {
         let subject = Subject { definition, name: &name, ours: ours.is_some() };
         let problem = if self.tracefs.has_event(group, event) {
             // A list that cannot be read does not make the name any freer.
-            let listed = self.tracefs.list_kprobes().unwrap_or_default();
-            let same_name = listed.into_iter().filter(|listed| listed.name.as_ref() == Some(&name));
-            let existing: Vec<_> = same_name.map(|listed| Existing::read(&listed, facts, features)).collect();
+            let list = self.tracefs.kprobe_list().unwrap_or_default();
+            let lines = list.lines_of(&name);
+            let existing: Vec<_> = lines.map(|line| Existing::read(line, facts, features)).collect();
             subject.against(&existing)
         } else if let Some(probe) = ours {
             let what = if matches!(probe.state, ProbeState::Expired(_)) {
@@ -114,9 +114,12 @@ impl Names {
         }
         let part = |name: Option<&crate::definition::Name>| name.map_or("*", |name| &name.text).to_owned();
         let name = format!("{}/{}", part(delete.group.as_ref()), part(delete.event.as_ref()));
-        let listed = self.tracefs.list_kprobes().unwrap_or_default();
-        let is_foreign =
-            listed.iter().filter_map(ListedProbe::group_and_event).any(|(group, event)| fits(group, event));
+        let list = self.tracefs.kprobe_list().unwrap_or_default();
+        let is_foreign = list
+            .probes()
+            .iter()
+            .filter_map(ListedProbe::group_and_event)
+            .any(|(group, event)| fits(group, event));
         Err(if is_foreign {
             let message = format!("kprobed did not define the probe `{name}`, and leaves it alone");
             Diagnostic::error(Code::ForeignProbe, delete.span, message)
@@ -141,11 +144,11 @@ struct Existing {
 }
 
 impl Existing {
-    fn read(listed: &ListedProbe, facts: &KernelFacts, features: &Features) -> Self {
+    fn read(line: &str, facts: &KernelFacts, features: &Features) -> Self {
         // Hidden arguments are not those that were asked for.
         let is_visible = |word: &&str| !word.starts_with(guard::PREFIX);
-        let line: Vec<_> = listed.line.split(' ').filter(is_visible).collect();
-        let definition = match parse(&line.join(" "), features) {
+        let words: Vec<_> = line.split(' ').filter(is_visible).collect();
+        let definition = match parse(&words.join(" "), features) {
             Ok(Definition::Probe(definition)) => Some(definition),
             _ => None,
         };
@@ -154,7 +157,7 @@ impl Existing {
             Ok(resolution) => resolution.definition,
             Err(_) => definition,
         });
-        Self { is_return: listed.line.starts_with('r'), definition: resolved }
+        Self { is_return: line.starts_with('r'), definition: resolved }
     }
 }
 

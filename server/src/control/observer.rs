@@ -1,6 +1,6 @@
 //! Reads from the kernel what it has of the probes.
 //!
-//! Reads each list once, however many probes are looked at, and of each probe three short files. Never writes.
+//! Reads each list once at most, however many probes are looked at, and of each probe three short files. Never writes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::probe::Probe;
 use crate::definition::ProbeKind;
 use crate::kernel::{Livepatches, TRACE_CLOCK};
 use crate::tracefs::{
-    CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError,
+    CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError, Watched,
 };
 
 /// Looks at what the kernel has.
@@ -26,17 +26,35 @@ pub struct Observer {
     pub procfs: PathBuf,
     /// Usually `/sys`.
     pub sysfs: PathBuf,
+    /// The kernel lists a place so only of what was switched on while kprobes were off (kernel/kprobes.c: enable_kprobe), and of what is off:
+    /// no others can be unarmed than those that it listed so since kprobes were last switched.
+    unarmed: Arc<Watched<Unarmed>>,
 }
 
 /// Lists of the whole host.
 struct Lists {
-    kprobes: KprobeList,
+    kprobes: Arc<KprobeList>,
     /// Modules that are loaded. Absent when no probe is in one.
     modules: Option<HashSet<String>>,
-    unarmed: Unarmed,
+    /// Absent while kprobes are off as a whole.
+    unarmed: Option<Arc<Unarmed>>,
+    /// Whether `unarmed` was read for this look.
+    is_read: bool,
 }
 
 impl Observer {
+    /// Looks at what tracefs, its instance, `/proc` and `/sys` show.
+    pub fn new(tracefs: Tracefs, instance: Arc<CurrentInstance>, procfs: PathBuf, sysfs: PathBuf) -> Self {
+        let unarmed = Arc::new(Watched::new(vec![tracefs.kprobes_switch()]));
+        Self { tracefs, instance, procfs, sysfs, unarmed }
+    }
+
+    /// Has the next look read every list, whether somebody has written to it or not.
+    pub(super) fn forget(&self) {
+        self.tracefs.forget_kprobe_list();
+        self.unarmed.forget();
+    }
+
     /// Looks at these probes. What the control thread is just changing can look like a change of somebody else: see [`super::ProbeStates`].
     pub fn observe(&self, probes: &[Arc<Probe>]) -> Observed {
         self.instance.look(|instance| self.read(instance, probes)).unwrap_or_else(|error| {
@@ -60,18 +78,19 @@ impl Observer {
     fn read(&self, instance: &Instance, probes: &[Arc<Probe>]) -> Result<Observed, TracefsError> {
         let switches = self.switches(instance)?;
         let in_module = probes.iter().any(|probe| probe.module().is_some());
-        let lists = Lists {
+        let mut lists = Lists {
             kprobes: self.tracefs.kprobe_list()?,
             modules: in_module.then(|| self.modules()),
-            unarmed: Unarmed::of(&self.tracefs.registered().unwrap_or_default()),
+            unarmed: switches.kprobes.then(|| self.unarmed()),
+            is_read: false,
         };
         let mut events = HashMap::with_capacity(probes.len());
         for probe in probes {
-            let event = match self.event(instance, &lists, probe) {
+            let event = match self.event(instance, &mut lists, probe) {
                 Ok(event) => event,
                 // Its files went while they were read: with the instance, or alone.
                 Err(error) if !instance.root().is_dir() => return Err(error),
-                Err(error) => match self.presence(&self.tracefs.kprobe_list()?, probe)? {
+                Err(error) => match self.presence(&*self.tracefs.kprobe_list()?, probe)? {
                     presence if presence.is_ours() => ObservedEvent::Unknown(error.to_string()),
                     presence => ObservedEvent::Lost(presence),
                 },
@@ -79,6 +98,24 @@ impl Observer {
             events.insert(probe.uid, event);
         }
         Ok(Observed { switches, events, livepatches: self.livepatches() })
+    }
+
+    fn unarmed(&self) -> Arc<Unarmed> {
+        let read = || Ok::<_, TracefsError>(Unarmed::of(&self.tracefs.registered()?));
+        self.unarmed.get(read).unwrap_or_default()
+    }
+
+    /// Whether the kernel does not arm a probe that is on. One that was off when the list was read can be armed by now.
+    fn is_unarmed(&self, lists: &mut Lists, probe: &Probe) -> bool {
+        let Some(unarmed) = &lists.unarmed else { return false };
+        if !unarmed.has(probe) || lists.is_read {
+            return unarmed.has(probe);
+        }
+        self.unarmed.forget();
+        let now = self.unarmed();
+        let is_unarmed = now.has(probe);
+        (lists.unarmed, lists.is_read) = (Some(now), true);
+        is_unarmed
     }
 
     /// The livepatches of this host.
@@ -108,23 +145,25 @@ impl Observer {
     fn event(
         &self,
         instance: &Instance,
-        lists: &Lists,
+        lists: &mut Lists,
         probe: &Probe,
     ) -> Result<ObservedEvent, TracefsError> {
         let presence = self.presence(&lists.kprobes, probe)?;
         if !presence.is_ours() {
             return Ok(ObservedEvent::Lost(presence));
         }
+        let switch = match instance.switch(&probe.name)?.as_str() {
+            "1" => Switch::On,
+            "0" => Switch::Off,
+            _ => Switch::Held,
+        };
+        let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
         let is_loaded = |module| lists.modules.as_ref().is_some_and(|modules| modules.contains(module));
         Ok(ObservedEvent::There {
-            switch: match instance.switch(&probe.name)?.as_str() {
-                "1" => Switch::On,
-                "0" => Switch::Off,
-                _ => Switch::Held,
-            },
+            switch,
             filter: instance.filter(&probe.name)?,
             shared: presence == Presence::Shared,
-            unarmed: lists.unarmed.has(probe),
+            unarmed,
             module_is_absent: probe.module().is_some_and(|module| !is_loaded(module)),
         })
     }
@@ -189,12 +228,9 @@ mod tests {
             fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
             let tracefs = Tracefs::new(directory.path(), directory.path().join("debug"));
             let found = Instance::find(&tracefs, "kprobed").unwrap();
-            let observer = Observer {
-                tracefs,
-                instance: Arc::new(CurrentInstance::new(found)),
-                procfs: directory.path().join("proc"),
-                sysfs: directory.path().join("sys"),
-            };
+            let instance = Arc::new(CurrentInstance::new(found));
+            let (procfs, sysfs) = (directory.path().join("proc"), directory.path().join("sys"));
+            let observer = Observer::new(tracefs, instance, procfs, sysfs);
             let host = Self { directory, observer };
             host.write("kprobe_events", "");
             host.write("instances/kprobed/tracing_on", "1\n");
@@ -283,6 +319,11 @@ mod tests {
             let file = host.directory.path().join(path);
             let before = fs::read_to_string(&file).unwrap();
             fs::write(&file, other).unwrap();
+            // A probe that is on can be listed as disabled only if kprobes were off when it was switched on.
+            let switched = || host.write("debug/kprobes/enabled", "1\n");
+            if path == "debug/kprobes/list" {
+                switched();
+            }
             let said = host.trouble(&probe);
             assert!(said.contains(word), "{path} {other}: {said}");
             fs::write(&file, before).unwrap();
@@ -296,6 +337,15 @@ mod tests {
         assert_eq!(host.state(&probe), ProbeState::Armed);
         // Of two kprobes at a place, one that is armed may be ours.
         host.write("debug/kprobes/list", "0 k vfs_read+0x0 [DISABLED]\n0 k vfs_read+0x0\n");
+        host.write("debug/kprobes/enabled", "1\n");
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+        // It was off when the list was read, and was switched on since.
+        host.write("debug/kprobes/list", "0 k vfs_read+0x0 [DISABLED]\n");
+        host.write("debug/kprobes/enabled", "1\n");
+        host.write("instances/kprobed/events/kprobes/p1/enable", "0\n");
+        assert!(host.trouble(&probe).contains("switched off"));
+        host.write("debug/kprobes/list", "0 k vfs_read+0x0\n");
+        host.write("instances/kprobed/events/kprobes/p1/enable", "1\n");
         assert_eq!(host.state(&probe), ProbeState::Armed);
     }
 

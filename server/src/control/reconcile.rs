@@ -309,7 +309,7 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
     let Some(own) = &probe.own else { return };
     let tracefs = &parts.mounted.tracefs;
     let deleted = own::switch(tracefs, &parts.instance, own, false)
-        .and_then(|_found| tracefs.delete_own(&tracefs.kprobe_list()?, own));
+        .and_then(|_found| tracefs.delete_own(&*tracefs.kprobe_list()?, own));
     if let Err(error) = deleted {
         tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that cannot be brought back");
     }

@@ -7,21 +7,44 @@ use nix::errno::Errno;
 
 use super::ControlError;
 use super::apply::{Grounds, Judged};
-use super::command::{Applied, Changed, RemoveRequest, Removed};
+use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::declarations::require_undeclared;
-use super::handover::Settling;
+use super::handover::{Recorded, Settling};
 use super::pause::Pause;
-use super::step;
 use super::update::check_etag;
 use super::{Probe, own};
 use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::pipeline::PauseReason;
 use crate::store::{RequestKey, Undo};
-use crate::tracefs::{Deleted, KprobeList, Presence, TracefsError};
+use crate::tracefs::{Deleted, Presence, TracefsError};
 
 /// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
 const WORTH_AN_INSTANCE: usize = 8;
+
+/// What is done so that deletions empty no buffer that matters.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// Nothing: what is deleted was never enabled in our instance, or is not there.
+    Free,
+    /// Nothing else records. What was recorded is read before, and nothing is meanwhile.
+    Pause,
+    /// Another instance takes over, in which what is deleted was never enabled. Each deletion takes a fraction of the time, too.
+    HandOver {
+        /// What goes on being recorded.
+        recorded: Vec<Recorded>,
+    },
+}
+
+impl Room {
+    /// For so many deletions, beside what else is recorded.
+    pub(super) fn beside(recorded: Vec<Recorded>, deletions: usize) -> Self {
+        if recorded.iter().any(|event| event.enabled) || deletions >= WORTH_AN_INSTANCE {
+            return Self::HandOver { recorded };
+        }
+        Self::Pause
+    }
+}
 
 /// A probe that is to be deleted.
 pub(super) struct Doomed {
@@ -39,16 +62,12 @@ impl Controller {
         grounds: &mut Grounds<'_>,
         profiles: Result<&HashMap<ProbeUid, HitProfile>, &ControlError>,
     ) -> Result<Judged, ControlError> {
-        let done = |name, profile, plan| {
-            let changed = Changed::Removed(Removed { name, profile, note: "" });
-            Ok(Judged::Done(Applied { changed, plan }))
-        };
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
-            return done(name, None, Vec::new());
+            return Ok(Judged::Done(Changed::Removed(Removed { name, profile: None, note: "" })));
         }
         let probe = self.probe(&request.name)?;
         check_etag(&probe, request.etag.as_deref())?;
@@ -60,10 +79,6 @@ impl Controller {
             Err(_) => self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid),
         };
         grounds.claim(&probe, true)?;
-        if request.validate_only {
-            let steps = if probe.own.is_some() { step::delete() } else { Vec::new() };
-            return done(probe.name.clone(), profile, step::plan(&probe.name, steps));
-        }
         Ok(Judged::Delete(Doomed { probe, profile, request: request.request }))
     }
 
@@ -149,10 +164,9 @@ impl Controller {
             |outcome: &Result<Presence, ControlError>| outcome.as_ref().is_ok_and(|found| found.is_ours());
         let mut outcomes = self.switch_off(probes);
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| is_off(outcome));
-        let wiping = off().find(|(probe, _)| self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled));
-        let wiping = wiping.map(|(probe, _)| Arc::clone(probe));
+        let wiping = off().find(|(probe, _)| self.is_wiping(probe)).map(|(probe, _)| probe.name.clone());
         let doomed: HashSet<_> = off().map(|(probe, _)| probe.uid).collect();
-        let pause = wiping.and_then(|probe| self.make_way(&probe, &doomed));
+        let pause = wiping.and_then(|wiping| self.make_room(&wiping, &doomed));
         let list = self.tracefs().kprobe_list();
         for (probe, outcome) in probes.iter().zip(&mut outcomes) {
             if is_off(outcome)
@@ -183,7 +197,7 @@ impl Controller {
 
     /// Switches probes off. Returns what is there under the name of each.
     fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
-        let list = if probes.is_empty() { Ok(KprobeList::default()) } else { self.tracefs().kprobe_list() };
+        let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
         let list = match list {
             Ok(list) => list,
             Err(error) => return probes.iter().map(|_| Err(error.again().into())).collect(),
@@ -201,25 +215,37 @@ impl Controller {
         probes.iter().map(switch_off).collect()
     }
 
-    /// Has the removal of `doomed` empty nothing that matters. When nothing else records and few are removed, that is what is read before; otherwise
-    /// an instance that is not used any more, with which each removal also takes a fraction of the time. When there can be no other instance,
-    /// recording is paused: what is hit then is lost, and counted.
-    fn make_way(&mut self, wiping: &Probe, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
-        let recorded = self.recorded_besides(doomed).unwrap_or_else(|error| {
+    /// Whether the removal of a probe empties the buffers of our instance. Of one that was there before this daemon that is not known.
+    pub(super) fn is_wiping(&self, probe: &Probe) -> bool {
+        probe.own.is_some() && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
+    }
+
+    /// What else is recorded while `doomed` are deleted. What cannot be looked at is not moved.
+    pub(super) fn recorded_beside(&self, doomed: &HashSet<ProbeUid>) -> Vec<Recorded> {
+        self.recorded_besides(doomed).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot look at what else is recorded");
             Vec::new()
-        });
-        if !recorded.is_empty() || doomed.len() >= WORTH_AN_INSTANCE {
-            let options = self.parts.instance_options.clone();
-            match self.hand_over(&options, &Settling::Unused(&wiping.name), &recorded) {
-                Ok(()) => return None,
-                Err(error) => tracing::warn!(
-                    %error,
-                    "there can be no second instance: nothing is recorded while a probe is deleted"
-                ),
+        })
+    }
+
+    /// Has the removal of `doomed` empty nothing that matters. Where there can be no other instance, recording is paused.
+    fn make_room(&mut self, wiping: &ProbeName, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
+        let anything = match Room::beside(self.recorded_beside(doomed), doomed.len()) {
+            Room::Free => return None,
+            Room::Pause => false,
+            Room::HandOver { recorded } => {
+                let options = self.parts.instance_options.clone();
+                match self.hand_over(&options, &Settling::Unused(wiping), &recorded) {
+                    Ok(()) => return None,
+                    Err(error) => tracing::warn!(
+                        %error,
+                        "there can be no second instance: nothing is recorded while a probe is deleted"
+                    ),
+                }
+                recorded.iter().any(|event| event.enabled)
             }
-        }
-        let pause = self.pause_recording(PauseReason::Deletion, !recorded.is_empty());
+        };
+        let pause = self.pause_recording(PauseReason::Deletion, anything);
         self.readers.drain();
         Some(pause)
     }

@@ -155,6 +155,8 @@ impl Controller {
     /// Answers what was found, and what was done about it.
     async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<LookOutcome>) {
         let (now, probes) = (Instant::now(), self.parts.registry.all());
+        // This is the look that finds what nobody was told of.
+        self.observer.forget();
         self.forgive(&probes, now);
         let probes = self.parts.registry.all();
         let observed = self.observer.observe(&probes);

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Judged, Work};
 use super::checker::CheckOutcome;
-use super::command::{Applied, Changed, UpdateRequest};
+use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{new_row, refuse, settled_state};
 use super::guard::Guarded;
@@ -78,11 +78,6 @@ impl Controller {
         };
         let wanted = Wanted { enabled: Some(next.enabled), filter: &next.filter };
         let steps = step::define(&next.kernel_definition, wanted);
-        if request.validate_only {
-            let delete = if probe.own.is_some() { step::delete() } else { Vec::new() };
-            let plan = step::plan(&next.name, delete.into_iter().chain(steps));
-            return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(next)), plan }));
-        }
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
         let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
         let intent = Some(Intent::Create(new_row(&next)));

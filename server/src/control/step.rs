@@ -1,12 +1,9 @@
-//! Steps: everything that is done to the kernel for a probe, as values that print.
+//! Steps: everything that is done to the kernel for an event, as values.
 //!
-//! Owns which steps bring an event from what the kernel has to what is wanted, and what takes each of them back. Plain functions: carrying
-//! steps out is [`super::execute`].
-
-use std::fmt;
+//! Owns which steps bring an event from what the kernel has to what is wanted, and in which order. Plain functions: carrying steps out is
+//! [`super::execute`], and printing them is [`super::plan`].
 
 use super::observed::Switch;
-use crate::model::ProbeName;
 
 /// One write to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,38 +28,33 @@ pub enum Step {
     Delete,
 }
 
-/// A step for a probe, as `--dry-run` shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedStep {
-    /// The probe.
-    pub name: ProbeName,
-    /// What is done.
-    pub step: Step,
+/// The order in which the steps of many events are taken: all that go off, then all definitions, filters, and all that go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Disable,
+    Define,
+    Filter,
+    Enable,
+    /// Not together with other changes: see [`super::remove`].
+    Delete,
 }
 
-impl fmt::Display for PlannedStep {
-    /// The command for a shell in the tracing directory: in that of the daemon's instance for filters and switches.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, step } = self;
-        match step {
-            Step::Disable => write!(f, "echo 0 > events/{name}/enable"),
-            Step::Enable => write!(f, "echo 1 > events/{name}/enable"),
-            Step::Define { line } => write!(f, "echo '{}' >> kprobe_events", quoted(line)),
-            Step::Filter { after, .. } if after.is_empty() => write!(f, "echo 0 > events/{name}/filter"),
-            Step::Filter { after, .. } => write!(f, "echo '{}' > events/{name}/filter", quoted(after)),
-            Step::Delete => write!(f, "echo '-:{name}' >> kprobe_events"),
+impl Phase {
+    /// Those of a change, in order.
+    pub(super) const ALL: [Self; 4] = [Self::Disable, Self::Define, Self::Filter, Self::Enable];
+}
+
+impl Step {
+    /// When it is taken.
+    pub(super) const fn phase(&self) -> Phase {
+        match self {
+            Self::Disable => Phase::Disable,
+            Self::Define { .. } => Phase::Define,
+            Self::Filter { .. } => Phase::Filter,
+            Self::Enable => Phase::Enable,
+            Self::Delete => Phase::Delete,
         }
     }
-}
-
-/// For a shell, between single quotes.
-fn quoted(text: &str) -> String {
-    text.replace('\'', r"'\''")
-}
-
-/// Steps as they are shown.
-pub(super) fn plan(name: &ProbeName, steps: impl IntoIterator<Item = Step>) -> Vec<PlannedStep> {
-    steps.into_iter().map(|step| PlannedStep { name: name.clone(), step }).collect()
 }
 
 /// What an event is to be like.
@@ -85,8 +77,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// An event that was just defined.
-    const FRESH: Self = Self { switch: Switch::Off, filter: String::new(), unarmed: false };
+    /// An event that was just defined, or that an instance has not recorded yet.
+    pub(super) const FRESH: Self = Self { switch: Switch::Off, filter: String::new(), unarmed: false };
 }
 
 /// The steps that define an event.
@@ -111,11 +103,6 @@ pub(super) fn change(seen: &Seen, wanted: Wanted<'_>) -> Vec<Step> {
         steps.push(Step::Enable);
     }
     steps
-}
-
-/// The steps that delete an event.
-pub(super) fn delete() -> Vec<Step> {
-    vec![Step::Disable, Step::Delete]
 }
 
 #[cfg(test)]
@@ -171,28 +158,10 @@ mod tests {
             let filtered = steps.iter().position(|step| matches!(step, Step::Filter { .. }));
             let off = steps.iter().position(|step| *step == Step::Disable);
             let on = steps.iter().position(|step| *step == Step::Enable);
+            // The order of one is that of many.
+            let phases = steps.iter().map(|step| Phase::ALL.iter().position(|phase| *phase == step.phase()));
+            prop_assert!(phases.is_sorted());
             prop_assert!(filtered.is_none_or(|at| off.is_none_or(|off| off < at) && on.is_none_or(|on| at < on)));
         }
-    }
-
-    #[test]
-    fn steps_print_as_commands() {
-        let name: ProbeName = "kprobes/fork".parse().unwrap();
-        let line = r#"p:kprobes/fork f a=\"it's\""#;
-        let wanted = Wanted { enabled: Some(true), filter: "comm == 'a'" };
-        let print = |step: Step| PlannedStep { name: name.clone(), step }.to_string();
-        let printed: Vec<_> = define(line, wanted).into_iter().chain(delete()).map(print).collect();
-        assert_eq!(
-            printed,
-            [
-                r#"echo 'p:kprobes/fork f a=\"it'\''s\"' >> kprobe_events"#,
-                r"echo 'comm == '\''a'\''' > events/kprobes/fork/filter",
-                "echo 1 > events/kprobes/fork/enable",
-                "echo 0 > events/kprobes/fork/enable",
-                "echo '-:kprobes/fork' >> kprobe_events",
-            ]
-        );
-        let cleared = Step::Filter { before: "a".to_owned(), after: String::new() };
-        assert_eq!(print(cleared), "echo 0 > events/kprobes/fork/filter");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Judged, Work};
-use super::command::{Applied, Changed, UpdateRequest};
+use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
 use super::declarations::require_undeclared;
@@ -26,7 +26,7 @@ impl Controller {
         if let Some(key) = &request.request
             && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
-            return Ok(Judged::Done(Changed::Probe(self.shown(&probe)).into()));
+            return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         check_etag(&probe, request.etag.as_deref())?;
         require_undeclared(&probe, request.take_over)?;
@@ -56,10 +56,6 @@ impl Controller {
         let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
         let drifted = probe.enabled && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
-        if request.validate_only {
-            let plan = job.plan();
-            return Ok(Judged::Done(Applied { changed: Changed::Probe(Arc::new(job.probe)), plan }));
-        }
         (job.probe.revision, job.probe.update_time) = (probe.revision + 1, now);
         let (before, wanted) = (settings(&probe), settings(&job.probe));
         let intent = Some(Intent::Update { uid: probe.uid, before, wanted });

@@ -137,8 +137,8 @@ impl Keeper {
         while !asked.is_empty() {
             let rest = asked.split_off(asked.len().min(AT_ONCE));
             let (tasks, changes): (Vec<_>, Vec<_>) = std::mem::replace(&mut asked, rest).into_iter().unzip();
-            let outcomes = self.control.apply(changes, Unit::Each).await.map_err(|_stopping| Stopping)?;
-            for (task, outcome) in tasks.iter().zip(outcomes) {
+            let applied = self.control.apply(changes, Unit::Each).await.map_err(|_stopping| Stopping)?;
+            for (task, outcome) in tasks.iter().zip(applied.outcomes) {
                 match outcome {
                     Ok(_) => {
                         done += 1;

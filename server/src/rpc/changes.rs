@@ -111,7 +111,7 @@ pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedPr
 
 /// The outcome of one that failed.
 pub(super) fn failed(status: &Status) -> v1::ProbeOutcome {
-    v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(status))), plan: Vec::new() }
+    v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(status))) }
 }
 
 #[cfg(test)]

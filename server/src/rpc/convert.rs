@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use super::metadata::{lease_message, policy_message};
-use crate::control::{DeclarationProblem, MeaningChange, Probe, ProbeState, Trouble};
+use crate::control::{DeclarationProblem, MeaningChange, PlannedStep, Probe, ProbeState, Trouble};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
 use crate::definition::{Definition, Diagnostic, Dialect, ProbeKind, RefusedBy, Severity};
@@ -72,6 +72,15 @@ pub(super) fn dialect(dialect: Dialect) -> v1::Dialect {
         Dialect::Legacy => v1::Dialect::Dialect2009,
         Dialect::Prototype => v1::Dialect::Prototype,
     }
+}
+
+/// What would be done.
+pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
+    let step = |step: &PlannedStep| v1::PlannedStep {
+        event: step.event().map(ToString::to_string).unwrap_or_default(),
+        command: step.to_string(),
+    };
+    steps.iter().map(step).collect()
 }
 
 pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> v1::ExplainProbeResponse {

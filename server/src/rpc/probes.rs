@@ -104,27 +104,23 @@ impl ProbeServer {
     }
 
     /// What became of one of several changes. `given` is what it defines.
-    fn outcome(&self, applied: Result<Applied, ControlError>, given: Option<&Given>) -> v1::ProbeOutcome {
+    fn outcome(&self, changed: Result<Changed, ControlError>, given: Option<&Given>) -> v1::ProbeOutcome {
         let failed = |error: ControlError| match given {
             Some(given) => status::located(&error, given),
             None => error.into(),
         };
-        let Applied { changed, plan } = match applied.map_err(failed) {
-            Ok(applied) => applied,
+        let outcome = match changed.map_err(failed) {
             Err(status) => return changes::failed(&status),
-        };
-        let outcome = match changed {
-            Changed::Probe(probe) => {
+            Ok(Changed::Probe(probe)) => {
                 let mut message = self.message(&probe);
                 if let Some(given) = given {
                     given.locate(&probe.definition, &mut message.warnings);
                 }
                 Outcome::Probe(Box::new(message))
             }
-            Changed::Removed(removed) => Outcome::Deleted(changes::deleted(removed)),
+            Ok(Changed::Removed(removed)) => Outcome::Deleted(changes::deleted(removed)),
         };
-        let plan = plan.iter().map(ToString::to_string).collect();
-        v1::ProbeOutcome { outcome: Some(outcome), plan }
+        v1::ProbeOutcome { outcome: Some(outcome) }
     }
 
     fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
@@ -235,10 +231,13 @@ impl ProbeService for ProbeServer {
         let unit = if all_or_nothing { Unit::All } else { Unit::Each };
         let asked = changes::all(changes, |definition, spec| self.given(definition.to_owned(), spec))?;
         let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let changed = self.control.apply(asked, unit).await?;
+        let Applied { outcomes, plan } = self.control.apply(asked, unit).await?;
         let outcomes =
-            changed.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
-        Ok(Response::new(v1::ApplyProbesResponse { outcomes: outcomes.collect() }))
+            outcomes.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
+        Ok(Response::new(v1::ApplyProbesResponse {
+            outcomes: outcomes.collect(),
+            plan: convert::plan(&plan),
+        }))
     }
 
     async fn apply_line(
@@ -270,7 +269,7 @@ impl ProbeService for ProbeServer {
                         validate_only: request.validate_only,
                     })
                 });
-                for deleted in self.control.apply(deletions.collect(), Unit::Each).await? {
+                for deleted in self.control.apply(deletions.collect(), Unit::Each).await?.outcomes {
                     response.deleted.push(deleted?.removed()?.name.to_string());
                 }
             }

@@ -58,7 +58,7 @@ impl ReconcileService for ReconcileServer {
         Ok(Response::new(v1::AdoptProbeResponse {
             probe: Some(probe_message(&self.foreign.checker, &probe)),
             enabled_in,
-            plan: plan.iter().map(ToString::to_string).collect(),
+            plan: convert::plan(&plan),
         }))
     }
 

@@ -5,7 +5,7 @@ use kprobed_proto::v1::source_service_server::SourceService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle};
+use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
 use crate::model::ProbeName;
 use crate::pipeline::EventSource;
 use crate::wire::schema_message;
@@ -23,17 +23,26 @@ impl SourceService for SourceServer {
         &self,
         request: Request<v1::AttachEventRequest>,
     ) -> Result<Response<v1::AttachEventResponse>, Status> {
-        let v1::AttachEventRequest { name, filter } = request.into_inner();
-        let attached = self.control.attach(AttachRequest { name: parse(&name)?, filter }).await?;
-        Ok(Response::new(v1::AttachEventResponse { event: Some(message(&attached)) }))
+        let v1::AttachEventRequest { name, filter, validate_only } = request.into_inner();
+        let request = AttachRequest { name: parse(&name)?, filter, validate_only };
+        let Sourced { event, plan } = self.control.attach(request).await?;
+        Ok(Response::new(v1::AttachEventResponse {
+            event: event.as_ref().map(message),
+            plan: convert::plan(&plan),
+        }))
     }
 
     async fn detach_event(
         &self,
         request: Request<v1::DetachEventRequest>,
     ) -> Result<Response<v1::DetachEventResponse>, Status> {
-        let detached = self.control.detach(parse(&request.into_inner().name)?).await?;
-        Ok(Response::new(v1::DetachEventResponse { event: Some(message(&detached)) }))
+        let v1::DetachEventRequest { name, validate_only } = request.into_inner();
+        let request = DetachRequest { name: parse(&name)?, validate_only };
+        let Sourced { event, plan } = self.control.detach(request).await?;
+        Ok(Response::new(v1::DetachEventResponse {
+            event: event.as_ref().map(message),
+            plan: convert::plan(&plan),
+        }))
     }
 
     async fn list_attached_events(

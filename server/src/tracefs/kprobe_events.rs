@@ -58,17 +58,6 @@ impl Tracefs {
         self.root().join("kprobe_events")
     }
 
-    /// All kprobe events of the host, in the order of their definition. None where the kernel cannot have any.
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn list_kprobes(&self) -> Result<Vec<ListedProbe>, TracefsError> {
-        if !self.has_kprobe_events() {
-            return Ok(Vec::new());
-        }
-        Ok(ListedProbe::parse_list(&control_file::read(&self.kprobe_events())?))
-    }
-
     /// Appends definitions, in one write where the kernel takes them all, and says what became of each. A successful write is no proof that the
     /// kernel registered the probe: see [`Tracefs::registered`].
     ///

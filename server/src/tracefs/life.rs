@@ -144,6 +144,12 @@ impl Instance {
         Ok(kept)
     }
 
+    /// The name of the other instance of the two.
+    pub fn next_name(&self, options: &InstanceOptions) -> String {
+        let [first, second] = options.names();
+        if self.name() == first { second } else { first }
+    }
+
     /// Makes the other instance of the two, empty and not recording.
     ///
     /// # Errors
@@ -153,8 +159,7 @@ impl Instance {
         tracefs: &Tracefs,
         options: &InstanceOptions,
     ) -> Result<(Self, Claim), ClaimError> {
-        let [first, second] = options.names();
-        let name = if self.name() == first { second } else { first };
+        let name = self.next_name(options);
         if let Some(leftover) = Self::find(tracefs, &name) {
             // Somebody who starts may look at it just now.
             let _claim = Claim::on_new(&leftover.root)?;

@@ -22,6 +22,7 @@ mod registered;
 mod settle;
 mod stats;
 mod synthetic;
+mod watched;
 
 pub use claim::{Claim, ClaimError};
 pub use current::CurrentInstance;
@@ -36,9 +37,11 @@ pub use recorders::Recorder;
 pub use registered::RegisteredProbe;
 pub use settle::grace_period;
 pub use stats::BufferStats;
+pub use watched::Watched;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -76,12 +79,15 @@ impl TracefsError {
 pub struct Tracefs {
     root: PathBuf,
     debugfs: PathBuf,
+    kprobes: Arc<Watched<KprobeList>>,
 }
 
 impl Tracefs {
     /// Takes the mount points as they are.
     pub fn new(root: impl Into<PathBuf>, debugfs: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), debugfs: debugfs.into() }
+        let (root, debugfs) = (root.into(), debugfs.into());
+        let kprobes = Arc::new(Watched::new(lists(&root).into()));
+        Self { root, debugfs, kprobes }
     }
 
     /// The mount point.
@@ -104,7 +110,14 @@ impl Tracefs {
 
     /// The files that say which kprobe events there are, and whether any kprobe fires: whoever changes that writes to them.
     pub fn switches(&self) -> Vec<PathBuf> {
-        vec![self.kprobe_events(), self.debugfs.join("kprobes/enabled")]
+        let mut files = Vec::from(lists(&self.root));
+        files.push(self.kprobes_switch());
+        files
+    }
+
+    /// The file that switches all kprobes of the host.
+    pub fn kprobes_switch(&self) -> PathBuf {
+        self.debugfs.join("kprobes/enabled")
     }
 
     /// Whether an event directory of that name exists, whoever made it.
@@ -119,4 +132,10 @@ impl Tracefs {
     pub fn format_text(&self, group: &str, event: &str) -> Result<String, TracefsError> {
         control_file::read(&self.root.join("events").join(group).join(event).join("format"))
     }
+}
+
+/// The files through which kprobe events are defined and deleted: the second one takes those of all kinds (since 5.0,
+/// kernel/trace/trace_dynevent.c).
+fn lists(root: &Path) -> [PathBuf; 2] {
+    ["kprobe_events", "dynamic_events"].map(|file| root.join(file))
 }

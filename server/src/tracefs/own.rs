@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 
 use super::format::Format;
-use super::{Tracefs, TracefsError, control_file};
+use super::{ListedProbe, Tracefs, TracefsError, control_file};
 use crate::model::ProbeName;
 
 /// A kprobe event of ours.
@@ -44,25 +45,36 @@ impl Presence {
     }
 }
 
-/// The lines of `kprobe_events`, read at one time.
-#[derive(Clone, Debug, Default)]
-pub struct KprobeList(HashMap<String, Vec<String>>);
+/// All kprobe events of the host, read at one time.
+#[derive(Debug, Default)]
+pub struct KprobeList {
+    probes: Vec<ListedProbe>,
+    /// Where those of a name stand, in the order of their definition.
+    by_name: HashMap<ProbeName, Vec<usize>>,
+}
 
 impl KprobeList {
     /// Parses the text of the file. Lines of another form are left out.
     pub fn parse(text: &str) -> Self {
-        let mut by_name: HashMap<String, Vec<String>> = HashMap::new();
-        for line in text.lines() {
-            if let Some(name) = name_of(line) {
-                by_name.entry(name.to_owned()).or_default().push(line.to_owned());
+        let probes = ListedProbe::parse_list(text);
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, probe) in probes.iter().enumerate() {
+            if let Some(name) = &probe.name {
+                by_name.entry(name.clone()).or_default().push(index);
             }
         }
-        Self(by_name)
+        Self { probes, by_name }
+    }
+
+    /// All of them, in the order of their definition.
+    pub fn probes(&self) -> &[ListedProbe] {
+        &self.probes
     }
 
     /// The lines under a name, in the order of their definition.
     pub fn lines_of(&self, name: &ProbeName) -> impl Iterator<Item = &str> {
-        self.0.get(&name.to_string()).into_iter().flatten().map(String::as_str)
+        let found = self.by_name.get(name).into_iter().flatten().filter_map(|index| self.probes.get(*index));
+        found.map(|probe| probe.line.as_str())
     }
 
     /// What is listed under the name of `own`. Ids are not looked at.
@@ -82,11 +94,6 @@ impl KprobeList {
             (false, false) => Presence::Absent,
         }
     }
-}
-
-/// The name in `LETTERS:GROUP/EVENT …`.
-fn name_of(line: &str) -> Option<&str> {
-    Some(line.split_once(' ')?.0.split_once(':')?.1)
 }
 
 /// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE (kernel/kprobes.c: register_kretprobe).
@@ -138,15 +145,20 @@ pub enum Deleted {
 }
 
 impl Tracefs {
-    /// Reads `kprobe_events`. Nothing where the kernel cannot have kprobe events.
+    /// What `kprobe_events` lists: read when somebody has written to it since the last time. Nothing where the kernel cannot have kprobe events.
     ///
     /// # Errors
     /// [`TracefsError`].
-    pub fn kprobe_list(&self) -> Result<KprobeList, TracefsError> {
+    pub fn kprobe_list(&self) -> Result<Arc<KprobeList>, TracefsError> {
         if !self.has_kprobe_events() {
-            return Ok(KprobeList::default());
+            return Ok(Arc::default());
         }
-        Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?))
+        self.kprobes.get(|| Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?)))
+    }
+
+    /// Has the next [`Tracefs::kprobe_list`] read the file, whether somebody has written to it or not.
+    pub fn forget_kprobe_list(&self) {
+        self.kprobes.forget();
     }
 
     fn event_file(&self, name: &ProbeName, file: &str) -> PathBuf {
@@ -179,7 +191,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`].
     pub fn presence(&self, own: &OwnEvent) -> Result<Presence, TracefsError> {
-        self.presence_in(&self.kprobe_list()?, own)
+        self.presence_in(&*self.kprobe_list()?, own)
     }
 
     /// The same, with a list that was just read.

@@ -1,6 +1,8 @@
 //! The `kprobe_profile` file: hit counts.
 
-use super::{Tracefs, TracefsError, control_file};
+use std::sync::Arc;
+
+use super::{KprobeList, ListedProbe, Tracefs, TracefsError, control_file};
 use crate::model::{Hits, ProbeName};
 
 /// One row of `kprobe_profile`.
@@ -26,6 +28,10 @@ fn parse(text: &str) -> Vec<(&str, Hits)> {
         .collect()
 }
 
+fn is_same(now: &Arc<KprobeList>, before: &Arc<KprobeList>) -> bool {
+    Arc::ptr_eq(now, before) || now.probes() == before.probes()
+}
+
 /// How often a listing and a profile that do not fit together are read again. They fit unless somebody adds or removes probes
 /// between the two readings.
 const TRIES: usize = 10;
@@ -42,20 +48,18 @@ impl Tracefs {
         }
         let path = self.root().join("kprobe_profile");
         for _ in 0..TRIES {
-            let before = self.list_kprobes()?;
+            let before = self.kprobe_list()?;
             let text = control_file::read(&path)?;
             let rows = parse(&text);
-            let fits = before.len() == rows.len()
-                && before.iter().zip(&rows).all(|(listed, (event, _))| listed.event == *event)
-                && self.list_kprobes()? == before;
+            let listed = before.probes();
+            let fits = listed.len() == rows.len()
+                && listed.iter().zip(&rows).all(|(listed, (event, _))| listed.event == *event)
+                && is_same(&self.kprobe_list()?, &before);
             if fits {
-                return Ok(before
-                    .into_iter()
-                    .zip(rows)
-                    .filter_map(|(listed, (_, hits))| {
-                        Some(ProfileRow { name: listed.name?, listing: listed.line, hits })
-                    })
-                    .collect());
+                let row = |(listed, (_, hits)): (&ListedProbe, _)| {
+                    Some(ProfileRow { name: listed.name.clone()?, listing: listed.line.clone(), hits })
+                };
+                return Ok(listed.iter().zip(rows).filter_map(row).collect());
             }
         }
         Err(control_file::failed("read", &path, nix::errno::Errno::EAGAIN.into()))

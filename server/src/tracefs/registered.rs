@@ -57,7 +57,7 @@ impl Tracefs {
 
     /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent when that cannot be read.
     pub fn kprobes_enabled(&self) -> Option<bool> {
-        control_file::read_trimmed(&self.debugfs.join("kprobes/enabled")).ok().map(|value| value == "1")
+        control_file::read_trimmed(&self.kprobes_switch()).ok().map(|value| value == "1")
     }
 }
 

@@ -154,19 +154,19 @@ pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
 }
 
 /// What would be done for a change that is only checked.
-pub(super) fn plan(change: &Change) -> Vec<String> {
-    let (validate_only, step) = match change {
+pub(super) fn plan(change: &Change) -> Option<PlannedStep> {
+    let (validate_only, command) = match change {
         Change::Create(request) => {
             (request.validate_only, format!("echo '{}' >> kprobe_events", request.definition))
         }
         Change::Update(request) => {
-            (request.validate_only, format!("echo 1 > events/{}/enable", request.name))
+            (request.validate_only, format!("echo 1 > instances/kprobed/events/{}/enable", request.name))
         }
         Change::Delete(request) => {
             (request.validate_only, format!("echo '-:{}' >> kprobe_events", request.name))
         }
     };
-    if validate_only { vec![step] } else { Vec::new() }
+    validate_only.then(|| PlannedStep { command, ..Default::default() })
 }
 
 /// The outcome of another change.

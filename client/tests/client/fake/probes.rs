@@ -105,10 +105,10 @@ impl ProbeService for Services {
     async fn apply_probes(&self, request: Request<ApplyProbesRequest>) -> Answer<ApplyProbesResponse> {
         let asked = request.into_inner().changes;
         self.changed_at_once.lock().unwrap().push(asked.len());
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut plan) = (Vec::new(), Vec::new());
         for one in asked {
             let change = one.change.unwrap();
-            let plan = answers::plan(&change);
+            plan.extend(answers::plan(&change));
             let outcome = match change {
                 Change::Delete(deletion) => answers::deletion(&deletion),
                 Change::Update(update) => answers::outcome(
@@ -122,9 +122,9 @@ impl ProbeService for Services {
                         .map(|done| done.into_inner().probe.unwrap()),
                 ),
             };
-            outcomes.push(ProbeOutcome { outcome: Some(outcome), plan });
+            outcomes.push(ProbeOutcome { outcome: Some(outcome) });
         }
-        Ok(Response::new(ApplyProbesResponse { outcomes }))
+        Ok(Response::new(ApplyProbesResponse { outcomes, plan }))
     }
 
     async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {

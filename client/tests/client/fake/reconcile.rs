@@ -83,7 +83,8 @@ impl ReconcileService for Services {
             }),
             enabled_in: found.enabled_in.into_iter().filter(|name| name != "kprobed").collect(),
             plan: if request.validate_only {
-                vec![format!("echo 1 > events/{}/enable", found.name)]
+                let command = format!("echo 1 > instances/kprobed/events/{}/enable", found.name);
+                vec![PlannedStep { event: found.name, command }]
             } else {
                 Vec::new()
             },

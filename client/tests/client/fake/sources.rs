@@ -26,19 +26,27 @@ fn event(name: &str) -> Result<AttachedEvent, Status> {
     })
 }
 
+fn plan(name: &str, switch: u8) -> Vec<PlannedStep> {
+    let command = format!("echo {switch} > instances/kprobed/events/{name}/enable");
+    vec![PlannedStep { event: name.to_owned(), command }]
+}
+
 #[tonic::async_trait]
 impl SourceService for Services {
     async fn attach_event(&self, request: Request<AttachEventRequest>) -> Answer<AttachEventResponse> {
-        let AttachEventRequest { name, filter } = request.into_inner();
+        let AttachEventRequest { name, filter, validate_only } = request.into_inner();
         if filter.contains("+3") {
             return Err(answers::refused(&filter));
         }
-        let event = Some(AttachedEvent { filter, read: 0, ..event(&name)? });
-        Ok(Response::new(AttachEventResponse { event }))
+        let event = Some(AttachedEvent { filter, read: 0, ..event(&name)? }).filter(|_| !validate_only);
+        let plan = if validate_only { plan(&name, 1) } else { Vec::new() };
+        Ok(Response::new(AttachEventResponse { event, plan }))
     }
 
     async fn detach_event(&self, request: Request<DetachEventRequest>) -> Answer<DetachEventResponse> {
-        Ok(Response::new(DetachEventResponse { event: Some(event(&request.into_inner().name)?) }))
+        let DetachEventRequest { name, validate_only } = request.into_inner();
+        let plan = if validate_only { plan(&name, 0) } else { Vec::new() };
+        Ok(Response::new(DetachEventResponse { event: Some(event(&name)?), plan }))
     }
 
     async fn list_attached_events(

@@ -45,6 +45,7 @@ mod neighbours;
 mod offline;
 mod overload;
 mod packaging;
+mod plans;
 mod power_cuts;
 mod profiles;
 mod prototype_table;
@@ -97,6 +98,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
+    ("plans", plans::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),

@@ -105,15 +105,17 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
     // Only planned, nothing is done.
     let plan =
         guest.wait_for(guest.client.plan_probes(vec![Change::Update(define("old", "p:old vfs_read"))]))??;
-    let Some(Ok((_, steps))) = plan.first() else { anyhow::bail!("{plan:?}") };
+    ensure!(matches!(plan.outcomes.as_slice(), [Ok(_)]), "{plan:?}");
+    let of_old = plan.plan.iter().filter(|step| step.event == "kprobes/old");
+    let steps: Vec<_> = of_old.map(|step| step.command.replace("-next", "")).collect();
     let expected = [
-        "echo 0 > events/kprobes/old/enable",
+        "echo 0 > instances/kprobed/events/kprobes/old/enable",
         "echo '-:kprobes/old' >> kprobe_events",
         "echo 'p:kprobes/old vfs_read' >> kprobe_events",
-        "echo 'common_pid > 1' > events/kprobes/old/filter",
-        "echo 1 > events/kprobes/old/enable",
+        "echo 'common_pid > 1' > instances/kprobed/events/kprobes/old/filter",
+        "echo 1 > instances/kprobed/events/kprobes/old/enable",
     ];
-    ensure!(*steps == expected, "{steps:?}");
+    ensure!(steps == expected, "{plan:?}");
     ensure!(guest.tracefs("kprobe_events")? == list);
     Ok(())
 }

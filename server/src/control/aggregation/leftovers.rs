@@ -14,7 +14,8 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
     let synthetic: Vec<_> =
         tracefs.list_synthetic().unwrap_or_default().iter().filter_map(|listed| ours(listed)).collect();
     if let Some(instance) = Instance::find(tracefs, &instance_name(own)) {
-        let probes = tracefs.list_kprobes()?.into_iter().filter_map(|listed| listed.name);
+        let listed = tracefs.kprobe_list()?;
+        let probes = listed.probes().iter().filter_map(|listed| listed.name.clone());
         let events = synthetic.iter().filter_map(|event| ProbeName::new("synthetic", event).ok());
         let events: Vec<_> = events.chain(probes).collect();
         // A trigger that others refer to goes after them.

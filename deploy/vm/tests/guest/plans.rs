@@ -1,0 +1,142 @@
+//! What is printed of a plan is what is done: the steps of `--dry-run` against the system calls that the daemon makes for the same request.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, PlannedStep, UpdateProbeRequest};
+
+use crate::Test;
+use crate::crash_follower::Follower;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[("what_is_planned_is_done", what_is_planned_is_done)];
+
+const SIGKILL: i32 = 9;
+
+/// A step as it is planned, and as it is seen: a system call and its file. Several lines can go into one call.
+fn planned(plan: &[PlannedStep]) -> Vec<String> {
+    let call = |step: &PlannedStep| {
+        let first = step.command.split(';').next().unwrap_or_default();
+        match first.rsplit_once(['>', ' ']) {
+            Some((call @ ("mkdir" | "rmdir"), path)) => format!("{call} {TRACEFS}/{path}"),
+            Some((_, path)) => format!("write {TRACEFS}/{path}"),
+            None => first.to_owned(),
+        }
+    };
+    let mut calls: Vec<_> = plan.iter().map(call).collect();
+    calls.dedup();
+    calls
+}
+
+/// What the daemon does meanwhile.
+fn seen(guest: &DaemonGuest, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
+    let follower = Follower::begin(guest, "pid=$(pidof kprobed)", "kernel", 0)?;
+    act()?;
+    guest.machine.kill(&follower.name, SIGKILL)?;
+    guest.machine.wait(&follower.name, None)?;
+    let seen = follower.said(guest)?;
+    let mut calls: Vec<_> =
+        seen.lines().filter_map(|line| Some(line.strip_prefix("step ")?.to_owned())).collect();
+    calls.dedup();
+    Ok(calls)
+}
+
+/// How often each event is switched.
+fn switches(calls: &[String]) -> BTreeMap<&str, usize> {
+    let mut switches = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.contains("/instances/") && call.ends_with("/enable")) {
+        *switches.entry(call.as_str()).or_default() += 1;
+    }
+    switches
+}
+
+/// All that was planned was done in that order, and no event was switched beside. The daemon does more: it tries filters where nothing is
+/// recorded, keeps itself out of a new instance, and waits for handlers to end by writing filters.
+fn require_same(plan: &[PlannedStep], seen: &[String]) -> Result<()> {
+    let planned = planned(plan);
+    let mut rest = seen.iter();
+    for step in &planned {
+        ensure!(rest.any(|call| call == step), "{step} was not done there: {planned:#?}\n{seen:#?}");
+    }
+    ensure!(switches(&planned) == switches(seen), "{planned:#?}\n{seen:#?}");
+    Ok(())
+}
+
+fn create(name: &str, filter: &str, enabled: bool) -> Change {
+    Change::Create(CreateProbeRequest {
+        definition: format!("p:plans/{name} __x64_sys_getpgid number=+0x70(%di):u64"),
+        filter: filter.to_owned(),
+        enabled,
+        ..Default::default()
+    })
+}
+
+fn update(name: &str) -> UpdateProbeRequest {
+    UpdateProbeRequest { name: format!("plans/{name}"), ..Default::default() }
+}
+
+fn delete(name: &str) -> Change {
+    Change::Delete(DeleteProbeRequest { name: format!("plans/{name}"), ..Default::default() })
+}
+
+fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let apply = |changes: &[Change]| -> Result<()> {
+        for outcome in guest.wait_for(guest.client.apply_probes(changes.to_vec()))?? {
+            outcome?;
+        }
+        Ok(())
+    };
+    apply(&[
+        create("keep", "number == 3", true),
+        create("off", "", false),
+        create("changed", "", true),
+        create("goes", "", true),
+        create("also", "", true),
+    ])?;
+    // Of all kinds, so that what records goes over to another instance, twice; then deletions beside nothing that records.
+    let again = "p:plans/changed __x64_sys_getpgid again=+0x70(%di):u32";
+    let requests = [
+        vec![
+            create("new", "number == 4", true),
+            Change::Update(UpdateProbeRequest { enabled: Some(true), ..update("off") }),
+            Change::Update(UpdateProbeRequest { filter: Some("number == 5".to_owned()), ..update("keep") }),
+            Change::Update(UpdateProbeRequest { definition: Some(again.to_owned()), ..update("changed") }),
+            delete("goes"),
+        ],
+        vec![Change::Update(UpdateProbeRequest { enabled: Some(false), ..update("keep") }), delete("also")],
+        ["keep", "off", "changed", "new"].map(delete).into(),
+    ];
+    for changes in requests {
+        let planned = guest.wait_for(guest.client.plan_probes(changes.clone()))??;
+        planned.outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        ensure!(!planned.plan.is_empty());
+        let seen = seen(&guest, || apply(&changes))?;
+        require_same(&planned.plan, &seen)?;
+    }
+    ensure!(guest.probes()?.is_empty());
+
+    let (event, filter) = ("raw_syscalls/sys_enter", "id == 110");
+    let plan = guest.wait_for(guest.client.plan_attach(event, filter))??;
+    let instance = guest.instance()?;
+    let name = instance.rsplit('/').next().context("an instance has a name")?;
+    let commands: Vec<_> = plan.iter().map(|step| step.command.as_str()).collect();
+    let expected = [
+        format!("echo '{filter}' > instances/{name}/events/{event}/filter"),
+        format!("echo 1 > instances/{name}/events/{event}/enable"),
+    ];
+    ensure!(commands == expected && plan.iter().all(|step| step.event == event), "{plan:?}");
+    ensure!(guest.wait_for(guest.client.attached_events())??.is_empty());
+    ensure!(guest.in_instance(&format!("events/{event}/filter"))?.trim() == "none");
+    let bad = guest.wait_for(guest.client.plan_attach(event, "nosuch == 1"))?;
+    ensure!(bad.is_err_and(|error| error.rpc().is_some_and(|error| error.reason == "BAD_FILTER")));
+    let attached =
+        seen(&guest, || Ok(guest.wait_for(guest.client.attach_event(event, filter))?.map(drop)?))?;
+    require_same(&plan, &attached)?;
+    let plan = guest.wait_for(guest.client.plan_detach(event))??;
+    ensure!(plan.len() == 2, "{plan:?}");
+    let detached = seen(&guest, || Ok(guest.wait_for(guest.client.detach_event(event))?.map(drop)?))?;
+    require_same(&plan, &detached)
+}

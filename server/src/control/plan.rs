@@ -1,0 +1,324 @@
+//! Plans: everything that is done to the kernel for some changes, in order, as values that print.
+//!
+//! Owns the order of the steps of several changes, and what becomes of the daemon's instance between them. Plain functions: [`super::apply`]
+//! makes the plan of a request from the same values that it carries out, and [`super::controller`] carries out the one of a shut-down.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use super::handover::Recorded;
+use super::job::Job;
+use super::remove::Room;
+use super::step::{Phase, Step};
+use crate::model::ProbeName;
+
+/// A step, and what it is done to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlannedStep {
+    /// A step for an event.
+    Event {
+        /// The event.
+        name: ProbeName,
+        /// The daemon's instance at that time.
+        instance: String,
+        /// What is done.
+        step: Step,
+    },
+    /// A step for an instance of the daemon.
+    Instance {
+        /// Its name.
+        name: String,
+        /// What is done.
+        step: InstanceStep,
+    },
+}
+
+/// What is done to an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceStep {
+    /// It is made. It does not record yet.
+    Make {
+        /// Size of its buffers, in KiB for each CPU.
+        buffer_kib: u64,
+    },
+    /// Recording is switched on.
+    Record,
+    /// Recording is switched off.
+    Pause,
+    /// What its buffers hold is read, and it is removed.
+    Remove,
+}
+
+impl PlannedStep {
+    pub(super) fn for_event(instance: &str, name: &ProbeName, step: Step) -> Self {
+        Self::Event { name: name.clone(), instance: instance.to_owned(), step }
+    }
+
+    /// The event that it is about. Absent for a step that is about all that is recorded.
+    pub const fn event(&self) -> Option<&ProbeName> {
+        match self {
+            Self::Event { name, .. } => Some(name),
+            Self::Instance { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for PlannedStep {
+    /// The command for a shell in the tracing directory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event { name, instance, step } => {
+                let event = format_args!("instances/{instance}/events/{name}");
+                match step {
+                    Step::Disable => write!(f, "echo 0 > {event}/enable"),
+                    Step::Enable => write!(f, "echo 1 > {event}/enable"),
+                    Step::Define { line } => write!(f, "echo '{}' >> kprobe_events", quoted(line)),
+                    Step::Filter { after, .. } if after.is_empty() => write!(f, "echo 0 > {event}/filter"),
+                    Step::Filter { after, .. } => write!(f, "echo '{}' > {event}/filter", quoted(after)),
+                    Step::Delete => write!(f, "echo '-:{name}' >> kprobe_events"),
+                }
+            }
+            Self::Instance { name, step } => {
+                let instance = format_args!("instances/{name}");
+                match step {
+                    InstanceStep::Make { buffer_kib } => {
+                        write!(f, "mkdir {instance}; echo {buffer_kib} > {instance}/buffer_size_kb")
+                    }
+                    InstanceStep::Record => write!(f, "echo 1 > {instance}/tracing_on"),
+                    InstanceStep::Pause => write!(f, "echo 0 > {instance}/tracing_on"),
+                    InstanceStep::Remove => write!(f, "rmdir {instance}"),
+                }
+            }
+        }
+    }
+}
+
+/// For a shell, between single quotes.
+fn quoted(text: &str) -> String {
+    text.replace('\'', r"'\''")
+}
+
+/// What an event is like once the steps so far are done.
+#[derive(Clone, Debug)]
+struct After {
+    filter: String,
+    enabled: bool,
+}
+
+/// A plan that is being made.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The daemon's instance once the steps so far are done.
+    instance: String,
+    /// The one that can take its place, and the size of its buffers.
+    other: String,
+    buffer_kib: u64,
+    steps: Vec<PlannedStep>,
+    changed: BTreeMap<ProbeName, After>,
+    deleted: HashSet<ProbeName>,
+}
+
+impl Plan {
+    /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its place, with buffers of that size.
+    pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
+        let (instance, other) = (instance.to_owned(), other.to_owned());
+        let (changed, deleted) = (BTreeMap::new(), HashSet::new());
+        Self { instance, other, buffer_kib, steps: Vec::new(), changed, deleted }
+    }
+
+    pub(super) fn into_steps(self) -> Vec<PlannedStep> {
+        self.steps
+    }
+
+    fn event(&mut self, name: &ProbeName, step: Step) {
+        self.steps.push(PlannedStep::for_event(&self.instance, name, step));
+    }
+
+    fn instance(&mut self, step: InstanceStep) {
+        self.steps.push(PlannedStep::Instance { name: self.instance.clone(), step });
+    }
+
+    /// Events are made and changed, in the order in which [`super::execute`] does that.
+    pub(super) fn change(&mut self, jobs: &[&Job]) {
+        for phase in Phase::ALL {
+            for job in jobs {
+                for step in job.steps().filter(|step| step.phase() == phase) {
+                    self.event(&job.probe.name, step.clone());
+                }
+            }
+        }
+        for job in jobs {
+            let after = After { filter: job.probe.filter.clone(), enabled: job.probe.enabled };
+            self.deleted.remove(&job.probe.name);
+            self.changed.insert(job.probe.name.clone(), after);
+        }
+    }
+
+    /// What is recorded once the steps so far are done, given what is recorded now.
+    pub(super) fn recorded(&self, now: Vec<Recorded>) -> Vec<Recorded> {
+        let known: HashSet<_> = now.iter().map(|event| event.name.clone()).collect();
+        let new = self.changed.iter().filter(|(name, _)| !known.contains(*name));
+        let new = new.map(|(name, After { filter, enabled })| Recorded {
+            name: name.clone(),
+            filter: filter.clone(),
+            enabled: *enabled,
+            id: 0,
+        });
+        let stays = now.into_iter().filter(|event| !self.deleted.contains(&event.name));
+        let stays = stays.map(|event| match self.changed.get(&event.name) {
+            Some(After { filter, enabled }) => {
+                Recorded { filter: filter.clone(), enabled: *enabled, ..event }
+            }
+            None => event,
+        });
+        stays.chain(new).collect()
+    }
+
+    /// Events are deleted, with what `room` does so that it empties no buffer that matters.
+    pub(super) fn delete(&mut self, doomed: &[&ProbeName], room: &Room) {
+        for name in doomed {
+            self.event(name, Step::Disable);
+        }
+        match room {
+            Room::Free => {}
+            Room::Pause => self.instance(InstanceStep::Pause),
+            Room::HandOver { recorded } => {
+                std::mem::swap(&mut self.instance, &mut self.other);
+                self.instance(InstanceStep::Make { buffer_kib: self.buffer_kib });
+                for event in recorded {
+                    for step in event.steps() {
+                        self.event(&event.name, step);
+                    }
+                }
+                self.instance(InstanceStep::Record);
+                let last = PlannedStep::Instance { name: self.other.clone(), step: InstanceStep::Remove };
+                self.steps.push(last);
+            }
+        }
+        for name in doomed {
+            self.event(name, Step::Delete);
+            self.changed.remove(*name);
+            self.deleted.insert((*name).clone());
+        }
+        if matches!(room, Room::Pause) {
+            self.instance(InstanceStep::Record);
+        }
+    }
+}
+
+/// Everything is taken out of the kernel that the daemon has put into it. With the instance gone, no deletion empties a buffer.
+pub(super) fn shut_down<'a>(
+    instance: &str,
+    own: impl Iterator<Item = &'a ProbeName> + Clone,
+    attached: impl Iterator<Item = &'a ProbeName>,
+) -> Vec<PlannedStep> {
+    let disable = |name| PlannedStep::for_event(instance, name, Step::Disable);
+    let delete = |name| PlannedStep::for_event(instance, name, Step::Delete);
+    let remove = PlannedStep::Instance { name: instance.to_owned(), step: InstanceStep::Remove };
+    own.clone().chain(attached).map(disable).chain([remove]).chain(own.map(delete)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::step::{self, Wanted};
+    use crate::control::{Probe, test_probe};
+
+    fn print(steps: &[PlannedStep]) -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn name(text: &str) -> ProbeName {
+        text.parse().unwrap()
+    }
+
+    fn job(event: &str, steps: Vec<Step>) -> Job {
+        let probe = test_probe(1, &format!("kprobes/{event}"));
+        Job::change(Probe { filter: "a == 1".to_owned(), ..probe }, steps)
+    }
+
+    #[test]
+    fn steps_of_many_go_by_phases() {
+        let wanted = Wanted { enabled: Some(true), filter: "comm == 'a'" };
+        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, wanted));
+        let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
+        let old = job("old", vec![Step::Disable, filter, Step::Enable]);
+        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        plan.change(&[&new, &old]);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/old/enable",
+                r#"echo 'p:kprobes/new f a=\"it'\''s\"' >> kprobe_events"#,
+                r"echo 'comm == '\''a'\''' > instances/kprobed/events/kprobes/new/filter",
+                "echo 0 > instances/kprobed/events/kprobes/old/filter",
+                "echo 1 > instances/kprobed/events/kprobes/new/enable",
+                "echo 1 > instances/kprobed/events/kprobes/old/enable",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_records_moves_to_another_instance() {
+        let recorded = |event: &str, filter: &str, enabled| Recorded {
+            name: name(event),
+            filter: filter.to_owned(),
+            enabled,
+            id: 7,
+        };
+        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        plan.change(&[&job("new", Vec::new())]);
+        let recorded =
+            plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
+        plan.delete(&[&name("kprobes/goes")], &Room::HandOver { recorded });
+        plan.event(&name("kprobes/stays"), Step::Disable);
+        let next = "instances/kprobed-next";
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/goes/enable".to_owned(),
+                format!("mkdir {next}; echo 64 > {next}/buffer_size_kb"),
+                format!("echo 'x > 1' > {next}/events/kprobes/stays/filter"),
+                format!("echo 1 > {next}/events/kprobes/stays/enable"),
+                format!("echo 'a == 1' > {next}/events/kprobes/new/filter"),
+                format!("echo 1 > {next}/events/kprobes/new/enable"),
+                format!("echo 1 > {next}/tracing_on"),
+                "rmdir instances/kprobed".to_owned(),
+                "echo '-:kprobes/goes' >> kprobe_events".to_owned(),
+                format!("echo 0 > {next}/events/kprobes/stays/enable"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_move_is_paused() {
+        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        plan.delete(&[&name("kprobes/a"), &name("kprobes/b")], &Room::Pause);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/a/enable",
+                "echo 0 > instances/kprobed/events/kprobes/b/enable",
+                "echo 0 > instances/kprobed/tracing_on",
+                "echo '-:kprobes/a' >> kprobe_events",
+                "echo '-:kprobes/b' >> kprobe_events",
+                "echo 1 > instances/kprobed/tracing_on",
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let (own, attached) = (name("kprobes/a"), name("sched/sched_switch"));
+        let plan = shut_down("kprobed", [&own].into_iter(), [&attached].into_iter());
+        assert_eq!(
+            print(&plan),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/a/enable",
+                "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
+                "rmdir instances/kprobed",
+                "echo '-:kprobes/a' >> kprobe_events",
+            ]
+        );
+    }
+}
