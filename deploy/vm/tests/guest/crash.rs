@@ -1,8 +1,8 @@
 //! A fault at each step of each kind of change: the daemon dies, the kernel refuses, the disk does, or it is full from then on. What was
 //! acknowledged is there afterwards, and what was not is there as a whole or not at all.
 //!
-//! In CI every second kind of change, drawn, meets one fault at a drawn step. With `--effort full` every step meets all four; `KPROBED_VM_CRASH=delete,stop`
-//! does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
+//! In CI every second kind of change, drawn, meets one fault at a drawn step. With `--effort full` every step meets all four;
+//! `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
 use std::env;
 use std::time::{Duration, Instant};

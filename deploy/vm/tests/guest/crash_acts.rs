@@ -140,7 +140,10 @@ pub(crate) fn make(
             drop(guest.wait_for(guest.client.reconcile_probes(true))?);
             Ok(answered(&Fate::nothing_asked(), &before))
         }
-        Act::Start | Act::Recover | Act::Stop => Ok(answered(&Fate::nothing_asked(), &before)),
+        // What a daemon that has just started could not bring back is tried again later, and shown until then.
+        Act::Start | Act::Recover | Act::Stop => {
+            Ok(Expected { is_answered: false, ..answered(&Fate::nothing_asked(), &before) })
+        }
         Act::Adopt => {
             let Wanted { filter, labels, enabled, .. } = adopted();
             let request = AdoptProbeRequest {
