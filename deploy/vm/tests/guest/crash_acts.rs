@@ -311,13 +311,12 @@ fn promised(
 
 /// Makes a probe, and has the daemon find another build of its module when it starts: it is held back.
 fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
-    let place = match guest.machine.get(PLACE) {
-        Ok(place) => String::from_utf8_lossy(&place).into_owned(),
-        Err(_) => {
-            let place = put_builds(guest)?;
-            guest.machine.put(PLACE, 0o644, place.as_bytes())?;
-            place
-        }
+    let place = if let Ok(place) = guest.machine.get(PLACE) {
+        String::from_utf8_lossy(&place).into_owned()
+    } else {
+        let place = put_builds(guest)?;
+        guest.machine.put(PLACE, 0o644, place.as_bytes())?;
+        place
     };
     let [(first, _), (second, _)] = BUILDS;
     load(guest, first)?;
