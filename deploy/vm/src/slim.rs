@@ -5,6 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Copies that this process has begun to make.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// A copy of `program` without debug information, beside it, made when the program is newer; the program itself when that cannot be: it
 /// runs as well.
@@ -23,8 +27,9 @@ fn slim(program: &Path) -> io::Result<PathBuf> {
     if modified(&copy).is_ok_and(|made| modified(program).is_ok_and(|built| built < made)) {
         return Ok(copy);
     }
-    // Another process may do the same at the same time: what is there is whole.
-    let making = beside(&format!(".slim-{}", std::process::id()));
+    // Another process may do the same at the same time, and another thread, for another kernel: what is there is whole.
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let making = beside(&format!(".slim-{}-{number}", std::process::id()));
     let status = Command::new("strip")
         .args(["--strip-debug", "-o"])
         .arg(&making)
@@ -42,6 +47,8 @@ fn slim(program: &Path) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -59,5 +66,21 @@ mod tests {
         let text = directory.path().join("text");
         fs::write(&text, "no program").unwrap();
         assert_eq!(without_debug_information(&text), text);
+    }
+
+    #[test]
+    fn threads_that_make_it_at_once_all_get_a_whole_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let runs = || {
+            let copy = without_debug_information(&program);
+            assert_ne!(copy, program);
+            Command::new(copy).arg("--list").stdout(Stdio::null()).status().unwrap().success()
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(runs)).collect();
+            assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        });
     }
 }

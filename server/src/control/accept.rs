@@ -11,7 +11,7 @@ use super::guard::Guarded;
 use super::job::Job;
 use super::update::{check_etag, settings};
 use super::{ControlError, Probe, ProbeState};
-use crate::store::{Intent, RequestKey};
+use crate::store::{Intent, RequestKey, Undo};
 
 /// Take what a probe records on this kernel for what it is to record.
 #[derive(Clone, Debug)]
@@ -76,10 +76,9 @@ impl Controller {
             Ok(Changed::Probe(probe)) => Ok(probe),
             Ok(Changed::Removed(_)) => Err(ControlError::Stopping),
             Err(error) => {
-                let before = probe.guarded.to_json().into_iter().map(|text| (probe.uid, text));
-                if let Err(error) = self.parts.store.set_meanings(&before.collect::<Vec<_>>()).await {
-                    tracing::error!(probe = %probe.name, %error, "cannot take back that a probe was accepted");
-                }
+                // Again when there is room, if the disk is full: what was refused must not hold after the next start.
+                let before = probe.guarded.to_json().into_iter();
+                self.parts.store.undo_all(before.map(|text| Undo::Meaning(probe.uid, text)).collect()).await;
                 Err(error)
             }
         }

@@ -88,6 +88,7 @@ impl Controller {
             });
         }
         let adoption = self.judge_adoption(&request)?;
+        self.try_first_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
             let instance = self.parts.instance.name();
@@ -116,7 +117,7 @@ impl Controller {
         Ok(Adopted { probe: self.shown(&probe), enabled_in, plan: Vec::new() })
     }
 
-    /// Whether an event can be adopted like that. Writes nothing, but for a filter that is tried where nothing is recorded.
+    /// Whether an event can be adopted like that, its filter apart. Writes nothing.
     fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, ControlError> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| ControlError::NotAdoptable { name: name.clone(), obstacle };
@@ -193,13 +194,14 @@ impl Controller {
             switches.require_firing(report.arming)?;
         }
         let filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
-        self.try_first_filter(name, &seen, &filter)?;
         let state = settled_state(enabled, &report);
         Ok(Adoption { probe: Probe { enabled, filter, state, ..probe }, definition, own, seen })
     }
 
-    /// Has the kernel judge a filter in the daemon's instance, where the event is off: at the top it can be in use.
-    fn try_first_filter(&self, name: &ProbeName, seen: &Seen, filter: &str) -> Result<(), ControlError> {
+    /// Has the kernel judge the filter in the daemon's instance, where the event is off: at the top it can be in use. Meanwhile the event counts
+    /// as one that is being attached: a daemon that ends in between leaves the filter there, and the next one clears it.
+    async fn try_first_filter(&self, adoption: &Adoption) -> Result<(), ControlError> {
+        let Adoption { probe: Probe { name, filter, .. }, seen, .. } = adoption;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
         }
@@ -208,14 +210,17 @@ impl Controller {
             return Err(ControlError::BadArgument { field: "filter", message: message.to_owned() });
         }
         refuse_harm(self.tracefs(), name, filter)?;
-        let refused = |(error, message)| ControlError::Filter {
-            filter: filter.to_owned(),
+        let trial = self.parts.store.begin_attach(name, filter, SystemTime::now()).await?;
+        let tried = self.parts.instance.set_first_filter(name, filter);
+        // Without this the row stays, for the next daemon.
+        self.parts.instance.set_filter(name, &seen.filter)?;
+        self.parts.store.undo(Undo::Attachment(trial)).await;
+        tried.map_err(|(error, message)| ControlError::Filter {
+            filter: filter.clone(),
             error,
             message,
             found: None,
-        };
-        self.parts.instance.set_first_filter(name, filter).map_err(refused)?;
-        Ok(self.parts.instance.set_filter(name, &seen.filter)?)
+        })
     }
 
     /// Lets the event be recorded as a probe. When that fails, it is as it was.

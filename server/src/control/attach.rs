@@ -144,6 +144,7 @@ impl Controller {
         }
         self.parts.store.begin_detach(last.uid, &last.filter).await?;
         if let Err(error) = switch_off(&self.parts, name) {
+            self.keep_recording(name, &last.filter);
             self.parts.store.undo(Undo::Detachment(last.uid, last.filter)).await;
             return Err(error);
         }
@@ -155,6 +156,19 @@ impl Controller {
         self.parts.store.undo(Undo::Attachment(last.uid)).await;
         tracing::info!(event = %name, "detached");
         Ok(Sourced { event: Some(last), plan: Vec::new() })
+    }
+
+    /// Records an event on that could not be detached: it may be off by then, or without its filter.
+    fn keep_recording(&mut self, name: &ProbeName, filter: &str) {
+        let Some(attachment) = self.attached.get_mut(name).filter(|attached| attached.source.is_ok()) else {
+            return;
+        };
+        let instance = &self.parts.instance;
+        let on = instance.set_filter(name, filter).and_then(|()| instance.set_enabled(name, true));
+        if let Err(error) = on {
+            tracing::warn!(event = %name, %error, "cannot go on recording an event that could not be detached");
+            attachment.source = Err(error.to_string());
+        }
     }
 
     /// All attached events, by name.
@@ -229,6 +243,7 @@ fn record(
                 sources.insert([(id, Arc::clone(&source))]);
                 if let Err(error) = parts.instance.set_enabled(name, true) {
                     sources.remove(&[uid]);
+                    clear_filter(&parts.instance, name);
                     return Err(error.into());
                 }
             }
@@ -253,6 +268,13 @@ fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(
         message,
         found: None,
     })
+}
+
+/// Leaves no filter on an event that could not be recorded: who adopts it takes the filter that it has.
+fn clear_filter(instance: &Instance, name: &ProbeName) {
+    if let Err(error) = instance.set_filter(name, "") {
+        tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
+    }
 }
 
 /// Which fields of somebody else's probe are not read from memory, as its definition in the kernel says. Absent for other events.

@@ -41,6 +41,8 @@ pub enum Undo {
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
     Detachment(ProbeUid, String),
+    /// What a definition means was not accepted after all: it means what it did before.
+    Meaning(ProbeUid, String),
 }
 
 impl Undo {
@@ -93,6 +95,14 @@ impl Undo {
                     .await?;
             }
             Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
+            Self::Meaning(uid, meaning) => {
+                // Of a probe that was deleted meanwhile there is none.
+                sqlx::query("UPDATE probe_meaning SET meaning = ? WHERE probe_uid = ?")
+                    .bind(meaning)
+                    .bind(uid.0)
+                    .execute(transaction)
+                    .await?;
+            }
         }
         Ok(())
     }

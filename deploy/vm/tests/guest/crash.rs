@@ -1,25 +1,24 @@
 //! A fault at each step of each kind of change: the daemon dies, the kernel refuses, the disk does, or it is full from then on. What was
 //! acknowledged is there afterwards, and what was not is there as a whole or not at all.
 //!
-//! In CI each kind of change meets one fault at a drawn step. With `--effort full` every step meets all four; `KPROBED_VM_CRASH=delete,stop`
-//! does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
+//! In CI every third kind of change meets one fault, at a drawn step. Where those begin is drawn too. With `--effort full` every step meets
+//! all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
-use std::collections::BTreeMap;
 use std::env;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::api::UpdateProbeRequest;
-use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::crash_plans::{Act, PLANS, Plan, base, create, creations, delete, deletions, update};
-use crate::crash_state::{Fate, Model, Possible, check, check_live};
+use crate::crash_acts::{self as acts, PATIENCE, rebase};
+use crate::crash_check::{Attached, Expected, FOREIGN, check, check_live};
+use crate::crash_follower::Follower;
+use crate::crash_plans::{Act, PLANS, Plan, create, delete};
+use crate::crash_state::Model;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::Random;
 use crate::effort;
@@ -32,75 +31,16 @@ pub(crate) const TESTS: &[Test] = &[
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-
-/// Name of the process that makes the fault, and where it says what it does.
-pub(crate) const FAULTS: &str = "faults";
-const STEPS: &str = "/run/log/faults.log";
-
-/// How long a daemon may take that is traced, in an emulated guest.
-const PATIENCE: Duration = Duration::from_mins(1);
+const SIGCONT: i32 = 18;
 
 /// What the program in the guest that makes faults calls them.
 const FAULT_KINDS: [&str; 4] = ["kill", "kernel", "disk", "full"];
 
-/// Those that strike at the database only: a change may not write to it.
-const OF_THE_DISK: [&str; 2] = ["disk", "full"];
+/// Kinds that change the database only.
+const OF_THE_ROW: [&str; 2] = ["renew", "keep"];
 
 /// Steps among which CI draws at first. A kind of change that has fewer is drawn for once more, among those that were seen.
 const FIRST_STEPS: usize = 12;
-
-/// Brings the daemon from what it has to the state that each case begins with.
-fn rebase(guest: &DaemonGuest, from: &Model) -> Result<()> {
-    let base = base();
-    for changes in [deletions(from, &base), creations(from, &base)] {
-        if !changes.is_empty() {
-            for outcome in guest.wait_for(guest.client.apply_probes(changes))?? {
-                outcome?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What became of the changes, as the client saw it.
-fn make(guest: &DaemonGuest, act: &Act) -> Result<Fate> {
-    let (changes, whole) = match act {
-        Act::Each(changes) => (changes, false),
-        Act::Whole(changes) => (changes, true),
-        Act::Repair => {
-            let repairs = ["keep", "target"].map(|name| {
-                // As a person asks for it; the look of every half minute does the same.
-                Change::Update(UpdateProbeRequest { enabled: Some(true), ..update(name) })
-            });
-            return make(guest, &Act::Each(repairs.into()));
-        }
-        Act::Start | Act::Recover | Act::Stop => return Ok(Fate::nothing_asked()),
-    };
-    let outcomes = if whole {
-        guest.wait_for(guest.client.apply_all_or_nothing(changes.clone()))?
-    } else {
-        guest.wait_for(guest.client.apply_probes(changes.clone()))?
-    };
-    Ok(Fate::of(&base(), changes, whole, &outcomes))
-}
-
-/// The program that makes the fault follows the daemon.
-pub(crate) fn follow(guest: &DaemonGuest, fault: &str, at: usize) -> Result<()> {
-    // The log of a process goes on where the last one of that name has ended.
-    guest.shell(&format!("rm -f {STEPS}"))?;
-    let follow = format!("exec workload faults $(cat /tmp/daemon.pid) {fault} {at}");
-    guest.machine.spawn(FAULTS, &Command::shell(follow))?;
-    let begun = Instant::now();
-    while !steps(guest)?.contains("ready") {
-        ensure!(begun.elapsed() < PATIENCE, "{}", steps(guest)?);
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-pub(crate) fn steps(guest: &DaemonGuest) -> Result<String> {
-    Ok(String::from_utf8_lossy(&guest.machine.get(STEPS)?).into_owned())
-}
 
 /// Waits until a process has ended.
 fn ended(guest: &DaemonGuest, process: &str) -> Result<Status> {
@@ -110,23 +50,21 @@ fn ended(guest: &DaemonGuest, process: &str) -> Result<Status> {
 }
 
 /// Starts the daemon with a fault. Whether it answers; when not, it has ended.
-fn start(guest: &mut DaemonGuest, fault: &str, at: usize) -> Result<bool> {
+fn start(guest: &mut DaemonGuest, fault: &str, at: usize) -> Result<(Follower, bool)> {
     guest.shell("rm -f /tmp/daemon.pid")?;
     let stopped = "echo $$ > /tmp/daemon.pid; kill -STOP $$; exec kprobed --config /etc/kprobed/kprobed.toml";
     guest.machine.spawn(daemon::NAME, &Command::shell(stopped))?;
-    guest.shell(
-        "until grep -q 'State:.T' /proc/$(cat /tmp/daemon.pid)/status; do busybox usleep 10000; done",
-    )?;
-    follow(guest, fault, at)?;
+    let stopped = "until pid=$(cat /tmp/daemon.pid) && grep -q 'State:.T' /proc/$pid/status; do busybox usleep 10000; done 2> /dev/null";
+    let follower = Follower::begin(guest, stopped, fault, at)?;
     // A process that is let go of while its stop was not ended stops again (`__ptrace_unlink` in kernel/ptrace.c).
-    guest.shell("kill -CONT $(cat /tmp/daemon.pid)")?;
+    guest.machine.kill(daemon::NAME, SIGCONT)?;
     let begun = Instant::now();
     loop {
-        if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(200)))? != Status::TimedOut {
-            return Ok(false);
+        if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(50)))? != Status::TimedOut {
+            return Ok((follower, false));
         }
         if guest.connect_again().is_ok() && guest.probes().is_ok() {
-            return Ok(true);
+            return Ok((follower, true));
         }
         ensure!(begun.elapsed() < PATIENCE, "it does not answer\n{}", guest.log());
     }
@@ -142,8 +80,9 @@ struct Case {
 /// Makes one fault, and checks what is there afterwards. The guest has the base before and after it.
 fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Case> {
     let mut is_alive = true;
-    let fate = match act {
-        Act::Start | Act::Recover => {
+    let scene = acts::prepare(guest, act)?;
+    let mut change = |guest: &mut DaemonGuest, scene| -> Result<(Follower, Expected)> {
+        if matches!(act, Act::Start | Act::Recover) {
             if matches!(act, Act::Start) {
                 ensure!(guest.stop()?.success(), "{}", guest.log());
                 // The daemon has taken its mount with it, and others need it.
@@ -153,56 +92,54 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
                 guest.machine.kill(daemon::NAME, SIGKILL)?;
                 ended(guest, daemon::NAME)?;
             }
-            is_alive = start(guest, fault, at)?;
-            Fate::nothing_asked()
+            let (follower, answers) = start(guest, fault, at)?;
+            is_alive = answers;
+            return Ok((follower, acts::make(guest, act, scene, &|| Ok(true))?));
         }
-        act => {
-            if matches!(act, Act::Repair) {
-                let ours = format!("{}/events/kprobes", guest.instance()?);
-                guest.shell(&format!(
-                    "echo 0 > {ours}/keep/enable; echo 0 > {ours}/target/enable; echo '-:kprobes/target' >> {TRACEFS}/kprobe_events"
-                ))?;
-            }
-            guest.shell("pidof kprobed > /tmp/daemon.pid")?;
-            follow(guest, fault, at)?;
-            if matches!(act, Act::Stop) {
-                guest.machine.kill(daemon::NAME, SIGTERM)?;
-                ended(guest, daemon::NAME)?;
-                is_alive = false;
-                Fate::nothing_asked()
-            } else {
-                make(guest, act)?
-            }
+        let follower = Follower::begin(guest, "pid=$(pidof kprobed)", fault, at)?;
+        if matches!(act, Act::Stop) {
+            guest.machine.kill(daemon::NAME, SIGTERM)?;
+            ended(guest, daemon::NAME)?;
+            is_alive = false;
         }
+        if matches!(act, Act::Expire) {
+            guest.machine.kill(daemon::NAME, SIGCONT)?;
+        }
+        let expected = acts::make(guest, act, scene, &|| follower.has_struck(guest))?;
+        Ok((follower, expected))
     };
-    let mut said = steps(guest)?;
-    let mut is_hit = said.lines().any(|line| line == "fault");
+    let (follower, expected) = change(guest, scene)?;
+    let is_hit = follower.has_struck(guest)?;
     if is_alive && is_hit && fault == "kill" {
         ensure!(ended(guest, daemon::NAME)? == Status::Signaled(SIGKILL));
         is_alive = false;
     }
     if is_alive {
         // Without the one that follows it, it runs on; nothing more fails.
-        guest.machine.kill(FAULTS, SIGKILL)?;
+        guest.machine.kill(&follower.name, SIGKILL)?;
     }
-    ended(guest, FAULTS)?;
-    if is_alive {
-        said = steps(guest)?;
-        is_hit = said.lines().any(|line| line == "fault");
-        if !(is_hit && fault == "kill") {
-            check_live(guest, &fate.possible(&base()))?;
-            if fault == "full" {
-                has_room_again(guest)?;
+    ended(guest, &follower.name)?;
+    let said = follower.said(guest)?;
+    let is_hit = follower.has_struck(guest)?;
+    let judged = (|| {
+        if is_alive {
+            if !(is_hit && fault == "kill") {
+                check_live(guest, &expected)?;
+                if fault == "full" {
+                    has_room_again(guest)?;
+                }
+                guest.machine.kill(daemon::NAME, SIGKILL)?;
             }
-            guest.machine.kill(daemon::NAME, SIGKILL)?;
+            ended(guest, daemon::NAME)?;
         }
-        ended(guest, daemon::NAME)?;
-    }
-    guest.restart(daemon::DEFAULT_CONFIG)?;
-    let found = check(guest, &fate.possible(&base()))?;
-    rebase(guest, &found)?;
+        guest.restart(daemon::DEFAULT_CONFIG)?;
+        acts::settle(guest, act, &expected)?;
+        let (found, attached) = check(guest, &expected, matches!(act, Act::Adopt))?;
+        acts::take_back(guest, act, &found, &attached)
+    })();
+    judged.with_context(|| said.clone())?;
     let steps = said.lines().filter_map(|line| line.strip_prefix("step ")).map(str::to_owned).collect();
-    Ok(Case { steps, is_hit, acknowledged: fate.acknowledged() })
+    Ok(Case { steps, is_hit, acknowledged: expected.acknowledged })
 }
 
 /// A daemon whose disk was full makes changes again, without being started again, once there is room.
@@ -220,12 +157,35 @@ fn has_room_again(guest: &DaemonGuest) -> Result<()> {
 fn prepared(fixture: &Fixture, disk: &str) -> Result<DaemonGuest> {
     let guest = fixture.own_daemon(disk, daemon::DEFAULT_CONFIG)?;
     guest.shell(&format!(
-        "mkdir {TRACEFS}/instances/theirs; echo '{}' >> {TRACEFS}/kprobe_events
-         echo 1 > {TRACEFS}/instances/theirs/events/theirs/foreign/enable",
-        crate::crash_state::FOREIGN
+        "mkdir {TRACEFS}/instances/theirs; echo '{FOREIGN}' >> {TRACEFS}/kprobe_events
+         echo 1 > {TRACEFS}/instances/theirs/events/theirs/foreign/enable"
     ))?;
-    rebase(&guest, &Model::new())?;
+    rebase(&guest, &Model::new(), &Attached::new())?;
     Ok(guest)
+}
+
+/// Every third kind: kernels that are tested together take different ones.
+fn third(fixture: &Fixture, random: &mut Random) -> Vec<Choice> {
+    let first = (random.below(3) + usize::from(fixture.is_older_than(6, 12))) % 3;
+    let plans = PLANS.iter().skip(first).step_by(3).enumerate();
+    plans.map(|(number, plan)| (plan, vec![FAULT_KINDS[number % FAULT_KINDS.len()]])).collect()
+}
+
+/// A kind of change, and the faults that it meets.
+type Choice = (&'static Plan, Vec<&'static str>);
+
+/// What `KPROBED_VM_CRASH` names.
+fn named(names: &str) -> Result<Vec<Choice>> {
+    let choice = |named: &str| {
+        let (name, fault) = named.split_once(':').map_or((named, None), |(name, fault)| (name, Some(fault)));
+        let plan = PLANS.iter().find(|plan| plan.0 == name)?;
+        let faults = FAULT_KINDS.into_iter().filter(|known| fault.is_none_or(|fault| fault == *known));
+        Some((plan, faults.collect())).filter(|(_, faults): &Choice| !faults.is_empty())
+    };
+    names
+        .split(',')
+        .map(|named| choice(named).with_context(|| format!("KPROBED_VM_CRASH: {named}")))
+        .collect()
 }
 
 /// What was tried of one kind of change, with one kind of fault.
@@ -234,66 +194,104 @@ struct Figures {
     cases: usize,
     hit: usize,
     acknowledged: usize,
+    failed: usize,
+}
+
+impl Figures {
+    fn note(&self, fixture: &Fixture, name: &str, fault: &str) {
+        let Self { cases, hit, acknowledged, failed } = self;
+        progress::note(format_args!(
+            "{}: {name}, {fault}: {cases} cases, {hit} faults, {acknowledged} changes acknowledged, {failed} failed",
+            fixture.series()
+        ));
+    }
+}
+
+/// The cases of a trial.
+struct Enumeration<'a> {
+    fixture: &'a Fixture,
+    guest: DaemonGuest,
+    random: Random,
+    /// Whether all steps are tried.
+    is_whole: bool,
+    failures: Vec<String>,
+}
+
+/// Failures after which a trial ends: each costs a new guest.
+const MOST_FAILURES: usize = 10;
+
+impl Enumeration<'_> {
+    /// Makes the faults of one kind: at all steps, or at one that is drawn.
+    fn try_one(mut self, (name, act): &Plan, fault: &str) -> Result<(Self, Figures)> {
+        let mut figures = Figures::default();
+        let mut at = if self.is_whole { 1 } else { 1 + self.random.below(FIRST_STEPS) };
+        loop {
+            figures.cases += 1;
+            let case = case(&mut self.guest, &act(), fault, at)
+                .with_context(|| format!("{name}, {fault} at step {at}"));
+            let case = match case {
+                Err(error) if self.is_whole && self.failures.len() + 1 < MOST_FAILURES => {
+                    // The others are of interest too. They begin with a guest in which nothing went wrong.
+                    progress::note(format_args!("{}: FAILED: {error:#}", self.fixture.series()));
+                    self.failures.push(format!("{name}, {fault} at step {at}"));
+                    figures.failed += 1;
+                    drop(self.guest);
+                    self.guest = prepared(self.fixture, "crash")?;
+                    at += 1;
+                    continue;
+                }
+                case => case?,
+            };
+            figures.hit += usize::from(case.is_hit);
+            figures.acknowledged += case.acknowledged;
+            let has_steps = fault == "kill" || fault == "kernel" && !OF_THE_ROW.contains(name);
+            if !case.is_hit && case.steps.is_empty() && has_steps {
+                bail!("{name}: no step is seen: the fault was not made where the daemon works");
+            }
+            if figures.cases.is_multiple_of(10) {
+                figures.note(self.fixture, name, fault);
+            }
+            at = match (self.is_whole, case.is_hit) {
+                (true, true) => at + 1,
+                (false, false) if figures.cases == 1 && !case.steps.is_empty() => {
+                    1 + self.random.below(case.steps.len())
+                }
+                _ => return Ok((self, figures)),
+            };
+        }
+    }
 }
 
 fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
-    let named = env::var("KPROBED_VM_CRASH").ok();
-    let is_whole = named.is_some() || effort::pick(false, true);
-    let plans: Vec<(&Plan, Option<&str>)> = match &named {
-        None => PLANS.iter().map(|plan| (plan, None)).collect(),
-        Some(names) => names
-            .split(',')
-            .map(|named| {
-                let (name, fault) =
-                    named.split_once(':').map_or((named, None), |(name, fault)| (name, Some(fault)));
-                let plan = PLANS.iter().find(|plan| plan.0 == name);
-                let is_known = fault.is_none_or(|fault| FAULT_KINDS.contains(&fault));
-                let plan = plan.filter(|_| is_known).with_context(|| format!("KPROBED_VM_CRASH: {named}"))?;
-                Ok((plan, fault))
-            })
-            .collect::<Result<_>>()?,
-    };
+    let chosen = env::var("KPROBED_VM_CRASH").ok();
+    let is_whole = chosen.is_some() || effort::pick(false, true);
     let mut random = Random::of_theme(fixture, "crash")?;
-    let mut guest = prepared(fixture, "crash")?;
-    let mut all = BTreeMap::<(&str, &str), Figures>::new();
-    for (number, ((name, act), only)) in plans.into_iter().enumerate() {
-        for (index, fault) in FAULT_KINDS.into_iter().enumerate() {
-            if only.is_some_and(|only| only != fault) || !is_whole && index != number % FAULT_KINDS.len() {
-                continue;
-            }
-            let figures = all.entry((*name, fault)).or_default();
-            let mut at = if is_whole { 1 } else { 1 + random.below(FIRST_STEPS) };
-            loop {
-                let case = case(&mut guest, &act(), fault, at).with_context(|| {
-                    format!("{name}, {fault} at step {at}:\n{}", steps(&guest).unwrap_or_default())
-                })?;
-                figures.cases += 1;
-                figures.hit += usize::from(case.is_hit);
-                figures.acknowledged += case.acknowledged;
-                if !case.is_hit && case.steps.is_empty() && !OF_THE_DISK.contains(&fault) {
-                    bail!("{name}: no step is seen: the fault was not made where the daemon works");
-                }
-                at = match (is_whole, case.is_hit) {
-                    (true, true) => at + 1,
-                    (false, false) if figures.cases == 1 && !case.steps.is_empty() => {
-                        1 + random.below(case.steps.len())
-                    }
-                    _ => break,
-                };
-            }
-            progress::note(format_args!(
-                "{}: {name}, {fault}: {} cases, {} faults, {} changes acknowledged, 0 lost",
-                fixture.series(),
-                figures.cases,
-                figures.hit,
-                figures.acknowledged
-            ));
-        }
+    let choices = match &chosen {
+        None if is_whole => PLANS.iter().map(|plan| (plan, FAULT_KINDS.to_vec())).collect(),
+        None => third(fixture, &mut random),
+        Some(names) => named(names)?,
+    };
+    let guest = prepared(fixture, "crash")?;
+    let mut cases = Enumeration { fixture, guest, random, is_whole, failures: Vec::new() };
+    let mut hit = 0;
+    for (plan, fault) in
+        choices.iter().flat_map(|(plan, faults)| faults.iter().map(move |fault| (plan, fault)))
+    {
+        let figures;
+        (cases, figures) = cases.try_one(plan, fault)?;
+        figures.note(fixture, plan.0, fault);
+        hit += figures.hit;
     }
-    let hit: usize = all.values().map(|figures| figures.hit).sum();
+    ensure!(cases.failures.is_empty(), "{} cases failed: {:#?}", cases.failures.len(), cases.failures);
     ensure!(hit > 0, "no fault was made");
     progress::note(format_args!("{}: {hit} faults in all, 0 acknowledgements lost", fixture.series()));
-    guest.machine.power_off().map_err(Into::into)
+    cases.guest.machine.power_off().map_err(Into::into)
+}
+
+/// Makes a change without a fault.
+fn make_at_once(guest: &mut DaemonGuest, act: &Act) -> Result<Expected> {
+    let scene = acts::prepare(guest, act)?;
+    acts::make(guest, act, scene, &|| Ok(false))
 }
 
 /// That the check above can fail: the daemon gets a database from before an acknowledgement.
@@ -306,13 +304,14 @@ fn a_lost_acknowledgement_is_noticed(fixture: &Fixture) -> Result<()> {
     kill(&guest)?;
     guest.shell("cp -a /var/lib/kprobed /tmp/before")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    check(&guest, &Possible::only(base()))?;
-    let fate = make(&guest, &Act::Each(vec![create("new0"), delete("target")]))?;
-    ensure!(fate.acknowledged() == 2);
+    let nothing = make_at_once(&mut guest, &Act::Each(Vec::new()))?;
+    check(&guest, &nothing, false)?;
+    let expected = make_at_once(&mut guest, &Act::Each(vec![create("new0"), delete("target")]))?;
+    ensure!(expected.acknowledged == 2);
     kill(&guest)?;
     guest.shell("rm /var/lib/kprobed/kprobed.db*; cp -a /tmp/before/kprobed.db* /var/lib/kprobed/")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    let noticed = check(&guest, &fate.possible(&base()));
+    let noticed = check(&guest, &expected, false);
     ensure!(noticed.is_err(), "an acknowledgement was lost, and the check says nothing");
     guest.machine.power_off().map_err(Into::into)
 }

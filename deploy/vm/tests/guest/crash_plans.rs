@@ -1,9 +1,9 @@
 //! The kinds of changes that meet faults, and the state that each begins with.
 
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, UpdateProbeRequest};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Lease, UpdateProbeRequest};
 
-use crate::crash_state::{Model, Wanted};
+use crate::crash_state::{Model, Term, Wanted};
 
 /// A probe of `getpgid` that records its argument.
 const ARGUMENT: &str = "number=+0x70(%di):u64";
@@ -18,10 +18,37 @@ pub(crate) enum Act {
     Start,
     /// A start after `kill -9`: everything is still in the kernel.
     Recover,
-    /// Another program has switched off one event, and removed another one; the daemon repairs both.
+    /// Another program has switched off one event, and removed another one; the daemon repairs both when they are changed.
     Repair,
+    /// The same, and the daemon is asked to look at all its probes.
+    Reconcile,
     /// SIGTERM.
     Stop,
+    /// The event of another program becomes a probe.
+    Adopt,
+    /// An event that no probe stands for is recorded.
+    Attach,
+    /// One that was recorded is recorded no more.
+    Detach,
+    /// A probe that is held back is accepted.
+    Accept,
+    /// The time of a probe is over.
+    Expire,
+    /// A client goes that held probes.
+    Release,
+    /// A directory of declarations changes.
+    Declare(Declared),
+}
+
+/// How the directory of declarations changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// It appears, with a file.
+    Created,
+    /// The file declares one probe otherwise, another one no more, and a third one for the first time.
+    Changed,
+    /// It is removed.
+    Removed,
 }
 
 /// A kind of change, and its name.
@@ -43,11 +70,27 @@ pub(crate) const PLANS: &[Plan] = &[
     ("start", || Act::Start),
     ("recover", || Act::Recover),
     ("repair", || Act::Repair),
+    ("reconcile", || Act::Reconcile),
     ("stop", || Act::Stop),
+    ("adopt", || Act::Adopt),
+    ("attach", || Act::Attach),
+    ("detach", || Act::Detach),
+    ("lend", || Act::Each(vec![lend("new0", 5400)])),
+    ("renew", || Act::Each(vec![renew("leased", Some(7200))])),
+    ("keep", || Act::Each(vec![renew("leased", None)])),
+    ("accept", || Act::Accept),
+    ("expire", || Act::Expire),
+    ("release", || Act::Release),
+    ("declare", || Act::Declare(Declared::Created)),
+    ("redeclare", || Act::Declare(Declared::Changed)),
+    ("undeclare", || Act::Declare(Declared::Removed)),
 ];
 
 /// Probes to delete at once: so many that the daemon switches to another instance.
 const MANY: usize = 9;
+
+/// How long the lease of the base lasts, in seconds: longer than a run.
+const LEASE_S: i64 = 86_400;
 
 pub(crate) fn create(name: &str) -> Change {
     Change::Create(CreateProbeRequest {
@@ -61,6 +104,32 @@ pub(crate) fn create(name: &str) -> Change {
 
 pub(crate) fn update(name: &str) -> UpdateProbeRequest {
     UpdateProbeRequest { name: format!("kprobes/{name}"), ..Default::default() }
+}
+
+/// A lease of so many seconds.
+pub(crate) fn lease(seconds: i64) -> Lease {
+    let mut duration = Lease::default().duration.unwrap_or_default();
+    duration.seconds = seconds;
+    Lease { duration: Some(duration), ..Lease::default() }
+}
+
+/// A probe that is there for a time only.
+pub(crate) fn lend(name: &str, seconds: i64) -> Change {
+    match create(name) {
+        Change::Create(request) => {
+            Change::Create(CreateProbeRequest { lease: Some(lease(seconds)), ..request })
+        }
+        other => other,
+    }
+}
+
+/// Another lease for a probe, in seconds, or none any more.
+fn renew(name: &str, seconds: Option<i64>) -> Change {
+    Change::Update(UpdateProbeRequest {
+        // One with neither a duration nor a holder never ends.
+        lease: Some(seconds.map(lease).unwrap_or_default()),
+        ..update(name)
+    })
 }
 
 fn switch(name: &str, enabled: bool) -> Change {
@@ -89,14 +158,18 @@ pub(crate) fn base() -> Model {
             enabled,
             filter: filter.to_owned(),
             labels: [("role".to_owned(), name.to_owned())].into(),
+            term: Term::None,
         };
         (format!("kprobes/{name}"), wanted)
     };
+    let (leased, mut lent) = wanted("leased", true, "number == 6");
+    lent.term = Term::Lasts(LEASE_S);
     let mut model = Model::from([
         wanted("keep", true, "number == 3"),
         wanted("off", false, ""),
         // What replaces its definition has no `number`.
         wanted("target", true, "common_pid > 1"),
+        (leased, lent),
     ]);
     model.extend((0..MANY).map(|number| wanted(&format!("many{number}"), true, "")));
     model
@@ -118,6 +191,10 @@ pub(crate) fn creations(from: &Model, to: &Model) -> Vec<Change> {
             enabled: wanted.enabled,
             filter: wanted.filter.clone(),
             labels: wanted.labels.clone().into_iter().collect(),
+            lease: match wanted.term {
+                Term::Lasts(seconds) => Some(lease(seconds)),
+                _ => None,
+            },
             ..Default::default()
         })
     })

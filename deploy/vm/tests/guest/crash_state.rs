@@ -1,19 +1,14 @@
 //! What may be there after a fault: what was acknowledged exactly, and what was not as a whole or not at all.
 //!
-//! Owns the comparison of the daemon's probes, and of what the kernel has, with that. Never makes a change.
+//! Owns what follows from the answers to a client. Never looks at a guest: that is [`crate::crash_check`].
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use kprobed_client::Error;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::api::{Probe, ProbeState};
-
-use crate::daemon::{DaemonGuest, TRACEFS};
-
-/// Another program's event: nobody touches it.
-pub(crate) const FOREIGN: &str = "p:theirs/foreign vfs_statx x=%di:u64";
+use kprobed_client::api::{Lease, Probe, ProbeState};
 
 /// A probe as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +17,29 @@ pub(crate) struct Wanted {
     pub(crate) enabled: bool,
     pub(crate) filter: String,
     pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) term: Term,
+}
+
+/// How long a probe is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Term {
+    #[default]
+    None,
+    /// A lease of so many seconds.
+    Lasts(i64),
+    /// Such a lease is over: the probe is listed, and not in the kernel.
+    Ended(i64),
+    /// As long as a client is connected.
+    Held,
+    /// What the definition means has changed: the probe is listed, and not in the kernel.
+    HeldBack,
+}
+
+impl Term {
+    /// Whether the kernel has the probe.
+    pub(crate) fn is_in_kernel(self) -> bool {
+        !matches!(self, Self::Ended(_) | Self::HeldBack)
+    }
 }
 
 /// All probes, by `GROUP/EVENT`.
@@ -34,8 +52,9 @@ pub(crate) struct Fate {
     whole: bool,
 }
 
+/// What a client knows about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+pub(crate) enum Known {
     Done,
     Refused,
     /// The connection was lost before an answer.
@@ -55,6 +74,17 @@ impl Fate {
             (name, after, Known::No)
         });
         Self { changes: changes.collect(), whole }
+    }
+
+    /// What the client was told about one change that makes this probe.
+    pub(crate) fn of_one<T>(name: &str, after: Wanted, outcome: &Result<T, Error>) -> Self {
+        Self { changes: vec![(name.to_owned(), Some(after), known_of(outcome))], whole: false }
+    }
+
+    /// Nothing is known about what becomes of these probes, each for itself.
+    pub(crate) fn may_become(changes: impl IntoIterator<Item = (String, Option<Wanted>)>) -> Self {
+        let changes = changes.into_iter().map(|(name, after)| (name, after, Known::No));
+        Self { changes: changes.collect(), whole: false }
     }
 
     /// What the client was told about these changes of a state.
@@ -122,6 +152,13 @@ fn is_answer(error: &Error) -> bool {
 fn known(outcome: &Result<Outcome, Error>) -> Known {
     match outcome {
         Ok(Outcome::Failed(_)) => Known::Refused,
+        other => known_of(other),
+    }
+}
+
+/// The same of a call that makes one change.
+pub(crate) fn known_of<T>(outcome: &Result<T, Error>) -> Known {
+    match outcome {
         Ok(_) => Known::Done,
         Err(error) if is_answer(error) => Known::Refused,
         Err(_) => Known::No,
@@ -129,7 +166,7 @@ fn known(outcome: &Result<Outcome, Error>) -> Known {
 }
 
 /// The probe that a change is about, and what it is afterwards.
-fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
+pub(crate) fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
     match change {
         Change::Create(request) => {
             let name = request.definition.split([':', ' ']).nth(1).unwrap_or_default().to_owned();
@@ -138,6 +175,7 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
                 enabled: request.enabled,
                 filter: request.filter.clone(),
                 labels: sorted(&request.labels),
+                term: request.lease.as_ref().map_or(Term::None, term),
             };
             (name, Some(wanted))
         }
@@ -153,6 +191,9 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
                     wanted.filter.clone_from(filter);
                 }
                 wanted.labels.extend(sorted(&request.set_labels));
+                if let Some(lease) = &request.lease {
+                    wanted.term = term(lease);
+                }
                 wanted
             });
             (request.name.clone(), wanted)
@@ -178,8 +219,9 @@ impl Possible {
         <[Model; 1]>::try_from(self.0).ok().map(|[state]| state)
     }
 
-    fn find(&self, probes: &[Probe]) -> Result<&Model> {
-        self.find_state(&probes.iter().map(|probe| (probe.name.clone(), wanted(probe))).collect())
+    /// The one of them that the daemon shows.
+    pub(crate) fn find(&self, probes: &[Probe]) -> Result<&Model> {
+        self.find_state(&shown(probes))
     }
 
     /// The one of them that was found.
@@ -194,84 +236,30 @@ impl Possible {
     }
 }
 
+/// What the daemon shows.
+pub(crate) fn shown(probes: &[Probe]) -> Model {
+    probes.iter().map(|probe| (probe.name.clone(), wanted(probe))).collect()
+}
+
 fn wanted(probe: &Probe) -> Wanted {
+    let term = match probe.lease.as_ref().map_or(Term::None, term) {
+        Term::Lasts(seconds) if probe.state() == ProbeState::Expired => Term::Ended(seconds),
+        _ if probe.state() == ProbeState::HeldBack => Term::HeldBack,
+        term => term,
+    };
     Wanted {
         definition: probe.definition.clone(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
         labels: sorted(&probe.labels),
+        term,
     }
 }
 
-/// What a daemon shows that has met an error: what it acknowledged, and nothing that it refused.
-pub(crate) fn check_live(guest: &DaemonGuest, possible: &Possible) -> Result<()> {
-    let probes = guest.probes().with_context(|| format!("after the error:\n{}", guest.log()))?;
-    possible.find(&probes).map(drop).with_context(|| format!("after the error:\n{}", guest.log()))
-}
-
-/// What is there after a start without faults, in the daemon and in the kernel; answers the state.
-pub(crate) fn check(guest: &DaemonGuest, possible: &Possible) -> Result<Model> {
-    judge(guest, possible)
-        .with_context(|| format!("{}\n{}", guest.tracefs("kprobe_events").unwrap_or_default(), guest.log()))
-}
-
-fn judge(guest: &DaemonGuest, possible: &Possible) -> Result<Model> {
-    let probes = guest.probes()?;
-    let state = possible.find(&probes)?;
-    for probe in &probes {
-        let expected = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
-        ensure!(probe.state() == expected && probe.state_reason.is_empty(), "{probe:?}");
+fn term(lease: &Lease) -> Term {
+    match &lease.duration {
+        Some(duration) => Term::Lasts(duration.seconds),
+        None if lease.holder.is_empty() => Term::None,
+        None => Term::Held,
     }
-    // The kernel has these probes, each once, and the event of the other program.
-    let events = guest.tracefs("kprobe_events")?;
-    let mut names: Vec<_> = events.lines().filter_map(|line| line.split([':', ' ']).nth(1)).collect();
-    names.sort_unstable();
-    let mut expected: Vec<_> = state.keys().map(String::as_str).collect();
-    expected.push("theirs/foreign");
-    expected.sort_unstable();
-    ensure!(names == expected, "the kernel has {names:?}, not {expected:?}");
-    ensure!(events.lines().any(|line| line == FOREIGN), "the event of another program was changed");
-    ensure!(guest.tracefs("instances/theirs/events/theirs/foreign/enable")?.trim() == "1");
-    for probe in &probes {
-        let argument =
-            |line: &str| -> Option<String> { Some(line.split(' ').nth(2)?.split('=').next()?.to_owned()) };
-        ensure!(argument(&probe.definition) == argument(&probe.kernel_definition), "{probe:?}");
-        ensure!(events.lines().any(|line| line == probe.kernel_definition), "{probe:?}\n{events}");
-    }
-    let instance = guest.instance()?;
-    let switches = guest.shell(&format!(
-        "cd {instance}/events/kprobes && for event in *; do [ -d $event ] && echo $event $(cat $event/enable) $(cat $event/filter); done; true"
-    ))?;
-    let mut switches: Vec<_> = switches.lines().collect();
-    switches.sort_unstable();
-    let expected: Vec<_> = state
-        .iter()
-        .map(|(name, wanted)| {
-            let filter = if wanted.filter.is_empty() { "none" } else { &wanted.filter };
-            format!("{} {} {filter}", name.trim_start_matches("kprobes/"), u8::from(wanted.enabled))
-        })
-        .collect();
-    ensure!(switches == expected, "{switches:?} is not {expected:?}");
-    let instances = guest.shell(&format!("ls {TRACEFS}/instances"))?;
-    let own = instance.rsplit('/').next().unwrap_or_default();
-    let mut expected = [own, "theirs"];
-    expected.sort_unstable();
-    ensure!(instances.lines().eq(expected), "{instances}");
-    closes(guest)?;
-    Ok(state.clone())
-}
-
-/// The probes record, and every hit is accounted for.
-fn closes(guest: &DaemonGuest) -> Result<()> {
-    guest.workload(&["number", "5"])?;
-    let ledger = guest.ledger()?;
-    ensure!(ledger.problems.is_empty(), "{:?}", ledger.problems);
-    for probe in &ledger.probes {
-        let hits = probe.hits.context("no hits")?;
-        ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
-        ensure!(probe.undecodable == 0 && probe.lost.unwrap_or(0) == 0, "{probe:?}");
-    }
-    let read = ledger.probes.iter().find(|probe| probe.probe == "kprobes/many8").map(|probe| probe.read);
-    ensure!(read.is_none_or(|read| read >= 5), "{:?}", ledger.probes);
-    Ok(())
 }

@@ -10,7 +10,7 @@ use kprobed_client::api::{
 };
 
 use crate::Test;
-use crate::crash::{FAULTS, follow, steps};
+use crate::crash_follower::Follower;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
@@ -35,12 +35,11 @@ fn planned(plan: &[PlannedStep]) -> Vec<String> {
 
 /// What the daemon does meanwhile.
 fn seen(guest: &DaemonGuest, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
-    guest.shell("pidof kprobed > /tmp/daemon.pid")?;
-    follow(guest, "kernel", 0)?;
+    let follower = Follower::begin(guest, "pid=$(pidof kprobed)", "kernel", 0)?;
     act()?;
-    guest.machine.kill(FAULTS, SIGKILL)?;
-    guest.machine.wait(FAULTS, None)?;
-    let seen = steps(guest)?;
+    guest.machine.kill(&follower.name, SIGKILL)?;
+    guest.machine.wait(&follower.name, None)?;
+    let seen = follower.said(guest)?;
     let mut calls: Vec<_> =
         seen.lines().filter_map(|line| Some(line.strip_prefix("step ")?.to_owned())).collect();
     calls.dedup();

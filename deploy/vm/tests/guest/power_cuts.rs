@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 
 use crate::Test;
 use crate::crash_plans::{delete, update};
-use crate::crash_state::{Fate, Model, Possible, Wanted, check_live};
+use crate::crash_state::{Fate, Model, Possible, Term, Wanted};
 use crate::daemon::DaemonGuest;
 use crate::differential::Random;
 use crate::effort;
@@ -133,8 +133,13 @@ fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
         let probes = settled.map(|row| {
             let labels: BTreeMap<_, _> =
                 row.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-            let wanted =
-                Wanted { definition: row.definition, enabled: row.enabled, filter: row.filter, labels };
+            let wanted = Wanted {
+                definition: row.definition,
+                enabled: row.enabled,
+                filter: row.filter,
+                labels,
+                term: Term::None,
+            };
             (row.name.to_string(), wanted)
         });
         Ok(probes.collect())
@@ -290,8 +295,9 @@ fn boot_some(
         let options = GuestOptions { disk: Some(disk), ..fixture.options()? };
         let guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
         let (possible, count) = possible(acknowledged, cut.end);
-        check_live(&guest, &possible).with_context(|| format!("{cut:?}, {count} acknowledged"))?;
-        for probe in guest.probes()? {
+        let shown = guest.probes()?;
+        possible.find(&shown).with_context(|| format!("{cut:?}, {count} acknowledged"))?;
+        for probe in shown {
             let expected = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
             ensure!(probe.state() == expected, "{cut:?}: {probe:?}");
         }

@@ -13,10 +13,11 @@ use crate::triggers::{config, wait_for_note};
 pub(crate) const TESTS: &[Test] =
     &[("another_build_of_a_module_is_held_back", another_build_of_a_module_is_held_back)];
 
-const MODULE: &str = "kpd_twin";
+/// The module that there are two builds of.
+pub(crate) const MODULE: &str = "kpd_twin";
 
 /// The two builds, by the byte that their build ids are made of. At the same distance both have the same instruction: another one leads there.
-const BUILDS: [(u8, &[u8]); 2] = [
+pub(crate) const BUILDS: [(u8, &[u8]); 2] = [
     // mov eax, 0; nop
     (0x11, &[0xb8, 0, 0, 0, 0, 0x90]),
     // xor eax, eax; nop (three bytes); nop
@@ -37,20 +38,26 @@ fn records(guest: &DaemonGuest, hits: usize) -> Result<()> {
     Ok(())
 }
 
-fn load(guest: &DaemonGuest, build_id: u8) -> Result<()> {
+/// Puts both builds into the guest. Answers the place at which they differ.
+pub(crate) fn put_builds(guest: &DaemonGuest) -> Result<String> {
+    let build = Build::of(guest)?;
+    for (build_id, body) in BUILDS {
+        let module = build.module(MODULE, build_id, &Function::new("twin_called", body))?;
+        guest.machine.put(&format!("/tmp/{build_id}.ko"), 0o644, &module)?;
+    }
+    Ok(format!("{MODULE}:twin_called+{}", build.body_at() + DISTANCE))
+}
+
+/// Loads one of them.
+pub(crate) fn load(guest: &DaemonGuest, build_id: u8) -> Result<()> {
     guest.shell(&format!("insmod /tmp/{build_id}.ko")).map(drop)
 }
 
 fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("rebuilt", &config())?;
-    let build = Build::of(&guest)?;
-    for (build_id, body) in BUILDS {
-        let module = build.module(MODULE, build_id, &Function::new("twin_called", body))?;
-        guest.machine.put(&format!("/tmp/{build_id}.ko"), 0o644, &module)?;
-    }
+    let place = put_builds(&guest)?;
     let [(first, _), (second, _)] = BUILDS;
     load(&guest, first)?;
-    let place = format!("{MODULE}:twin_called+{}", build.body_at() + DISTANCE);
     let probe = guest.add(&format!("p:probed {place}"))?;
     ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
     records(&guest, CALLS)?;

@@ -1,0 +1,200 @@
+//! What is there after a fault, in the daemon and in the kernel, compared with what may be there.
+//!
+//! Owns the comparison. Never makes a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{AttachedEventState, ProbeState};
+
+use crate::crash_state::{Model, Possible, Term};
+use crate::daemon::{DaemonGuest, TRACEFS};
+
+/// Another program's event: nobody touches it.
+pub(crate) const FOREIGN: &str = "p:theirs/foreign vfs_statx x=%di:u64";
+
+/// Another one, which a plan adopts.
+pub(crate) const ADOPTED: &str = "theirs/adopted";
+
+/// Filters of the events that are recorded and are no probes, by name.
+pub(crate) type Attached = BTreeMap<String, String>;
+
+/// The event that is attached in the base, and the one that a plan attaches. Both are rare.
+pub(crate) const EVENTS: [(&str, &str); 2] =
+    [("sched/sched_process_exec", "pid > 1"), ("sched/sched_process_exit", "pid > 2")];
+
+/// What may be there.
+pub(crate) struct Expected {
+    /// What the daemon shows that has met an error and goes on.
+    pub(crate) live: Possible,
+    /// What is there after the next start.
+    pub(crate) found: Possible,
+    /// The events that are recorded, in both cases.
+    pub(crate) attached: Vec<Attached>,
+    /// Changes that the client was told are made, and those that the daemon has to make whatever happens.
+    pub(crate) acknowledged: usize,
+    /// Whether the daemon has answered: what it shows is what the kernel has.
+    pub(crate) is_answered: bool,
+}
+
+/// The attached events of the base.
+pub(crate) fn base_attached() -> Attached {
+    Attached::from([(EVENTS[0].0.to_owned(), EVENTS[0].1.to_owned())])
+}
+
+/// What a daemon shows that has met an error: what it acknowledged, and nothing that it refused. The kernel has that and no more.
+pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()> {
+    let look = || -> Result<()> {
+        let probes = guest.probes()?;
+        expected.live.find(&probes)?;
+        if !expected.is_answered {
+            return Ok(());
+        }
+        attached(guest, &expected.attached)?;
+        let events = guest.tracefs("kprobe_events")?;
+        for probe in &probes {
+            ensure!(
+                !is_in_kernel(probe.state()) || events.lines().any(|line| line == probe.kernel_definition),
+                "not in the kernel: {probe:?}\n{events}"
+            );
+        }
+        let listed: BTreeSet<_> = probes.iter().map(|probe| probe.name.as_str()).collect();
+        let left: Vec<_> =
+            names(&events).filter(|name| name.starts_with("kprobes/") && !listed.contains(name)).collect();
+        ensure!(left.is_empty(), "the kernel has {left:?}, and the daemon shows no such probe\n{events}");
+        Ok(())
+    };
+    look().with_context(|| format!("after the error:\n{}", guest.log()))
+}
+
+/// What is there after a start without faults, in the daemon and in the kernel; answers the state.
+pub(crate) fn check(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(Model, Attached)> {
+    judge(guest, expected, adoptable)
+        .with_context(|| format!("{}\n{}", guest.tracefs("kprobe_events").unwrap_or_default(), guest.log()))
+}
+
+fn is_in_kernel(state: ProbeState) -> bool {
+    matches!(state, ProbeState::Armed | ProbeState::Disabled)
+}
+
+/// The names of listed events.
+fn names(events: &str) -> impl Iterator<Item = &str> {
+    events.lines().filter_map(|line| line.split([':', ' ']).nth(1))
+}
+
+/// The events that are recorded and are no probes.
+fn attached(guest: &DaemonGuest, possible: &[Attached]) -> Result<Attached> {
+    let events = guest.wait_for(guest.client.attached_events())??;
+    ensure!(events.iter().all(|event| event.state() == AttachedEventState::Recording), "{events:?}");
+    let found: Attached = events.into_iter().map(|event| (event.name, event.filter)).collect();
+    ensure!(possible.contains(&found), "{found:?} is none of {possible:?}");
+    Ok(found)
+}
+
+/// Everything of the kernel that is compared, read with one process.
+struct Kernel {
+    events: String,
+    foreign_switch: String,
+    instances: String,
+    /// `GROUP/EVENT/FILE:CONTENT` for each switch and filter in the daemon's instance.
+    switches: String,
+}
+
+impl Kernel {
+    fn read(guest: &DaemonGuest, instance: &str) -> Result<Self> {
+        let files: Vec<_> = ["kprobes/*", "theirs/*", EVENTS[0].0, EVENTS[1].0]
+            .iter()
+            .flat_map(|event| [format!("{event}/enable"), format!("{event}/filter")])
+            .collect();
+        // The probes record what the workload does.
+        let read = guest.shell(&format!(
+            "workload number 5 > /dev/null && cd {TRACEFS} && cat kprobe_events && echo = \
+             && cat instances/theirs/events/theirs/foreign/enable && echo = && ls instances && echo = \
+             && cd {instance}/events && grep -s '' {}",
+            files.join(" ")
+        ))?;
+        let parts: Vec<_> = read.split("=\n").collect();
+        // A definition has no line that ends with the separator: its fields have types.
+        let [events, foreign_switch, instances, switches] = parts[..] else { anyhow::bail!("{read}") };
+        Ok(Self {
+            events: events.to_owned(),
+            foreign_switch: foreign_switch.to_owned(),
+            instances: instances.to_owned(),
+            switches: switches.to_owned(),
+        })
+    }
+}
+
+fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(Model, Attached)> {
+    let probes = guest.probes()?;
+    let state = expected.found.find(&probes)?;
+    for probe in &probes {
+        let (wanted, reason) = match state.get(&probe.name).map(|wanted| wanted.term) {
+            Some(Term::Ended(_)) => (ProbeState::Expired, "LEASE_ENDED"),
+            Some(Term::HeldBack) => (ProbeState::HeldBack, "CODE_CHANGED"),
+            _ if probe.enabled => (ProbeState::Armed, ""),
+            _ => (ProbeState::Disabled, ""),
+        };
+        ensure!(probe.state() == wanted && probe.state_reason == reason, "{probe:?}");
+    }
+    let attached = attached(guest, &expected.attached)?;
+    let instance = guest.instance()?;
+    let kernel = Kernel::read(guest, &instance)?;
+    // The kernel has these probes, each once, and the events of the other program.
+    let events = &kernel.events;
+    let in_kernel = || state.iter().filter(|(_, wanted)| wanted.term.is_in_kernel());
+    let foreign = ["theirs/foreign", ADOPTED];
+    let foreign = &foreign[..if adoptable && !state.contains_key(ADOPTED) { 2 } else { 1 }];
+    let mut found: Vec<_> = names(events).collect();
+    found.sort_unstable();
+    let mut wanted: Vec<_> = in_kernel().map(|(name, _)| name.as_str()).collect();
+    wanted.extend(foreign);
+    wanted.sort_unstable();
+    ensure!(found == wanted, "the kernel has {found:?}, not {wanted:?}");
+    ensure!(events.lines().any(|line| line == FOREIGN), "the event of another program was changed");
+    ensure!(kernel.foreign_switch.trim() == "1", "{}", kernel.foreign_switch);
+    for probe in probes.iter().filter(|probe| is_in_kernel(probe.state())) {
+        let argument =
+            |line: &str| -> Option<String> { Some(line.split(' ').nth(2)?.split('=').next()?.to_owned()) };
+        ensure!(argument(&probe.definition) == argument(&probe.kernel_definition), "{probe:?}");
+        ensure!(events.lines().any(|line| line == probe.kernel_definition), "{probe:?}\n{events}");
+    }
+    let mut switches: Vec<_> = kernel.switches.lines().map(str::to_owned).collect();
+    switches.sort_unstable();
+    let both = |name: &str, enabled: bool, filter: &str| {
+        let filter = if filter.is_empty() { "none" } else { filter };
+        [format!("{name}/enable:{}", u8::from(enabled)), format!("{name}/filter:{filter}")]
+    };
+    let mut wanted: Vec<_> =
+        in_kernel().flat_map(|(name, wanted)| both(name, wanted.enabled, &wanted.filter)).collect();
+    wanted.extend(foreign.iter().flat_map(|name| both(name, false, "")));
+    for (name, _) in EVENTS {
+        let filter = attached.get(name);
+        wanted.extend(both(name, filter.is_some(), filter.map_or("", String::as_str)));
+    }
+    wanted.sort_unstable();
+    ensure!(switches == wanted, "{switches:#?} is not {wanted:#?}");
+    let own = instance.rsplit('/').next().unwrap_or_default();
+    let mut instances = [own, "theirs"];
+    instances.sort_unstable();
+    ensure!(kernel.instances.lines().eq(instances), "{}", kernel.instances);
+    closes(guest, state, &attached)?;
+    Ok((state.clone(), attached))
+}
+
+/// The probes record, and every hit is accounted for.
+fn closes(guest: &DaemonGuest, state: &Model, attached: &Attached) -> Result<()> {
+    let ledger = guest.ledger()?;
+    ensure!(ledger.problems.is_empty(), "{:?}", ledger.problems);
+    let is_probe = |name: &str| {
+        !attached.contains_key(name) && state.get(name).is_none_or(|wanted| wanted.term.is_in_kernel())
+    };
+    for probe in ledger.probes.iter().filter(|probe| is_probe(&probe.probe)) {
+        let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;
+        ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
+        ensure!(probe.undecodable == 0 && probe.lost.unwrap_or(0) == 0, "{probe:?}");
+    }
+    let read = ledger.probes.iter().find(|probe| probe.probe == "kprobes/many8").map(|probe| probe.read);
+    ensure!(read.is_none_or(|read| read >= 5), "{:?}", ledger.probes);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! The program in a guest that follows the daemon and makes one fault.
+//!
+//! Owns how it is started and what it says. What a step is, and what a fault, is decided by the program itself (`workload faults`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use kprobed_vm::machine::Command;
+
+use crate::crash_acts::PATIENCE;
+use crate::daemon::DaemonGuest;
+
+/// The program that makes a fault, which follows the daemon.
+pub(crate) struct Follower {
+    /// Of its own, so that its log is of this case only.
+    pub(crate) name: String,
+}
+
+impl Follower {
+    /// `daemon`: what a shell does to set `pid`, the daemon's process id. The fault is made at step `at`; 0 makes none.
+    pub(crate) fn begin(guest: &DaemonGuest, daemon: &str, fault: &str, at: usize) -> Result<Self> {
+        static CASES: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("faults{}", CASES.fetch_add(1, Ordering::Relaxed));
+        let follow = format!("{daemon}; exec workload faults $pid {fault} {at}");
+        guest.machine.spawn(&name, &Command::shell(follow))?;
+        let follower = Self { name };
+        let begun = Instant::now();
+        while !follower.said(guest)?.contains("ready") {
+            ensure!(begun.elapsed() < PATIENCE, "{}", follower.said(guest)?);
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(follower)
+    }
+
+    /// What it has said by now: the steps, and the fault.
+    pub(crate) fn said(&self, guest: &DaemonGuest) -> Result<String> {
+        let log = guest.machine.get(&format!("/run/log/{}.log", self.name))?;
+        Ok(String::from_utf8_lossy(&log).into_owned())
+    }
+
+    pub(crate) fn has_struck(&self, guest: &DaemonGuest) -> Result<bool> {
+        Ok(self.said(guest)?.lines().any(|line| line == "fault"))
+    }
+}
