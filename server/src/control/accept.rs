@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Work};
-use super::command::{Change, Changed, Unit, UpdateRequest};
+use super::command::{Change, Unit, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
 use super::update::{check_etag, settings};
 use super::{ControlError, Probe, ProbeState};
-use crate::store::{Intent, RequestKey, Undo};
+use crate::store::{Intent, RequestKey, Settings};
 
 /// Take what a probe records on this kernel for what it is to record.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Controller {
             return Err(ControlError::HeldBack { name: probe.name.clone(), reason, hint });
         }
         let guarded = Guarded::new(outcome.meaning());
-        let written = guarded.to_json().into_iter().map(|text| (probe.uid, text));
+        let meaning = guarded.to_json();
         let wanted = Probe {
             guarded,
             revision: probe.revision + 1,
@@ -65,23 +65,14 @@ impl Controller {
         // It is at home here from now on: nothing holds it back.
         let job =
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
-        self.parts.store.set_meanings(&written.collect::<Vec<_>>()).await?;
+        let before = Settings { meaning: probe.guarded.to_json(), ..settings(&probe) };
         let intent =
-            Intent::Update { uid: probe.uid, before: settings(&probe), wanted: settings(&job.probe) };
+            Intent::Update { uid: probe.uid, before, wanted: Settings { meaning, ..settings(&job.probe) } };
         let is_to_record = probe.enabled;
         let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
         let work = Work { intent: Some(intent), request: request.request, before: Some(before), job };
         let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
-        match outcome.unwrap_or(Err(ControlError::Stopping)) {
-            Ok(Changed::Probe(probe)) => Ok(probe),
-            Ok(Changed::Removed(_)) => Err(ControlError::Stopping),
-            Err(error) => {
-                // Again when there is room, if the disk is full: what was refused must not hold after the next start.
-                let before = probe.guarded.to_json().into_iter();
-                self.parts.store.undo_all(before.map(|text| Undo::Meaning(probe.uid, text)).collect()).await;
-                Err(error)
-            }
-        }
+        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 
     /// Replaces the definition by the line that records here what the definition was made for.

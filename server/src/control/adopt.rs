@@ -88,7 +88,7 @@ impl Controller {
             });
         }
         let adoption = self.judge_adoption(&request)?;
-        self.try_first_filter(&adoption).await?;
+        self.judge_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
             let instance = self.parts.instance.name();
@@ -198,9 +198,8 @@ impl Controller {
         Ok(Adoption { probe: Probe { enabled, filter, state, ..probe }, definition, own, seen })
     }
 
-    /// Has the kernel judge the filter in the daemon's instance, where the event is off: at the top it can be in use. Meanwhile the event counts
-    /// as one that is being attached: a daemon that ends in between leaves the filter there, and the next one clears it.
-    async fn try_first_filter(&self, adoption: &Adoption) -> Result<(), ControlError> {
+    /// Has the kernel judge the filter.
+    async fn judge_filter(&self, adoption: &Adoption) -> Result<(), ControlError> {
         let Adoption { probe: Probe { name, filter, .. }, seen, .. } = adoption;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
@@ -210,17 +209,7 @@ impl Controller {
             return Err(ControlError::BadArgument { field: "filter", message: message.to_owned() });
         }
         refuse_harm(self.tracefs(), name, filter)?;
-        let trial = self.parts.store.begin_attach(name, filter, SystemTime::now()).await?;
-        let tried = self.parts.instance.set_first_filter(name, filter);
-        // Without this the row stays, for the next daemon.
-        self.parts.instance.set_filter(name, &seen.filter)?;
-        self.parts.store.undo(Undo::Attachment(trial)).await;
-        tried.map_err(|(error, message)| ControlError::Filter {
-            filter: filter.clone(),
-            error,
-            message,
-            found: None,
-        })
+        self.try_first_filter(name, filter, &seen.filter).await
     }
 
     /// Lets the event be recorded as a probe. When that fails, it is as it was.

@@ -30,7 +30,7 @@ impl Controller {
             return Err(ControlError::Attached { name });
         }
         if validate_only {
-            let plan = self.plan_attach(&name, &filter)?;
+            let plan = self.plan_attach(&name, &filter).await?;
             return Ok(Sourced { event: None, plan });
         }
         let event = if recorded.is_some() {
@@ -43,17 +43,39 @@ impl Controller {
 
     /// What would be done to attach an event. A filter is judged as far as that disturbs nothing: on an event that is recorded, the kernel sees
     /// it when it is attached.
-    fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
+    async fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
         recordable(&self.parts, name)?;
         refuse_harm(self.tracefs(), name, filter)?;
         let instance = &self.parts.instance;
         let seen = seen(instance, name)?;
         if seen.switch == Switch::Off && !filter.is_empty() {
-            first_filter(instance, name, filter)?;
-            instance.set_filter(name, &seen.filter)?;
+            self.try_first_filter(name, filter, &seen.filter).await?;
         }
         let planned = step::change(&seen, Wanted { enabled: Some(true), filter }).into_iter();
         Ok(planned.map(|step| PlannedStep::for_event(instance.name(), name, step)).collect())
+    }
+
+    /// Has the kernel judge a filter in the daemon's instance, where the event is off and has the filter `before`: at the top it can be in use.
+    /// Meanwhile the event counts as one that is being attached: a daemon that ends in between leaves the filter there, and the next one clears it.
+    pub(super) async fn try_first_filter(
+        &self,
+        name: &ProbeName,
+        filter: &str,
+        before: &str,
+    ) -> Result<(), ControlError> {
+        let trial = if self.attached.contains_key(name) {
+            // It has its row.
+            None
+        } else {
+            Some(self.parts.store.begin_attach(name, filter, SystemTime::now()).await?)
+        };
+        let tried = first_filter(&self.parts.instance, name, filter);
+        // When that fails, the row stays for the next daemon.
+        self.parts.instance.set_filter(name, before)?;
+        if let Some(trial) = trial {
+            self.parts.store.undo(Undo::Attachment(trial)).await;
+        }
+        tried
     }
 
     async fn attach_anew(&mut self, name: ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {

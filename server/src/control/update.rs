@@ -203,6 +203,7 @@ pub(super) fn settings(probe: &Probe) -> Settings {
         metadata: probe.metadata.clone(),
         revision: probe.revision,
         time: probe.update_time,
+        meaning: None,
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Settings {
     pub revision: i64,
     /// When a client last changed it.
     pub time: SystemTime,
+    /// What its definition means, as it is stored. Absent to leave that as it is: only an acceptance changes it, which is never one of a group.
+    pub meaning: Option<String>,
 }
 
 /// A row of the table.
@@ -130,7 +132,7 @@ impl StoredProbe {
 impl StoredProbe {
     /// As it was before a change that is taken back.
     fn reversed(self, before: Settings) -> Self {
-        let Settings { enabled, filter, labels, metadata, revision, time } = before;
+        let Settings { enabled, filter, labels, metadata, revision, time, meaning: _ } = before;
         let phase = Phase::Settled;
         Self { enabled, filter, labels, metadata, revision, update_time: time, phase, ..self }
     }

@@ -35,7 +35,7 @@ enum KeptLease {
 
 impl From<&Settings> for Kept {
     fn from(settings: &Settings) -> Self {
-        let Settings { enabled, filter, labels, metadata, revision, time } = settings;
+        let Settings { enabled, filter, labels, metadata, revision, time, meaning: _ } = settings;
         let Metadata { description, owner, declared_by, lease, on_kernel_change } = metadata;
         let labels = labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let lease = lease.as_ref().map(|lease| match lease {
@@ -85,6 +85,7 @@ impl Kept {
             metadata,
             revision: self.revision,
             time: from_ns(self.time_ns),
+            meaning: None,
         })
     }
 }

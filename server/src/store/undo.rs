@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use sqlx::SqliteConnection;
 
 use super::probes::Settings;
-use super::{StoreError, labels, metadata, requests, reversal};
+use super::{StoreError, labels, meanings, metadata, requests, reversal};
 use crate::model::{ProbeName, ProbeUid};
 
 /// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
@@ -41,8 +41,6 @@ pub enum Undo {
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
     Detachment(ProbeUid, String),
-    /// What a definition means was not accepted after all: it means what it did before.
-    Meaning(ProbeUid, String),
 }
 
 impl Undo {
@@ -95,14 +93,6 @@ impl Undo {
                     .await?;
             }
             Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
-            Self::Meaning(uid, meaning) => {
-                // Of a probe that was deleted meanwhile there is none.
-                sqlx::query("UPDATE probe_meaning SET meaning = ? WHERE probe_uid = ?")
-                    .bind(meaning)
-                    .bind(uid.0)
-                    .execute(transaction)
-                    .await?;
-            }
         }
         Ok(())
     }
@@ -132,7 +122,7 @@ pub(super) async fn write_settings(
     before: Option<&Settings>,
     settings: &Settings,
 ) -> Result<(), StoreError> {
-    let Settings { enabled, filter, labels, metadata, revision, time } = settings;
+    let Settings { enabled, filter, labels, metadata, revision, time, meaning } = settings;
     sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = ?, update_time_ns = ? WHERE uid = ?")
         .bind(enabled)
         .bind(filter)
@@ -143,6 +133,9 @@ pub(super) async fn write_settings(
         .await?;
     if before.is_none_or(|before| before.metadata != *metadata) {
         metadata::write(transaction, uid, metadata).await?;
+    }
+    if let Some(meaning) = meaning {
+        meanings::write(transaction, uid, meaning).await?;
     }
     if before.is_some_and(|before| before.labels == *labels) {
         return Ok(());

@@ -78,6 +78,7 @@ fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings 
         metadata,
         revision,
         time: from_ns(revision),
+        meaning: None,
     }
 }
 
@@ -180,6 +181,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
         metadata: found.metadata,
         revision: found.revision,
         time: found.update_time,
+        meaning: None,
     };
     assert_eq!(now, before);
     assert_eq!(store.carried_out(&request).await.unwrap(), None, "so that it can be asked for again");
@@ -349,6 +351,15 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     store.undo(Undo::Probe(without)).await;
     let meanings = store.meanings().await.unwrap();
     assert_eq!((meanings[&first].as_str(), meanings.len()), ("1", 1));
+    // An acceptance is one transaction with what it changes, and is taken back with it.
+    let means = |meaning: &str, revision| Settings {
+        meaning: Some(meaning.to_owned()),
+        ..settings(true, "", "team=storage", revision)
+    };
+    update(&store, first, means("1", 1), means("2", 2), Some(key("a", "accept"))).await.unwrap();
+    assert_eq!(store.meanings().await.unwrap()[&first], "2");
+    store.undo(Undo::Update { uid: first, before: means("1", 1), request: None }).await;
+    assert_eq!(store.meanings().await.unwrap()[&first], "1");
 }
 
 /// A probe, one that is changed, and one that is replaced, all or nothing.
