@@ -13,6 +13,7 @@ use super::connection::connect;
 use super::definition::{definition, definitions, specs};
 use super::labels::{labels, pair};
 use super::renew::for_so_long;
+use super::together::{self, Asked};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -23,12 +24,13 @@ The definition is a line of the kernel's `kprobe_events` language, the same with
 prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
-continues it. The command reads the whole file before it changes anything. A file that only defines is checked as a \
-whole: if one line is refused, nothing is changed, and every line that is refused is named. Lines of a file that also \
+continues it. The command reads the whole file before it changes anything. A file that only defines is defined as a \
+whole: if one line is refused, nothing is changed, and every line that is refused is named. A file of more than 1000 \
+definitions is checked as a whole, and defined 1000 at a time: all of those or none. Lines of a file that also \
 deletes are carried out in order, up to the first that is refused.
 
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
-`kprobectl get -o json` print them under `spec`. Documents with all properties of probes are for `kprobectl apply`.
+`kprobectl get -o json` print them under `spec`, all of them or none. Documents with all properties of probes are for `kprobectl apply`.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
@@ -36,6 +38,7 @@ Examples:
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
   kprobectl add p:fork kernel_clone -l team=storage -l tier=2
+  kprobectl add p:fork kernel_clone --owner 'storage team' --description 'who forks'
   kprobectl add p:fork kernel_clone --for 2h
   kprobectl add -f probes.txt
   kprobectl add --spec probe.yaml
@@ -67,48 +70,62 @@ pub(crate) struct Arguments {
     /// Give the probes this label; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
     labels: Vec<(String, String)>,
+    /// Say what the probes are for
+    #[arg(long, value_name = "TEXT", conflicts_with = "delete")]
+    description: Option<String>,
+    /// Say who is to be asked about the probes
+    #[arg(long, value_name = "TEXT", conflicts_with = "delete")]
+    owner: Option<String>,
     /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl renew` prolongs it [default: never]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with = "delete")]
     lasting: Option<Duration>,
-    /// Only check the request, show what would be done for one definition, and change nothing
+    /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if let Some(path) = arguments.file.clone() {
-        return run_file(global, &arguments, &path, output).await;
+    if let Some(path) = &arguments.file {
+        return run_file(global, &arguments, path, output).await;
     }
     if let Some(path) = &arguments.spec {
         let specs = specs(path).await?;
-        let client = connect(global).await?;
-        for spec in specs {
-            define(&client, spec, &arguments, output).await?;
-        }
-        if arguments.dry_run {
-            output.note("nothing was changed");
-        }
-        return Ok(Exit::Success);
+        let several = specs.len() > 1;
+        let asked = specs.into_iter().zip(1..).map(|(spec, number)| {
+            let place = if several { format!("document {number}") } else { String::new() };
+            Ok::<_, Failure>(Asked { request: creation(spec.into(), &arguments)?, place })
+        });
+        let asked = asked.collect::<Result<Vec<_>, _>>()?;
+        return together::create(&connect(global).await?, &asked, arguments.dry_run, output).await;
     }
     let line = match &arguments.delete {
         Some(name) => format!("-:{name}"),
         None => definition(&arguments.definition).await?,
     };
     let deletes = line.trim_start().starts_with('-');
-    let defines = arguments.filter.is_some() || arguments.disabled || arguments.lasting.is_some();
-    if deletes && (defines || !arguments.labels.is_empty()) {
+    if deletes && arguments.define() {
         return Err(Failure::usage(
-            "a line that deletes a probe cannot have `--filter`, `--disabled`, `--label` or `--for`"
+            "a line that deletes a probe cannot have `--filter`, `--disabled`, `--label`, `--description`, `--owner` or `--for`"
                 .to_owned(),
             None,
         ));
     }
-    let client = connect(global).await?;
-    one(&client, line, deletes, &arguments, output).await?;
+    one(&connect(global).await?, line, deletes, &arguments, output).await?;
     if arguments.dry_run {
         output.note("nothing was changed");
     }
     Ok(Exit::Success)
+}
+
+impl Arguments {
+    /// Whether they say how a new probe is to be.
+    fn define(&self) -> bool {
+        let texts = [&self.filter, &self.description, &self.owner];
+        self.disabled
+            || self.lasting.is_some()
+            || !self.labels.is_empty()
+            || texts.iter().any(|text| text.is_some())
+    }
 }
 
 /// Does what one line asks for.
@@ -124,16 +141,7 @@ async fn one(
         let response = client.apply_line(request).await?;
         return Ok(output.names_deleted(&response.deleted)?);
     }
-    define(client, line, arguments, output).await
-}
-
-async fn define(
-    client: &Client,
-    definition: impl Into<Definition>,
-    arguments: &Arguments,
-    output: &mut Output,
-) -> Result<(), Failure> {
-    let request = creation(definition.into(), arguments)?;
+    let request = creation(line.into(), arguments)?;
     if !arguments.dry_run {
         let probe = client.create_probe(request).await?;
         return Ok(output.probe_created(&probe)?);
@@ -152,6 +160,8 @@ fn creation(definition: Definition, arguments: &Arguments) -> Result<CreateProbe
         enabled: !arguments.disabled,
         filter: arguments.filter.clone().unwrap_or_default(),
         labels: labels(&arguments.labels)?,
+        description: arguments.description.clone().unwrap_or_default(),
+        owner: arguments.owner.clone().unwrap_or_default(),
         lease: arguments.lasting.map(for_so_long),
         ..definition.into()
     })
@@ -173,15 +183,15 @@ async fn run_file(
         output.note("nothing was changed");
         return Ok(Exit::Refused);
     }
-    let exit = if found.iter().any(|one| one.deletes) {
-        one_by_one(&client, found, arguments, output).await?
-    } else {
-        all_at_once(&client, &found, arguments, output).await?
-    };
-    if arguments.dry_run && exit == Exit::Success {
-        output.note("nothing was changed");
+    if found.iter().any(|one| one.deletes) {
+        return one_by_one(&client, found, arguments, output).await;
     }
-    Ok(exit)
+    let asked = found.into_iter().map(|one| {
+        let place = format!("line {}", one.line);
+        Ok::<_, Failure>(Asked { request: creation(one.text.into(), arguments)?, place })
+    });
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    together::create(&client, &asked, arguments.dry_run, output).await
 }
 
 /// Carries out lines in order, up to the first that is refused.
@@ -198,45 +208,8 @@ async fn one_by_one(
             return Err(failure);
         }
     }
-    Ok(Exit::Success)
-}
-
-/// Defines what all lines define, or nothing.
-async fn all_at_once(
-    client: &Client,
-    lines: &[FileDefinition],
-    arguments: &Arguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let request = |line: &FileDefinition, validate_only| {
-        let definition = Definition::from(line.text.clone());
-        Ok::<_, Failure>(CreateProbeRequest { validate_only, ..creation(definition, arguments)? })
-    };
-    for validate_only in [true, false] {
-        let (mut exit, mut created) = (Exit::Success, Vec::with_capacity(lines.len()));
-        for lines in lines.chunks(Client::CHANGES_AT_ONCE) {
-            let requests = lines.iter().map(|line| request(line, validate_only));
-            let outcomes = client.create_probes(requests.collect::<Result<_, _>>()?).await?;
-            for (line, outcome) in lines.iter().zip(outcomes) {
-                match outcome {
-                    Ok(probe) => created.push(probe),
-                    Err(error) => {
-                        output.place(line.line);
-                        exit = exit.max(Failure::from(error).report(output));
-                    }
-                }
-            }
-        }
-        if validate_only && exit != Exit::Success {
-            output.note("nothing was changed");
-            return Ok(exit);
-        }
-        if validate_only == arguments.dry_run {
-            for probe in &created {
-                output.probe_created(probe)?;
-            }
-            return Ok(exit);
-        }
+    if arguments.dry_run {
+        output.note("nothing was changed");
     }
     Ok(Exit::Success)
 }

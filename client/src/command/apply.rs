@@ -32,7 +32,8 @@ print such documents:
 
 Only `probe` and `definition` are needed; what is left out is as for a new probe. `spec` takes the definition as fields \
 instead. A document is compared by what it means: applied twice, it changes nothing. Another definition replaces the one \
-there is; the probe then counts from zero. A lease of the same length is not renewed.
+there is; the probe then counts from zero. A lease of the same length is not renewed. `take_over: true` is for files of the daemon's \
+directory, which take the probe from a client then; `apply` has --take-over for the other direction.
 
 The daemon judges all changes before the first one is made: if one is refused, nothing is changed. Lines of definitions \
 are for `kprobectl add -f`.

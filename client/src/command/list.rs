@@ -25,7 +25,10 @@ LEASE is how long a probe is still there (`held`: as long as the command that de
 `kprobectl renew` brings back one that has expired.
 
 --watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
-programs are noticed when the daemon looks for them (`[reconcile]` in its configuration).
+programs are noticed when the daemon looks for them (`[reconcile]` in its configuration). `-o wide` adds kind, location, filter and labels. \
+`-o json` prints an object in each line: `probe`, and `event`, which is `present`, `synced` (these were all, without a probe), `added`, \
+`changed`, `deleted`, or `restarted` (changes were missed, and all probes follow). `-o yaml` prints the document of the probe each time, \
+after a comment with the event and the state.
 
 --foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): `kprobectl adopt` makes probes of \
 them. ENABLED IN names the trace instances in which an event is switched on. What perf and BPF use is not known.
@@ -38,6 +41,7 @@ Examples:
   kprobectl list -l 'team=storage,tier!=2,!reviewed'
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
+  kprobectl list --watch -o json | jq 'select(.event == \"changed\") | .probe.state'
   kprobectl list --foreign
   kprobectl list -l team=storage -o yaml > probes.yaml
   kprobectl list -o json";

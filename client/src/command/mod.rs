@@ -45,6 +45,7 @@ mod labels;
 mod pieces;
 mod selection;
 mod stop;
+mod together;
 mod wanted;
 
 pub(crate) use failure::{Exit, Failure};

@@ -138,11 +138,6 @@ impl Output {
         self.message(&format!("line {}:\n{findings}", found.line));
     }
 
-    /// Says which line of a file the next message is about.
-    pub(crate) fn place(&mut self, line: u32) {
-        self.message(&format!("line {line}:\n"));
-    }
-
     /// Prints the verdict on one of many definitions: one line or one document each, for programs.
     pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
         let Some(answer) = &checked.check else { return Ok(()) };

@@ -84,7 +84,7 @@ impl Output {
         self.message(&text);
     }
 
-    /// Says which document the next message is about; nothing for none.
+    /// Says which document or line the next message is about; nothing for none.
     pub(crate) fn document_place(&mut self, place: &str) {
         if !place.is_empty() {
             self.message(&format!("{place}:\n"));

@@ -148,11 +148,11 @@ fn labels(probe: &Probe) -> BTreeMap<&str, &str> {
     probe.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-fn labels_text(probe: &Probe) -> String {
+pub(super) fn labels_text(probe: &Probe) -> String {
     labels(probe).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-fn kind(probe: &Probe) -> &'static str {
+pub(super) fn kind(probe: &Probe) -> &'static str {
     match probe.kind() {
         ProbeKind::Entry => "entry",
         ProbeKind::Return => "return",

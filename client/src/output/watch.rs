@@ -6,9 +6,10 @@ use kprobed_client::api::{WatchEvent, WatchProbesResponse};
 use serde::Serialize;
 
 use super::Output;
-use super::probe::{ProbeView, state};
+use super::probe::{ProbeView, kind, labels_text, state};
 use super::style::Tone;
 use super::time::rfc3339;
+use crate::cli::Format;
 
 /// A message of a watch, for programs.
 #[derive(Serialize)]
@@ -19,7 +20,7 @@ struct WatchView<'a> {
 }
 
 impl Output {
-    /// Prints a message of a watch: a line for a probe, a note for the rest.
+    /// Prints a message of a watch: a line or a document for a probe, a note for the rest.
     pub(crate) fn watched(&mut self, message: &WatchProbesResponse) -> io::Result<()> {
         let (event, tone) = match message.event() {
             WatchEvent::Present => ("present", Tone::Faint),
@@ -31,8 +32,9 @@ impl Output {
             WatchEvent::Unspecified => ("unknown", Tone::Plain),
         };
         let probe = message.probe.as_ref();
-        let view = WatchView { event, probe: probe.map(ProbeView::new), resume_token: &message.resume_token };
-        if self.structured_stream(&view)? {
+        if self.format == Format::Json {
+            let probe = probe.map(ProbeView::new);
+            self.structured_stream(&WatchView { event, probe, resume_token: &message.resume_token })?;
             return Ok(());
         }
         let Some(probe) = probe else {
@@ -50,12 +52,23 @@ impl Output {
         // When the state began, which for a change is when it was noticed.
         let since = rfc3339(probe.state_time.as_ref()).unwrap_or_else(|| "-".to_owned());
         let (state, state_tone) = state(probe);
+        if self.format == Format::Yaml {
+            self.line(&format!("---\n# {event}, {state}"))?;
+            self.documents(std::slice::from_ref(probe))?;
+            return Ok(());
+        }
         let mut line = format!(
             "{since}  {}  {}  {}",
             self.style.paint(tone, &format!("{event:<7}")),
             super::data::one_line(&probe.name),
             self.style.paint(state_tone, state)
         );
+        if self.is_wide() {
+            for text in [kind(probe), &probe.location, &probe.filter, &labels_text(probe)] {
+                line.push_str("  ");
+                line.push_str(&super::data::one_line(if text.is_empty() { "-" } else { text }));
+            }
+        }
         if !probe.state_message.is_empty() {
             line.push_str("  ");
             line.push_str(&super::data::one_line(&probe.state_message));

@@ -25,5 +25,7 @@ mod rates;
 mod reach;
 #[cfg(test)]
 mod reconciling;
+#[cfg(test)]
+mod tracing;
 mod types;
 mod watching;

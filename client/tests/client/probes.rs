@@ -160,6 +160,29 @@ fn add_from_a_file() {
     -- stderr
     ");
     assert_eq!(fake.changed_at_once()[2..], [2, 2], "checked as a whole, then defined as a whole");
+    assert_snapshot!(fake.run(&["add", "-f", &many, "--dry-run"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    kprobes/open
+    -- stderr
+    note: this would be done, in the tracing directory:
+      echo 'p:open do_sys_openat2' >> kprobe_events
+      echo 'p:open do_sys_openat2' >> kprobe_events
+    note: nothing was changed
+    ");
+    let late = fake.file("p:open do_sys_openat2\np:late do_sys_openat2\np:open do_sys_openat2\n");
+    assert_snapshot!(fake.run(&["add", "-f", &late]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    line 2:
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:late do_sys_openat2
+      |        ^^^^^^^^^^^^^^
+    hint: `+5` works
+    note: nothing was changed
+    ");
     let unreadable = fake.file("p:open do_sys_openat2\np:open do_sys_openat2?\n");
     assert_snapshot!(fake.run(&["add", "-f", &unreadable]), @"
     exit: 1
@@ -171,6 +194,51 @@ fn add_from_a_file() {
       |        ^^^^^^^^^^^^^^^
     hint: `+5` works
     note: nothing was changed
+    ");
+}
+
+#[test]
+fn a_long_file_is_checked_as_a_whole_and_defined_in_pieces() {
+    let fake = Fake::start(Ending::Open);
+    let long = "p:open do_sys_openat2\n".repeat(1000);
+    let path = fake.file(&format!("{long}p:late do_sys_openat2\np:open do_sys_openat2\n"));
+    let text = fake.run(&["add", "-f", &path]);
+    assert_eq!(fake.changed_at_once(), [1000, 2, 1000, 2]);
+    let (made, told) = text.split_once("-- stderr\n").unwrap();
+    assert_eq!(made.lines().filter(|line| *line == "kprobes/open").count(), 1000);
+    assert_snapshot!(format!("{}\n{told}", made.lines().next().unwrap()), @"
+    exit: 1
+    line 1001:
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:late do_sys_openat2
+      |        ^^^^^^^^^^^^^^
+    hint: `+5` works
+    note: the first 1000 definitions were carried out, and those after them were not
+    ");
+}
+
+#[test]
+fn a_probe_says_what_it_is_for() {
+    let fake = Fake::start(Ending::Open);
+    let arguments = ["add", DEFINITION, "--description", "who opens what", "--owner", "me", "-o", "json"];
+    let output = fake.command(&arguments).output().unwrap();
+    let probe: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&probe["description"], &probe["owner"]), (&"who opens what".into(), &"me".into()));
+    assert_snapshot!(fake.run(&["add", "-:kprobes/open", "--owner", "me"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: the argument '-: <NAME>' cannot be used with '--owner <TEXT>'
+
+    Usage: kprobectl add -: <NAME> --server <TARGET> [DEFINITION]...
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(fake.run(&["add", "--owner", "me", "--", "-:kprobes/open"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: a line that deletes a probe cannot have `--filter`, `--disabled`, `--label`, `--description`, `--owner` or `--for`
     ");
 }
 

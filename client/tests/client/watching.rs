@@ -15,11 +15,69 @@ fn a_watch_prints_what_becomes_of_probes() {
     -  present  kprobes/open  armed
     -  present  kprobes/waiting  pending-module  module `btrfs` is not loaded
     -  changed  kprobes/open  drifted  its event is switched off in the daemon's instance
+    -  deleted  kprobes/waiting  pending-module  module `btrfs` is not loaded
     -- stderr
     note: these are all; changes follow
-    error: resumed behind a.2
+    error: resumed behind a.3
+    ");
+    assert_snapshot!(fake.run(&["list", "--watch", "-o", "wide"]), @"
+    exit: 1
+    -- stdout
+    -  present  kprobes/open  armed  entry  do_sys_openat2+0x0  dfd == -100  team=storage,tier=2
+    -  present  kprobes/waiting  pending-module  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
+    -  changed  kprobes/open  drifted  entry  do_sys_openat2+0x0  dfd == -100  team=storage,tier=2  its event is switched off in the daemon's instance
+    -  deleted  kprobes/waiting  pending-module  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
+    -- stderr
+    note: these are all; changes follow
+    error: resumed behind a.3
+    ");
+    assert_snapshot!(fake.run(&["list", "--watch", "-o", "yaml"]), @"
+    exit: 1
+    -- stdout
+    ---
+    # present, armed
+    probe: kprobes/open
+    definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    enabled: true
+    filter: dfd == -100
+    labels:
+      team: storage
+      tier: '2'
+    owner: storage
+    description: slow opens
+    ---
+    # present, pending-module
+    probe: kprobes/waiting
+    definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    enabled: true
+    ---
+    # changed, drifted
+    probe: kprobes/open
+    definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    enabled: true
+    filter: dfd == -100
+    labels:
+      team: storage
+      tier: '2'
+    owner: storage
+    description: slow opens
+    ---
+    # deleted, pending-module
+    probe: kprobes/waiting
+    definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    enabled: true
+    -- stderr
+    note: these are all; changes follow
+    error: resumed behind a.3
     ");
     let lines = fake.run(&["list", "--watch", "-o", "json"]);
+    let events: Vec<serde_json::Value> = lines
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["present", "present", "synced", "changed", "deleted"]);
     let json = lines.lines().find(|line| line.contains("DRIFTED") || line.contains("drifted")).unwrap();
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(
@@ -39,7 +97,16 @@ async fn a_watch_goes_on_behind_what_was_read() {
             Err(error) => break error,
         }
     };
-    assert_eq!(events, [WatchEvent::Present, WatchEvent::Present, WatchEvent::Synced, WatchEvent::Changed]);
-    assert_eq!(watch.resume_token(), "a.2");
-    assert_eq!(refused.to_string(), "resumed behind a.2");
+    assert_eq!(
+        events,
+        [
+            WatchEvent::Present,
+            WatchEvent::Present,
+            WatchEvent::Synced,
+            WatchEvent::Changed,
+            WatchEvent::Deleted
+        ]
+    );
+    assert_eq!(watch.resume_token(), "a.3");
+    assert_eq!(refused.to_string(), "resumed behind a.3");
 }

@@ -11,6 +11,7 @@
 //! description: who opens what
 //! lease: 2h
 //! on_kernel_change: hold
+//! take_over: false
 //! ```
 //!
 //! Owns the form of such documents, which is a promise to whoever keeps them: reading them with a place for every mistake, writing them,

@@ -12,7 +12,7 @@ use crate::spec::Spec;
 use crate::tree::{self, Node, Value};
 
 /// Everything that a document can have, in the order in which it is written.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "probe",
     "definition",
     "spec",
@@ -23,6 +23,7 @@ const KEYS: [&str; 10] = [
     "description",
     "lease",
     "on_kernel_change",
+    "take_over",
 ];
 
 /// A document and where it stands.
@@ -34,6 +35,9 @@ pub struct Entry {
     pub name_place: Place,
     /// Where its definition begins.
     pub definition_place: Place,
+    /// Whether a file of the daemon's directory takes the probe from a client that owns it. It says who is to own the probe and not how the
+    /// probe is to be, so that no probe has it, and clients who apply the document make nothing of it.
+    pub take_over: bool,
 }
 
 /// Reads the documents of a text: YAML, of which JSON is a part. A text without any has none.
@@ -128,7 +132,8 @@ impl Reader<'_> {
         if self.problems.len() > before {
             return None;
         }
-        let Rest { enabled, filter, labels, owner, description, lease, on_kernel_change } = found.rest;
+        let Rest { enabled, filter, labels, owner, description, lease, on_kernel_change, take_over } =
+            found.rest;
         let document = Document {
             name,
             definition,
@@ -140,7 +145,7 @@ impl Reader<'_> {
             lease,
             on_kernel_change,
         };
-        Some(Entry { document, name_place, definition_place })
+        Some(Entry { document, name_place, definition_place, take_over: take_over.unwrap_or(false) })
     }
 
     fn unknown(&mut self, place: Place, word: &str) {
@@ -171,6 +176,7 @@ impl Reader<'_> {
             "labels" => found.rest.labels = self.labels(value),
             "owner" => found.rest.owner = self.text(word, value).unwrap_or_default(),
             "description" => found.rest.description = self.text(word, value).unwrap_or_default(),
+            "take_over" => found.rest.take_over = self.truth(word, value),
             "lease" => found.rest.lease = self.lease(value),
             _ => found.rest.on_kernel_change = self.policy(value).unwrap_or_default(),
         }
@@ -321,6 +327,7 @@ struct Rest {
     description: String,
     lease: Option<Lease>,
     on_kernel_change: KernelChange,
+    take_over: Option<bool>,
 }
 
 /// Whether this begins like a line of `kprobe_events`, or like a prototype.

@@ -201,7 +201,7 @@ fn a_document_is_what_a_person_would_write() {
 
 #[test]
 fn what_is_left_out_is_as_for_a_new_probe() {
-    let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\n---\n\
+    let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\ntake_over: true\n---\n\
                 {\"probe\": \"kprobes/b\", \"spec\": {\"kind\": \"return\", \"place\": {\"symbol\": {\"symbol\": \"vfs_read\"}}}}\n";
     let read = read(text).unwrap();
     let expected = Document {
@@ -216,6 +216,7 @@ fn what_is_left_out_is_as_for_a_new_probe() {
         on_kernel_change: KernelChange::Hold,
     };
     assert_eq!(read[0].document, expected);
+    assert!(read[0].take_over && !read[1].take_over);
     let Definition::Fields(spec) = &read[1].document.definition else { panic!("no fields") };
     assert_eq!(
         (spec.group.as_str(), spec.event.as_str(), spec.kind()),
@@ -233,6 +234,7 @@ fn mistakes_have_their_place_and_what_to_write() {
             "3:1: `fliter` is not a key of a document (did you mean `filter`?)",
         ),
         (format!("{head}enabled: yes\n"), "3:10: `enabled` is `yes`, and must be true or false"),
+        (format!("{head}take_over: 'true'\n"), "3:12: `take_over` is `true`, and must be true or false"),
         (format!("{head}lease: 2 hours\n"), "3:8: `lease` is `2 hours`, and must be a duration"),
         (format!("{head}labels: [a]\n"), "3:9: `labels` is a list, and must be a mapping"),
         (format!("{head}labels: {{a: }}\n"), "3:10: the label `a` has no value"),

@@ -93,8 +93,8 @@ impl StateLog {
         let noted = Arc::new(Probe { state_time, ..Probe::clone(probe) });
         let event = match last {
             None => ProbeEvent::Added,
-            Some(last) if last.state != probe.state || last.revision != probe.revision => ProbeEvent::Changed,
-            Some(_) => return noted,
+            Some(last) if is_seen_alike(last, probe) => return noted,
+            Some(_) => ProbeEvent::Changed,
         };
         if same_state.is_none() {
             notes.keep(record(&noted, now));
@@ -202,6 +202,11 @@ fn record(probe: &Probe, time: SystemTime) -> StateRecord {
     }
 }
 
+/// Whether a client would see nothing new. A warning comes and goes without a change of the probe: that of a livepatch.
+fn is_seen_alike(last: &Probe, now: &Probe) -> bool {
+    last.state == now.state && last.revision == now.revision && last.warnings == now.warnings
+}
+
 /// Whether a state has gone on. A reason that is worded in another way is the same.
 fn is_same(last: &ProbeState, now: &ProbeState) -> bool {
     let code = |state: &ProbeState| state.trouble().map(|trouble| trouble.code);
@@ -214,6 +219,7 @@ mod tests {
 
     use super::*;
     use crate::control::probe::tests::probe;
+    use crate::definition::{Code, Diagnostic, Span};
 
     fn events(changes: &[ProbeChange]) -> Vec<(ProbeEvent, i64)> {
         changes.iter().map(|change| (change.event, change.probe.uid.0)).collect()
@@ -237,6 +243,30 @@ mod tests {
         let stored: Vec<_> = log.take_unsaved().into_iter().map(|change| change.time).collect();
         assert_eq!(stored, [at(1), at(3), at(5)]);
         assert!(log.take_unsaved().is_empty());
+    }
+
+    #[test]
+    fn a_warning_that_comes_or_goes_is_a_change_and_no_new_state() {
+        let log = StateLog::default();
+        let begin = log.all().1;
+        let with = |warnings: &[&str]| {
+            let warnings = warnings
+                .iter()
+                .map(|message| Diagnostic::warning(Code::Livepatched, Span::new(0, 1), *message));
+            Arc::new(Probe { warnings: warnings.collect(), ..probe(1, "kprobes/a") })
+        };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (seconds, warnings) in
+            [&[][..], &["patched"], &["patched"], &["is being patched"], &[], &[]].into_iter().enumerate()
+        {
+            let noted = log.note_at(&with(warnings), at(seconds as u64));
+            assert_eq!(noted.state_time, Some(at(0)), "its state has gone on");
+        }
+        let (changes, _) = log.since(begin).unwrap();
+        let told: Vec<_> = changes.iter().map(|change| (change.event, change.probe.warnings.len())).collect();
+        let changed = |warnings| (ProbeEvent::Changed, warnings);
+        assert_eq!(told, [(ProbeEvent::Added, 0), changed(1), changed(1), changed(0)]);
+        assert_eq!(log.take_unsaved().len(), 1);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(super) struct Claim {
     pub(super) name_place: Place,
     /// Where its definition is.
     pub(super) definition_place: Place,
+    /// Whether the file takes the probe from a client.
+    pub(super) take_over: bool,
 }
 
 impl Claim {
@@ -104,7 +106,7 @@ fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, Decla
 
 impl Wanted {
     fn add(&mut self, file: &str, entry: Entry) {
-        let Entry { document, name_place, definition_place } = entry;
+        let Entry { document, name_place, definition_place, take_over } = entry;
         let name = match document.name.parse::<ProbeName>() {
             Ok(name) => name,
             Err(error) => {
@@ -119,7 +121,7 @@ impl Wanted {
             }
         };
         let leased = document.lease.is_some();
-        let claim = Claim { name, document, file: file.to_owned(), name_place, definition_place };
+        let claim = Claim { name, document, file: file.to_owned(), name_place, definition_place, take_over };
         if let Some(first) = self.claims.get(&claim.name) {
             let message = format!(
                 "`{}` declares `{}` already, in line {}: that one holds",
@@ -170,13 +172,13 @@ fn task(
     held: &BTreeSet<String>,
     read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
 ) -> Result<Option<Task>, DeclarationProblem> {
-    let Claim { name, document, file, name_place, definition_place } = claim;
+    let Claim { name, document, file, name_place, definition_place: _, take_over } = claim;
     let Some(probe) = probe else {
         let definition = read_named(claim, read)?;
         if definition.spec.event.is_empty() {
             let message = "the definition does not name its event".to_owned();
             return Err(claim.problem(
-                *definition_place,
+                claim.definition_place,
                 message,
                 format!("write `p:{name} ...`, or `r:{name} ...`"),
             ));
@@ -184,9 +186,12 @@ fn task(
         let document = Document { definition: Definition::Text(definition.text), ..document.clone() };
         return Ok(Some(Task::Create(Claim { document, ..claim.clone() })));
     };
-    if probe.declared_by.is_empty() {
+    if probe.declared_by.is_empty() && !take_over {
         let message = format!("a client made `{name}`, or took it over: the file does not change it");
-        let hint = format!("`kprobectl delete {name}` gives it to the file");
+        let hint = format!(
+            "write `take_over: true` in the document, and the probe is the file's, with its counts; or delete it (`kprobectl delete {name}`), \
+             and the file makes it anew"
+        );
         return Err(claim.problem(*name_place, message, hint));
     }
     if probe.declared_by != *file && held.contains(&probe.declared_by) {

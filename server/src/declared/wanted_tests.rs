@@ -145,6 +145,30 @@ fn a_probe_has_one_owner() {
 }
 
 #[test]
+fn a_file_takes_a_probe_from_a_client_if_it_says_so() {
+    let client = probe(&open(""), "");
+    let taken = |more: &str| {
+        let (tasks, problems) = planned(&[("a.yaml", &open(more))], std::slice::from_ref(&client));
+        assert!(problems.is_empty(), "{problems:?}");
+        let [Task::Update(claim, request)] = tasks.as_slice() else { panic!("{tasks:?}") };
+        assert_eq!(claim.file, "a.yaml");
+        (**request).clone()
+    };
+    // It is as the file says: nothing but its owner changes.
+    let nothing_else =
+        v1::UpdateProbeRequest { name: client.name.clone(), etag: client.etag.clone(), ..Default::default() };
+    assert_eq!(taken("take_over: true\n"), nothing_else);
+    let filtered = v1::UpdateProbeRequest { filter: Some("a == 1".to_owned()), ..nothing_else };
+    assert_eq!(taken("filter: a == 1\ntake_over: true\n"), filtered);
+    // Then it is the file's, and there is nothing to do.
+    let is = probe(&open(""), "a.yaml");
+    let settled = planned(&[("a.yaml", &open("take_over: true\n"))], std::slice::from_ref(&is));
+    assert_eq!(settled, (vec![], vec![]));
+    let (tasks, problems) = planned(&[("a.yaml", &open("take_over: false\n"))], &[client]);
+    assert!(tasks.is_empty() && problems.len() == 1, "{tasks:?}");
+}
+
+#[test]
 fn a_lease_is_refused_and_removes_nothing() {
     let is = probe(&open(""), "a.yaml");
     let (tasks, problems) = planned(&[("a.yaml", &open("lease: 2h\n"))], &[is]);

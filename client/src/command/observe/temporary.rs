@@ -11,10 +11,8 @@ use kprobed_client::{Client, Definition, Error, Hold};
 use tonic::Code;
 
 use crate::command::Failure;
+use crate::command::together::is_taken_back;
 use crate::output::Output;
-
-/// The daemon's code for a change that was taken back because another one failed.
-const BATCH_FAILED: &str = "BATCH_FAILED";
 
 /// Probes that go with this command.
 pub(super) struct Temporary {
@@ -99,8 +97,7 @@ async fn all(client: &Client, changes: Vec<Change>, output: &mut Output) -> Resu
             Err(error) => failures.push(error),
         }
     }
-    let is_cause = |error: &Error| error.rpc().is_none_or(|error| error.reason != BATCH_FAILED);
-    let (mut causes, others): (Vec<_>, Vec<_>) = failures.into_iter().partition(is_cause);
+    let (others, mut causes): (Vec<_>, Vec<_>) = failures.into_iter().partition(is_taken_back);
     let Some(last) = causes.pop().or_else(|| others.into_iter().next()) else { return Ok(probes) };
     for cause in causes {
         Failure::from(cause).report(output);

@@ -181,12 +181,32 @@ pub(super) fn outcome(outcome: Result<Probe, Status>) -> Outcome {
     }
 }
 
+/// When one of several changes has failed, the others are taken back.
+pub(super) fn all_or_nothing(outcomes: &mut [ProbeOutcome]) {
+    let has_failed = |one: &ProbeOutcome| matches!(one.outcome, Some(Outcome::Failed(_)));
+    if !outcomes.iter().any(has_failed) {
+        return;
+    }
+    let info = pb::ErrorInfo {
+        reason: "BATCH_FAILED".to_owned(),
+        domain: "kprobed".to_owned(),
+        metadata: [].into(),
+    };
+    for one in outcomes.iter_mut().filter(|one| !has_failed(one)) {
+        one.outcome = Some(Outcome::Failed(FailedRequest {
+            code: Code::Aborted.into(),
+            message: "another change of the request failed".to_owned(),
+            details: vec![any("google.rpc.ErrorInfo", info.encode_to_vec())],
+        }));
+    }
+}
+
+fn any(name: &str, value: Vec<u8>) -> prost_types::Any {
+    prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value }
+}
+
 /// A refusal with all details that the API has.
 pub(super) fn refused(text: &str) -> Status {
-    let any = |name: &str, value: Vec<u8>| prost_types::Any {
-        type_url: format!("type.googleapis.com/{name}"),
-        value,
-    };
     let finding = finding(text);
     let message = finding.message.clone();
     let info =
@@ -599,7 +619,7 @@ pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFu
     }
 }
 
-/// A watch: two probes, and one that changes.
+/// A watch: two probes, of which one changes, and the other one goes.
 pub(super) fn watched() -> Vec<WatchProbesResponse> {
     let message = |event: WatchEvent, probe: Option<Probe>, token: &str| WatchProbesResponse {
         event: event.into(),
@@ -617,6 +637,7 @@ pub(super) fn watched() -> Vec<WatchProbesResponse> {
         message(WatchEvent::Present, Some(probe("kprobes/waiting")), ""),
         message(WatchEvent::Synced, None, "a.1"),
         message(WatchEvent::Changed, Some(drifted), "a.2"),
+        message(WatchEvent::Deleted, Some(probe("kprobes/waiting")), "a.3"),
     ]
 }
 

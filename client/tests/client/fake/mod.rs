@@ -5,6 +5,7 @@
 mod aggregations;
 pub(crate) mod answers;
 mod history;
+mod leases;
 mod probes;
 mod profiles;
 mod reconcile;
@@ -18,12 +19,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kprobed_client::api::StreamEventsRequest;
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
+use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::profile_service_server::ProfileServiceServer;
 use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
@@ -56,6 +59,7 @@ pub(crate) struct Fake {
     socket: PathBuf,
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
     changed_at_once: Arc<Mutex<Vec<usize>>>,
+    log: Arc<Mutex<Vec<String>>>,
     aggregations: Aggregations,
 }
 
@@ -69,8 +73,13 @@ impl Fake {
         listener.set_nonblocking(true).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let changed_at_once = Arc::new(Mutex::new(Vec::new()));
-        let services =
-            Services { ending, asked: Arc::clone(&asked), changed_at_once: Arc::clone(&changed_at_once) };
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let services = Services {
+            ending,
+            asked: Arc::clone(&asked),
+            changed_at_once: Arc::clone(&changed_at_once),
+            log: Arc::clone(&log),
+        };
         let aggregations = Aggregations::default();
         let counting = AggregationServiceServer::new(aggregations.clone());
         std::thread::spawn(move || {
@@ -80,6 +89,7 @@ impl Fake {
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
+                .add_service(LeaseServiceServer::new(services.clone()))
                 .add_service(ProfileServiceServer::new(services.clone()))
                 .add_service(ReconcileServiceServer::new(services.clone()))
                 .add_service(SourceServiceServer::new(services.clone()))
@@ -90,7 +100,7 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked, changed_at_once, aggregations }
+        Self { directory, socket, asked, changed_at_once, log, aggregations }
     }
 
     /// The last stream that was asked for.
@@ -101,6 +111,19 @@ impl Fake {
     /// How many changes each request for several of them asked for.
     pub(crate) fn changed_at_once(&self) -> Vec<usize> {
         self.changed_at_once.lock().unwrap().clone()
+    }
+
+    /// Holds and changes until now, when the last hold has ended.
+    pub(crate) fn log_of_holds(&self) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let log = self.log.lock().unwrap().clone();
+            if log.last().is_some_and(|last| last == "hold ended") {
+                return log;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "{log:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Aggregations that were made and deleted until now.

@@ -17,6 +17,20 @@ fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
     if same { Ok(()) } else { Err(Status::invalid_argument(format!("other fields: {spec:?}"))) }
 }
 
+/// A change, as the log has it.
+fn told(change: &Change) -> String {
+    match change {
+        Change::Create(CreateProbeRequest { definition, enabled, lease, .. }) => {
+            let held = lease.as_ref().map_or("", |lease| &lease.holder);
+            format!("create {definition}, enabled: {enabled}, held by: {held}")
+        }
+        Change::Update(UpdateProbeRequest { name, enabled, .. }) => {
+            format!("update {name}, enabled: {enabled:?}")
+        }
+        Change::Delete(DeleteProbeRequest { name, .. }) => format!("delete {name}"),
+    }
+}
+
 #[tonic::async_trait]
 impl ProbeService for Services {
     type CheckProbesStream = BoxedStream<CheckProbesResponse>;
@@ -34,8 +48,8 @@ impl ProbeService for Services {
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
         let name = if request.definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
-        let CreateProbeRequest { enabled, filter, labels, .. } = request;
-        let probe = Probe { enabled, filter, labels, ..answers::probe(name) };
+        let CreateProbeRequest { enabled, filter, labels, description, owner, .. } = request;
+        let probe = Probe { enabled, filter, labels, description, owner, ..answers::probe(name) };
         Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
     }
 
@@ -103,12 +117,13 @@ impl ProbeService for Services {
     }
 
     async fn apply_probes(&self, request: Request<ApplyProbesRequest>) -> Answer<ApplyProbesResponse> {
-        let asked = request.into_inner().changes;
+        let ApplyProbesRequest { changes: asked, all_or_nothing } = request.into_inner();
         self.changed_at_once.lock().unwrap().push(asked.len());
         let (mut outcomes, mut plan) = (Vec::new(), Vec::new());
         for one in asked {
             let change = one.change.unwrap();
             plan.extend(answers::plan(&change));
+            self.log.lock().unwrap().push(told(&change));
             let outcome = match change {
                 Change::Delete(deletion) => answers::deletion(&deletion),
                 Change::Update(update) => answers::outcome(
@@ -116,6 +131,12 @@ impl ProbeService for Services {
                         .await
                         .map(|done| done.into_inner().probe.unwrap()),
                 ),
+                // Another client was faster: what could be made when it was checked cannot be made now.
+                Change::Create(creation)
+                    if creation.definition.contains("late") && !creation.validate_only =>
+                {
+                    answers::outcome(Err(answers::refused(&creation.definition)))
+                }
                 Change::Create(creation) => answers::outcome(
                     self.create_probe(Request::new(creation))
                         .await
@@ -123,6 +144,9 @@ impl ProbeService for Services {
                 ),
             };
             outcomes.push(ProbeOutcome { outcome: Some(outcome) });
+        }
+        if all_or_nothing {
+            answers::all_or_nothing(&mut outcomes);
         }
         Ok(Response::new(ApplyProbesResponse { outcomes, plan }))
     }

@@ -26,6 +26,8 @@ pub(super) struct Services {
     pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
     /// How many probes each request for several deletions named.
     pub(super) changed_at_once: Arc<Mutex<Vec<usize>>>,
+    /// Holds, and the changes of requests for several, in order.
+    pub(super) log: Arc<Mutex<Vec<String>>>,
 }
 
 #[tonic::async_trait]

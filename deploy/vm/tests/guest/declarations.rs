@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
@@ -229,12 +229,35 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     until(&guest, "that is said", || {
         Ok(run(&guest, 0, "kprobectl list")?.contains("a client made `kprobes/good`"))
     })?;
-    ensure!(probe(&guest, "kprobes/good")?.is_some_and(|good| !good.enabled));
+    let clients = probe(&guest, "kprobes/good")?.filter(|good| !good.enabled).context("it is as it was")?;
+
+    // The file takes it back when it says so: as the file has it, and it has counted on.
+    let before = guest.ledger_of("kprobes/good")?.hits;
+    write(
+        &guest,
+        &format!("{directory}/second.yaml"),
+        "probe: kprobes/mine\ndefinition: p:kprobes/mine vfs_write\n---\n\
+         probe: kprobes/good\ndefinition: p:good  vfs_write\ntake_over: true\n",
+    )?;
+    until(&guest, "the file takes it", || {
+        Ok(probe(&guest, "kprobes/good")?
+            .is_some_and(|good| good.declared_by == "second.yaml" && good.enabled))
+    })?;
+    let taken = probe(&guest, "kprobes/good")?.context("it is there")?;
+    ensure!((taken.uid, &taken.definition) == (clients.uid, &clients.definition), "{taken:?}");
+    let after = guest.ledger_of("kprobes/good")?.hits;
+    ensure!(before > Some(0) && after >= before, "{before:?}, and then {after:?}");
+    ensure!(probe(&guest, "kprobes/mine")?.is_some_and(|mine| mine.declared_by.is_empty()));
+    let list = run(&guest, 0, "kprobectl list")?;
+    ensure!(
+        list.contains("a client made `kprobes/mine`") && list.contains("write `take_over: true`"),
+        "{list}"
+    );
 
     // All goes with the directory, but what is a client's.
     guest.shell(&format!("mv {directory} /tmp/old"))?;
     until(&guest, "the directory is gone", || {
-        Ok(guest.probes()?.iter().map(|probe| probe.name.as_str()).eq(["kprobes/good", "kprobes/mine"]))
+        Ok(guest.probes()?.iter().map(|probe| probe.name.as_str()).eq(["kprobes/mine"]))
     })?;
     until(&guest, "all is well again", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
     guest.machine.power_off().map_err(Into::into)

@@ -174,12 +174,20 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
         reasons.starts_with(&["", "LIVEPATCH_TRANSITION", "LIVEPATCHED"]) && reasons.ends_with(&[""]),
         "{states:?}"
     );
-    // Whoever watches was told the same.
-    let mut told = Vec::new();
-    while told.len() < 4 || told.last() != Some(&ProbeState::Armed) {
-        let message = guest.wait_for(watch.next())??;
-        let inner = message.probe.filter(|probe| probe.name == "kprobes/inner");
-        told.extend(inner.map(|probe| probe.state()));
+    // Whoever watches was told the same; and of the warning about the entry, whose state does not change.
+    let (mut told, mut warned) = (Vec::new(), Vec::new());
+    while told.len() < 4 || told.last() != Some(&ProbeState::Armed) || warned != [false, true, false] {
+        let Some(probe) = guest.wait_for(watch.next())??.probe else { continue };
+        match probe.name.as_str() {
+            "kprobes/inner" => told.push(probe.state()),
+            "kprobes/entry" => {
+                ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+                warned.push(probe.warnings.iter().any(|warning| warning.code == "LIVEPATCHED"));
+                warned.dedup();
+                ensure!([false, true, false].starts_with(&warned), "{warned:?}");
+            }
+            _ => {}
+        }
     }
     let shadowed = told.iter().filter(|state| **state == ProbeState::ShadowedByLivepatch).count();
     ensure!(told.first() == Some(&ProbeState::Armed) && shadowed == told.len() - 2, "{told:?}");
