@@ -124,8 +124,10 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     guest.wait_for(guest.client.detach_event(&attached.name))??;
     let dry = AdoptProbeRequest { validate_only: true, enabled: Some(true), ..request("theirs/numbers") };
     let planned = adopt(&guest, &dry)?;
+    let instance = guest.instance()?;
+    let step = format!("echo 1 > {instance}/events/theirs/numbers/enable");
     let plan: Vec<_> = planned.plan.iter().map(|step| step.command.as_str()).collect();
-    ensure!(plan == ["echo 1 > instances/kprobed/events/theirs/numbers/enable"], "{planned:?}");
+    ensure!(plan == [step.replace(&format!("{TRACEFS}/"), "")], "{planned:?}");
     ensure!(planned.enabled_in == ["theirs"], "{planned:?}");
     ensure!(guest.tracefs("kprobe_events")? == before && guest.probes()?.len() == 2);
     ensure!(guest.tracefs("instances/theirs/events/theirs/numbers/enable")?.trim() == "1");
