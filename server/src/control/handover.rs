@@ -1,4 +1,4 @@
-//! Going over to a fresh instance, so that a probe can be deleted while others record, or the buffers become larger.
+//! Switching to a fresh instance, so that a probe can be deleted while others record, or the buffers become larger.
 //!
 //! The kernel empties the buffers of every instance in which a kprobe event that is removed was ever enabled (kernel/trace/trace_events.c:
 //! probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED), and of no other. So everything that records is enabled in a second instance, in which
@@ -128,7 +128,7 @@ impl Controller {
         Ok(recorded)
     }
 
-    /// Goes over to the other instance, made with those options, with everything of `recorded`. What was enabled only in the old one is not in
+    /// Switches to the other instance, made with those options, with everything of `recorded`. What was enabled only in the old one is not in
     /// the new one.
     pub(super) fn hand_over(
         &mut self,
@@ -169,7 +169,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Goes over in the first way that succeeds, and tells which it was.
+    /// Switches in the first way that succeeds. Returns which it was.
     fn go_over_to(
         &mut self,
         next: &Instance,

@@ -139,7 +139,7 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
         states == ["PROBE_STATE_PENDING", "PROBE_STATE_ARMED", "deleted", "PROBE_STATE_ARMED"],
         "{states:?}"
     );
-    // The second switch is on already. What records by then goes over to another instance, so that the deletion empties no buffer.
+    // `p_vfs_write_0` is on already. The other probes move to another instance, so that the deletion empties no buffer of theirs.
     let both = ["instances/kprobed", "instances/kprobed-next"];
     let [next, ours] = if guest.instance()?.ends_with("-next") { both } else { [both[1], both[0]] };
     let plan: Vec<_> = checked.plan.iter().map(|step| step.command.replace(default, "DEFAULT")).collect();

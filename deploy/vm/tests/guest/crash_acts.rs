@@ -69,7 +69,7 @@ pub(crate) fn rebase(guest: &DaemonGuest, from: &Model, attached: &Attached) -> 
     Ok(())
 }
 
-/// What there is to be before the change. The daemon that it is made by runs.
+/// Prepares the guest before the change, while the daemon runs.
 pub(crate) fn prepare(guest: &mut DaemonGuest, act: &Act) -> Result<Scene> {
     let mut scene = Scene { before: base(), hold: None };
     match act {
@@ -136,7 +136,7 @@ pub(crate) fn make(
             Ok(answered(&Fate::of(&before, &repairs, false, &outcomes), &before))
         }
         Act::Reconcile => {
-            // What became of each is for the client to read; what there is to be has not changed.
+            // The client reads the outcome of each probe. What is wanted has not changed.
             drop(guest.wait_for(guest.client.reconcile_probes(true))?);
             Ok(answered(&Fate::nothing_asked(), &before))
         }

@@ -105,7 +105,7 @@ fn changes(guest: &DaemonGuest) -> Result<()> {
         create("goes", "", true),
         create("also", "", true),
     ])?;
-    // Of all kinds, so that what records goes over to another instance, twice; then deletions beside nothing that records.
+    // Changes of all kinds, during which the probes that record move to another instance twice; then deletions while nothing else records.
     let again = "p:plans/changed __x64_sys_getpgid again=+0x70(%di):u32";
     let requests = [
         vec![
@@ -137,9 +137,12 @@ fn repairs(guest: &DaemonGuest) -> Result<()> {
     }
     ensure!(guest.wait_for(guest.client.plan_reconcile(true))??.plan.is_empty());
     let ours = format!("{}/events/plans", guest.instance()?);
+    ensure!(guest.probes()?.iter().all(|probe| probe.state() == ProbeState::Armed));
     guest.shell(&format!(
-        "echo 0 > {ours}/keep/enable; echo 0 > {ours}/goes/enable; echo '-:plans/goes' >> {TRACEFS}/kprobe_events"
+        "echo 0 > {ours}/keep/enable; echo 0 > {ours}/goes/enable; echo '-:plans/goes' >> {TRACEFS}/dynamic_events"
     ))?;
+    // The list of events was read before, and another program has written since: through the file that takes events of all kinds.
+    ensure!(guest.probes()?.iter().all(|probe| probe.state() != ProbeState::Armed), "{:?}", guest.probes()?);
     let planned = guest.wait_for(guest.client.plan_reconcile(true))??;
     let outcomes: Vec<_> = planned.probes.iter().map(ReconciledProbe::outcome).collect();
     ensure!(outcomes == [ReconcileOutcome::WouldRepair; 2] && planned.plan.len() == 4, "{planned:?}");
