@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 15] = [
+const FILES: [&str; 16] = [
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
+    "kprobed/v1/export_service.proto",
     "kprobed/v1/host_service.proto",
     "kprobed/v1/lease_service.proto",
     "kprobed/v1/probe.proto",

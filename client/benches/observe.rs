@@ -10,8 +10,8 @@ mod support;
 use std::io::Write as _;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use kprobed_client::event::format::{EXACT, JsonLines, TextLines, TextParts, TimeForm};
 use kprobed_client::event::{Address, Batch, Context, Escaped, Fields, Row, Value};
-use kprobed_client::format::{JsonLines, TextLines, TextParts, TimeForm};
 use serde::{Serialize, Serializer};
 
 use self::support::{EVENTS, Sample};
@@ -98,9 +98,18 @@ fn address<S: Serializer>(address: &Option<Address<'_>>, serializer: S) -> Resul
     }
 }
 
+/// An integer that is text beyond what a JSON number keeps.
+struct Integer(u64);
+
+impl Serialize for Integer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0 > EXACT { serializer.collect_str(&self.0) } else { serializer.serialize_u64(self.0) }
+    }
+}
+
 fn fields<S: Serializer>(fields: &Fields<'_>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(fields.clone().map(|(name, value)| match value {
-        Value::Unsigned { value, .. } => (name, value),
+        Value::Unsigned { value, .. } => (name, Integer(value)),
         _ => panic!("all fields are numbers"),
     }))
 }

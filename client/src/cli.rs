@@ -2,18 +2,21 @@
 //!
 //! Owns the grammar of the command line and its help. It decides nothing: each command reads its own arguments.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kprobed_client::Target;
+use kprobed_client::fleet::Host;
+use kprobed_client::{Client, Target};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, check, completions, delete, describe, diff, disasm,
-    doctor, explain, filter, get, hist, label, latency, ledger, list, observe, profile, reconcile, renew,
-    stacks, switch, symbols, trace, version,
+    accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe, diff,
+    disasm, doctor, explain, exporters, filter, get, hist, label, latency, ledger, list, observe, profile,
+    reconcile, renew, stacks, switch, symbols, trace, version,
 };
-use crate::quantity::duration;
+use crate::config::LabelSelector;
+use crate::quantity::{Tolerance, duration};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -22,6 +25,10 @@ Exit codes:
   2  wrong usage of this command
   3  the daemon cannot be reached
   4  interrupted or disconnected before everything was done
+On many hosts (--hosts) it is the highest of these, unless no more hosts than --tolerate are without an answer:
+  1  a host refused the request, or its answer is such a one as above
+  3  a host could not be reached, or did not answer in time
+  4  a host failed in the middle, or was not tried
 
 Examples:
   kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'
@@ -40,23 +47,44 @@ pub(crate) struct Cli {
 }
 
 /// Options that every command has.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Address of the daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
-    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET", default_value_t)]
-    pub(crate) server: Target,
+    /// Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback), `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or unix:/run/kprobed/kprobed.sock]
+    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET")]
+    pub(crate) server: Option<Target>,
+    /// Context of the configuration, as `kprobectl help config` explains [default: the current one]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`, `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before --server
+    #[arg(long, global = true, value_name = "LIST")]
+    pub(crate) hosts: Vec<String>,
+    /// Only on hosts whose labels match, as for `list --selector`
+    #[arg(short = 'L', long, global = true, value_name = "SELECTOR")]
+    pub(crate) host_selector: Option<LabelSelector>,
+    /// Most hosts that are asked at the same time [default: that of the context, or 64]
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) parallel: Option<NonZeroUsize>,
+    /// Try no further host after one that did not answer
+    #[arg(long, global = true)]
+    pub(crate) fail_fast: bool,
+    /// So many hosts may fail to answer without an effect on the exit code: `3` or `5%`
+    #[arg(long, global = true, value_name = "HOSTS", default_value = "0", hide_default_value = true)]
+    pub(crate) tolerate: Tolerance,
+    /// Change something on many hosts without a question [asked above 20 hosts, or `confirm_above` of the context]
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
     /// Certificate of the authority that signed the daemon's certificate, a PEM file; needed for https
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "KPROBED_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Certificate of this client, a PEM file; needed for https
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "KPROBED_CERT", value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of this client, a PEM file; needed for https
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "KPROBED_KEY", value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Name in the daemon's certificate [default: the host of the address]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, env = "KPROBED_DOMAIN", value_name = "NAME")]
     pub(crate) domain: Option<String>,
     /// Form of the output
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
@@ -64,9 +92,15 @@ pub(crate) struct Global {
     /// When to use colours; the environment variable NO_COLOR switches them off as well
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
-    /// How long to wait for the daemon's answer
+    /// How long to wait for the daemon's answer; with several hosts, for each of them, from the connection to its answer
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
+    /// Where the daemon is, as options and configuration say together.
+    #[arg(skip)]
+    pub(crate) host: Option<Host>,
+    /// A connection that is there already.
+    #[arg(skip)]
+    pub(crate) client: Option<Client>,
 }
 
 /// A form of output.
@@ -160,8 +194,12 @@ pub(crate) enum Command {
     Profile(profile::Arguments),
     /// Show where every event went
     Ledger(ledger::Arguments),
+    /// Show what the daemon sends elsewhere, and how that stands
+    Exporters(exporters::Arguments),
     /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
+    /// Show and change contexts: hosts, groups, and how to reach them
+    Config(config::Arguments),
     /// Print a shell completion script
     Completions(completions::Arguments),
     /// Print the versions of this command and the daemon
@@ -169,6 +207,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it talks to a daemon at all.
+    pub(crate) fn needs_daemon(&self) -> bool {
+        match self {
+            Self::Config(_) | Self::Completions(_) => false,
+            Self::Version(arguments) => !arguments.client,
+            _ => true,
+        }
+    }
+
     /// Whether it can print comma-separated values.
     pub(crate) fn has_csv(&self) -> bool {
         matches!(self, Self::Profile(_))

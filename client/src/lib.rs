@@ -1,7 +1,7 @@
 //! Typed async client for kprobed.
 //!
 //! Owns the way from a program to the daemon: where it is ([`Target`]), the connection ([`Client`]), what failed ([`Error`]),
-//! and events as rows and columns ([`event`]) and as bytes ([`format`](mod@format)). It never decides anything that the daemon decides, and it
+//! and events as rows and columns ([`event`]) and as bytes ([`event::format`](mod@event::format)). It never decides anything that the daemon decides, and it
 //! never prints.
 //!
 //! ```no_run
@@ -35,7 +35,8 @@ mod connect;
 mod definition;
 mod error;
 pub mod event;
-pub mod format;
+mod exports;
+pub mod fleet;
 mod hold;
 mod rates;
 mod reconcile;

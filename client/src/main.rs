@@ -6,6 +6,8 @@
 
 mod cli;
 mod command;
+mod config;
+mod glob;
 mod output;
 mod quantity;
 

@@ -2,6 +2,7 @@
 //!
 //! Owns their notation. A time of day and a duration never look alike: a colon makes it a time of day.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::civil::{DateTime, Time};
@@ -99,6 +100,40 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
+/// How many hosts may be without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tolerance {
+    /// So many.
+    Hosts(u64),
+    /// So many of a hundred, rounded down.
+    Percent(u8),
+}
+
+impl Tolerance {
+    /// Whether so many of all hosts may be missing.
+    pub(crate) fn covers(self, missing: u64, targeted: u64) -> bool {
+        match self {
+            Self::Hosts(hosts) => missing <= hosts,
+            Self::Percent(percent) => u128::from(missing) * 100 <= u128::from(targeted) * u128::from(percent),
+        }
+    }
+}
+
+impl FromStr for Tolerance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is not a number of hosts: write `3`, or `5%` of them, at most `100%`");
+        match text.strip_suffix('%') {
+            Some(percent) => {
+                percent.parse().ok().filter(|percent| *percent <= 100).map(Self::Percent).ok_or_else(wrong)
+            }
+            None => text.parse().map(Self::Hosts).map_err(|_not_a_number| wrong()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +218,17 @@ mod tests {
         for text in ["", "yesterday", "25:00", "07:60", "1y", "-7h", "12", "1.5", "2026-02-30", "10-30"] {
             let error = at(noon, text).unwrap_err();
             assert!(error.contains(&format!("`{text}`")) && error.contains("`10m`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tolerances() {
+        let covers =
+            |text: &str, missing, targeted| text.parse::<Tolerance>().unwrap().covers(missing, targeted);
+        assert!(covers("5%", 5, 100) && !covers("5%", 6, 100) && !covers("5%", 1, 19) && covers("0", 0, 1));
+        assert!(covers("3", 3, 3) && !covers("3", 4, 1000) && covers("100%", 7, 7));
+        for wrong in ["", "%", "101%", "-1", "x", "1.5"] {
+            assert!(wrong.parse::<Tolerance>().is_err(), "{wrong}");
         }
     }
 }

@@ -13,8 +13,8 @@ pub const DEFAULT_SOCKET: &str = "/run/kprobed/kprobed.sock";
 
 /// An address of the daemon.
 ///
-/// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`. [`FromStr`] and [`fmt::Display`] are
-/// inverse to each other.
+/// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`. `HOST:PORT` alone is plain TCP for a
+/// loopback address, and TLS for all others. [`fmt::Display`] prints the scheme always; [`FromStr`] reads that back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A unix socket.
@@ -39,7 +39,7 @@ pub struct Authority {
 pub enum TargetError {
     /// Neither a known scheme nor an absolute path.
     #[error(
-        "`{0}` is not an address of a daemon: write `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`"
+        "`{0}` is not an address of a daemon: write `HOST:PORT`, `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`"
     )]
     UnknownForm(String),
     /// The path of a unix socket is relative.
@@ -87,7 +87,22 @@ impl FromStr for Target {
         if let Some(rest) = text.strip_prefix("https://") {
             return authority(rest).map(Self::Tls);
         }
-        Err(TargetError::UnknownForm(text.to_owned()))
+        if text.contains("://") || !text.contains(':') {
+            return Err(TargetError::UnknownForm(text.to_owned()));
+        }
+        authority(text).map(
+            |authority| {
+                if authority.is_loopback() { Self::Tcp(authority) } else { Self::Tls(authority) }
+            },
+        )
+    }
+}
+
+impl Authority {
+    /// Whether it is this machine by its notation: names other than `localhost` are not looked up.
+    fn is_loopback(&self) -> bool {
+        self.host.eq_ignore_ascii_case("localhost")
+            || self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -148,6 +163,12 @@ mod tests {
             ("tcp://127.0.0.1:7777", "tcp://127.0.0.1:7777"),
             ("tcp://[::1]:7777", "tcp://[::1]:7777"),
             ("https://host-1.example:443/", "https://host-1.example:443"),
+            ("localhost:7777", "tcp://localhost:7777"),
+            ("127.3.2.1:7777", "tcp://127.3.2.1:7777"),
+            ("[::1]:7777", "tcp://[::1]:7777"),
+            ("10.0.0.1:7777", "https://10.0.0.1:7777"),
+            ("[fe80::1]:7777", "https://[fe80::1]:7777"),
+            ("localhost.example.org:7777", "https://localhost.example.org:7777"),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!(target.to_string(), printed);
@@ -159,7 +180,10 @@ mod tests {
     #[test]
     fn what_is_no_target_says_why() {
         let error = |text: &str| text.parse::<Target>().unwrap_err();
-        assert!(matches!(error("localhost:7777"), TargetError::UnknownForm(_)));
+        assert!(matches!(error("localhost"), TargetError::UnknownForm(_)));
+        assert!(matches!(error("http://localhost:7777"), TargetError::UnknownForm(_)));
+        assert!(matches!(error("localhost:"), TargetError::BadPort(_)));
+        assert!(matches!(error("::1"), TargetError::BadHost(_)));
         assert!(matches!(error(""), TargetError::UnknownForm(_)));
         assert!(matches!(error("unix:run/x"), TargetError::RelativePath(_)));
         assert!(matches!(error("tcp://host"), TargetError::BadPort(_)));

@@ -22,7 +22,7 @@
 //!
 //! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
 //!
-//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `control`, `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `control`, `feed` → `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
@@ -32,6 +32,8 @@ pub mod control;
 pub mod declared;
 pub mod decode;
 pub mod definition;
+pub mod export;
+pub mod feed;
 pub mod filter;
 pub mod front;
 pub mod history;

@@ -14,7 +14,10 @@ const LAYERS: &[&[&str]] = &[
     &["wire", "filter"],
     &["pipeline"],
     &["control", "history"],
-    &["rpc", "config", "shutdown", "telemetry"],
+    &["feed"],
+    &["config", "shutdown", "telemetry"],
+    &["export"],
+    &["rpc"],
     &["front", "declared"],
     &["app", "offline"],
 ];

@@ -46,11 +46,11 @@ Examples:
   kprobectl apply -f probes.yaml --atomic";
 
 /// Arguments of `apply`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    files: Files,
+    pub(super) files: Files,
     #[command(flatten)]
     prune: Prune,
     /// Make all changes or none, also when one fails that was judged to be good: at most 1000
@@ -61,11 +61,11 @@ pub(crate) struct Arguments {
     take_over: bool,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// Where documents are.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct Files {
     /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may be given more than once
     #[arg(short, long = "filename", value_name = "PATH", required = true)]
@@ -76,7 +76,7 @@ pub(super) struct Files {
 }
 
 /// What else is to go.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct Prune {
     /// Delete probes that --selector finds and no document names
     #[arg(long, requires = "selector")]

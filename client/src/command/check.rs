@@ -46,15 +46,15 @@ Examples:
   kprobectl check --spec probe.yaml";
 
 /// Arguments of `check`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present_any = ["file", "spec"], conflicts_with_all = ["file", "spec"])]
-    definition: Vec<String>,
+    pub(super) definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
     /// Check the definitions in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     spec: Option<PathBuf>,

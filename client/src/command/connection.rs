@@ -1,34 +1,127 @@
-//! From the global options to a connection.
+//! From options and configuration to connections.
+//!
+//! Owns which of them counts: an option or variable before the context, and the context before the default.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kprobed_client::fleet::Host;
 use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 
 use super::Failure;
+use super::definition::standard_input;
 use crate::cli::Global;
+use crate::config::{Config, ConfigError, Context, NamedHost, Targets, place};
 
-/// Connects to the daemon that the global options name.
+/// What a command talks to.
+pub(super) enum Aim {
+    /// One daemon, as it was named or as the context has it.
+    One(Host),
+    /// The hosts that were asked for: even one counts as a fleet then.
+    Many(Fleet),
+}
+
+/// The hosts that were asked for.
+pub(super) struct Fleet {
+    pub(super) hosts: Vec<Host>,
+    /// The context that names them.
+    pub(super) context: Option<String>,
+    pub(super) parallel: Option<std::num::NonZeroUsize>,
+    pub(super) confirm_above: Option<u64>,
+}
+
+/// Connects to the daemon that options and configuration name.
 pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
-    let options = ConnectOptions {
-        tls: tls(global)?,
+    if let Some(client) = &global.client {
+        return Ok(client.clone());
+    }
+    let host = match &global.host {
+        Some(host) => host.clone(),
+        None => match aim(global).await? {
+            Aim::One(host) => host,
+            Aim::Many(_) => return Err(Failure::one_host_only()),
+        },
+    };
+    Ok(host.connect().await?)
+}
+
+/// Finds out what a command is to talk to.
+pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
+    let config = Config::read()?;
+    let context = config.context(global.context.as_deref())?;
+    let asks_for_hosts = !global.hosts.is_empty() || global.host_selector.is_some();
+    let tls = tls(global, context.map(|(_, context)| context))?;
+    let options = |domain: Option<String>| ConnectOptions {
+        tls: tls.clone().map(|tls| TlsOptions { domain: domain.or(tls.domain.clone()), ..tls }),
         connect_timeout: global.timeout.min(Duration::from_secs(5)),
         request_timeout: global.timeout,
     };
-    Ok(Client::connect(global.server.clone(), options).await?)
+    if !asks_for_hosts && let Some(target) = &global.server {
+        let options = options(None);
+        return Ok(Aim::One(Host { name: target.to_string(), target: target.clone(), options }));
+    }
+    let port = context.and_then(|(_, context)| context.port);
+    // The certificate's name may depend on that of the host.
+    let host = |named: &NamedHost| {
+        let of_all = global.domain.as_ref().or(context.and_then(|(_, context)| context.domain.as_ref()));
+        let domain = named.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &named.name)));
+        Ok(Host { name: named.name.clone(), target: place(named, port)?, options: options(domain) })
+    };
+    if asks_for_hosts {
+        let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
+        let input = if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
+        let targets =
+            Targets { terms: &global.hosts, selector: global.host_selector.as_ref(), input: &input };
+        let hosts = targets.choose(context)?.iter().map(host).collect::<Result<_, ConfigError>>()?;
+        return Ok(Aim::Many(Fleet {
+            hosts,
+            context: context.map(|(name, _)| name.to_owned()),
+            parallel: global.parallel.or(context.and_then(|(_, context)| context.parallel)),
+            confirm_above: context.and_then(|(_, context)| context.confirm_above),
+        }));
+    }
+    let Some((name, context)) = context else {
+        let target = kprobed_client::Target::default();
+        return Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }));
+    };
+    if let Some(server) = &context.server {
+        let target = server.parse().map_err(ConfigError::Target)?;
+        return Ok(Aim::One(Host { name: server.clone(), target, options: options(context.domain.clone()) }));
+    }
+    match context.whole()?.expanded()?.as_slice() {
+        [] => {
+            let target = kprobed_client::Target::default();
+            Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }))
+        }
+        [one] => Ok(Aim::One(host(one)?)),
+        several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
+    }
 }
 
-fn tls(global: &Global) -> Result<Option<TlsOptions>, Failure> {
-    let Some(ca) = &global.ca else { return Ok(None) };
-    let identity = match (&global.cert, &global.key) {
-        (Some(cert), Some(key)) => Some(Identity { cert_pem: read(cert)?, key_pem: read(key)? }),
-        (None, None) => None,
+/// Certificates: all from options and the environment, or all from the context.
+fn tls(global: &Global, context: Option<&Context>) -> Result<Option<TlsOptions>, Failure> {
+    let given = global.ca.is_some() || global.cert.is_some() || global.key.is_some();
+    let (ca, cert, key) = match context {
+        Some(context) if !given => (
+            Context::file(context.ca.as_ref())?,
+            Context::file(context.cert.as_ref())?,
+            Context::file(context.key.as_ref())?,
+        ),
+        _ => (global.ca.clone(), global.cert.clone(), global.key.clone()),
+    };
+    let Some(ca) = ca else { return Ok(None) };
+    Ok(Some(TlsOptions { ca_pem: read(&ca)?, identity: identity(cert, key)?, domain: global.domain.clone() }))
+}
+
+fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identity>, Failure> {
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some(Identity { cert_pem: read(&cert)?, key_pem: read(&key)? })),
+        (None, None) => Ok(None),
         _ => {
             let message = "`--cert` and `--key` belong together, and only one of them is given".to_owned();
-            return Err(Failure::usage(message, Some("give both".to_owned())));
+            Err(Failure::usage(message, Some("give both".to_owned())))
         }
-    };
-    Ok(Some(TlsOptions { ca_pem: read(ca)?, identity, domain: global.domain.clone() }))
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kprobed_client::Client;
 use kprobed_client::api::{FileDefinition, ProbeSpec};
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 use super::Failure;
 use kprobed_document::spec;
@@ -48,8 +48,10 @@ pub(super) async fn content(path: &Path) -> Result<String, Failure> {
         .map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-async fn standard_input() -> io::Result<String> {
-    on_a_thread(|| io::read_to_string(io::stdin())).await
+/// All of standard input. It can be read once only, and every host of a fleet gets the same text.
+pub(super) async fn standard_input() -> io::Result<String> {
+    static INPUT: OnceCell<String> = OnceCell::const_new();
+    INPUT.get_or_try_init(|| on_a_thread(|| io::read_to_string(io::stdin()))).await.cloned()
 }
 
 /// Reads to the end on a thread of its own, so that Ctrl-C is heard meanwhile. The thread ends with the process.

@@ -22,25 +22,32 @@ Examples:
   kprobectl diff -f probes/ -R --prune -l team=storage";
 
 /// Arguments of `diff`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    files: Files,
+    pub(super) files: Files,
     #[command(flatten)]
     prune: Prune,
 }
 
 /// Never ends with 1 unless there is a difference.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    match differences(global, arguments, output).await {
-        Ok(Some(found)) => {
-            output.differences(&found)?;
-            Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
-        }
-        Ok(None) => Ok(Exit::Usage),
+    match answer(global, arguments, output).await {
+        Ok(exit) => Ok(exit),
         Err(failure) => Ok(failure.report(output).max(Exit::Usage)),
     }
+}
+
+/// The same, with failures as they are.
+pub(super) async fn answer(
+    global: &Global,
+    arguments: Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let Some(found) = differences(global, arguments, output).await? else { return Ok(Exit::Usage) };
+    output.differences(&found)?;
+    Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
 }
 
 async fn differences(

@@ -16,7 +16,7 @@ Examples:
   kprobectl doctor -o json";
 
 /// Arguments of `doctor`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {}
 

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 
 use kprobed_client::Error;
 use kprobed_client::api::Function;
+use kprobed_client::fleet::{Operation, Outcome};
 use thiserror::Error;
 use tonic::Code;
 
+use crate::config::ConfigError;
 use crate::output::Output;
 
 /// An exit code.
@@ -40,6 +42,9 @@ pub(crate) enum Failure {
     /// The daemon said no, or nothing.
     #[error(transparent)]
     Client(#[from] Error),
+    /// The configuration, or what it names, is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The arguments are wrong.
     #[error("{message}")]
     Usage {
@@ -136,6 +141,14 @@ impl Failure {
         Self::Usage { message, hint }
     }
 
+    /// A command for one daemon that is asked to talk to several hosts.
+    pub(crate) fn one_host_only() -> Self {
+        let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet"
+            .to_owned();
+        let hint = "add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters` and `doctor` take many hosts";
+        Self::usage(message, Some(hint.to_owned()))
+    }
+
     /// The same failure, after a stream had begun.
     pub(crate) fn in_stream(self) -> Self {
         match self {
@@ -149,7 +162,7 @@ impl Failure {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    fn exit(&self) -> Exit {
+    pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Client(Error::Connect { .. } | Error::Timeout(_)) => Exit::Unreachable,
             Self::Client(Error::Rpc(error)) if error.code == Code::Unavailable => Exit::Unreachable,
@@ -158,7 +171,7 @@ impl Failure {
             | Self::InStream(_)
             | Self::StreamEnded
             | Self::Interrupted => Exit::Interrupted,
-            Self::Usage { .. } => Exit::Usage,
+            Self::Usage { .. } | Self::Config(_) => Exit::Usage,
             // Whoever closed the pipe has seen all that he wanted to see.
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
@@ -180,6 +193,7 @@ impl Failure {
     fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
+            Self::Config(error) => error.hint().into_iter().collect(),
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
             Self::OtherName { wanted, .. } => {
                 vec![format!("write `p:{wanted} ...`, or `r:{wanted} ...`, in the definition")]
@@ -217,6 +231,29 @@ impl Failure {
             _ => output.error(&self.to_string(), &self.hints()),
         }
         exit
+    }
+}
+
+impl Operation for Failure {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Client(error) | Self::InStream(error) => error.outcome(),
+            Self::NoMatch(_)
+            | Self::OtherName { .. }
+            | Self::Labelled { .. }
+            | Self::NoFunction { .. }
+            | Self::SeveralFunctions { .. } => Outcome::Refused,
+            Self::StreamEnded | Self::NotCounted | Self::Interrupted => Outcome::Failed,
+            // What is wrong is here: it was found before anything was asked.
+            Self::Config(_)
+            | Self::Usage { .. }
+            | Self::File { .. }
+            | Self::NotWritten { .. }
+            | Self::NotStarted { .. }
+            | Self::Input(_)
+            | Self::Output(_)
+            | Self::Signals(_) => Outcome::NotTried,
+        }
     }
 }
 

@@ -5,8 +5,9 @@ use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::event::StreamRequest;
 
 use super::connection::connect;
-use super::{Exit, Failure, glob};
+use super::{Exit, Failure};
 use crate::cli::Global;
+use crate::glob;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\

@@ -24,7 +24,7 @@ const RECENT: SignedDuration = SignedDuration::from_hours(1);
 const STEP_S: u32 = 10;
 
 /// Arguments of `get`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it

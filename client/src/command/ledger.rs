@@ -91,6 +91,17 @@ History [spool]: READ = STORED + IN MEMORY + NOT STORED
   OLDEST        time of the oldest event on disk [oldest_time]
 The last error of the history [last_error] stands below.
 
+Exporters [exporters]: READ = ACKNOWLEDGED + QUEUED + DROPPED + EXPIRED + NOT SELECTED
+  EXPORTER      its section of the configuration [name]
+  READ          events of the log since the exporter or the daemon was started [read, start_time]
+  ACKNOWLEDGED  events that the other side took [acknowledged]
+  QUEUED        events that it has not come to; they wait in the history [queued]
+  DROPPED       events that the other side refused for good [dropped]
+  EXPIRED       events that were no longer in the history [expired]; gaps of unknown size are
+                counted beside them [unknown_gaps]
+  NOT SELECTED  events that its settings leave out [not_selected]
+  FAILURES      attempts that failed; what they sent is sent again [failures]
+
 Exits with 1 when the ledger is settled and does not close.
 
 Examples:
@@ -99,7 +110,7 @@ Examples:
   kprobectl ledger -o json";
 
 /// Arguments of `ledger`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Arguments {}
 

@@ -5,8 +5,9 @@ use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
 
 use super::connection::connect;
-use super::{Exit, Failure, glob};
+use super::{Exit, Failure};
 use crate::cli::Global;
+use crate::glob;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -47,7 +48,7 @@ Examples:
   kprobectl list -o json";
 
 /// Arguments of `list`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
@@ -57,7 +58,7 @@ pub(crate) struct Arguments {
     selector: String,
     /// Follow the probes: print all of them, and then every change, until Ctrl-C
     #[arg(short, long)]
-    watch: bool,
+    pub(super) watch: bool,
     /// Instead of probes: the kprobe events of the host that are not the daemon's, which it never touches
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
     foreign: bool,

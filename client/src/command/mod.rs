@@ -11,12 +11,14 @@ pub(crate) mod apply;
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod disasm;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod exporters;
 pub(crate) mod filter;
 pub(crate) mod get;
 pub(crate) mod hist;
@@ -40,7 +42,7 @@ mod counting;
 mod definition;
 mod documents;
 mod failure;
-mod glob;
+mod fleet;
 mod labels;
 mod pieces;
 mod selection;
@@ -54,8 +56,36 @@ use crate::cli::{Cli, Command, Format};
 use crate::output::Output;
 
 /// Runs a command and prints what went wrong, if anything.
-pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
-    let result = match cli.command {
+pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
+    let result = match find_hosts(&mut cli).await {
+        Err(failure) => Err(failure),
+        Ok(Some(fleet)) => match fleet::Asked::new(cli.command, cli.global.output) {
+            Ok(asked) => fleet::run(asked, &cli.global, fleet, output).await,
+            Err(failure) => Err(failure),
+        },
+        Ok(None) => on_one(cli, output).await,
+    };
+    let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
+    result.unwrap_or_else(|failure| failure.report(output))
+}
+
+/// Finds out what the command talks to: hosts, if it asks for them, or one daemon.
+async fn find_hosts(cli: &mut Cli) -> Result<Option<connection::Fleet>, Failure> {
+    if !cli.command.needs_daemon() {
+        return Ok(None);
+    }
+    match connection::aim(&cli.global).await? {
+        connection::Aim::Many(fleet) => Ok(Some(fleet)),
+        connection::Aim::One(host) => {
+            cli.global.host = Some(host);
+            Ok(None)
+        }
+    }
+}
+
+/// Runs a command for one daemon.
+async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
+    match cli.command {
         _ if cli.global.output == Format::Folded && !cli.command.has_stacks() => {
             let message = "`-o folded` prints call stacks, and this command has none".to_owned();
             Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())))
@@ -76,9 +106,7 @@ pub(crate) async fn run(cli: Cli, output: &mut Output) -> Exit {
             result = dispatch(command, &cli.global, output) => result,
             _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
         },
-    };
-    let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
-    result.unwrap_or_else(|failure| failure.report(output))
+    }
 }
 
 async fn dispatch(
@@ -117,7 +145,9 @@ async fn dispatch(
         Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
+        Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
+        Command::Config(arguments) => config::run(global, arguments, output).await,
         Command::Completions(arguments) => completions::run(&arguments, output),
         Command::Version(arguments) => version::run(global, arguments, output).await,
     }

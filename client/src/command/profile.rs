@@ -6,8 +6,9 @@ use kprobed_client::Client;
 use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest, ListHitRatesRequest};
 
 use super::connection::connect;
-use super::{Exit, Failure, glob};
+use super::{Exit, Failure};
 use crate::cli::Global;
+use crate::glob;
 use crate::output::{Chart, Output, to_proto_time};
 use crate::quantity::{point_in_time, step};
 
@@ -30,7 +31,7 @@ Examples:
   kprobectl profile 'kprobes/*' -l team=storage --since 365d --step 1d -o csv";
 
 /// Arguments of `profile`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)

@@ -3,7 +3,8 @@
 use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, Probe};
 
-use super::{Failure, glob};
+use super::Failure;
+use crate::glob;
 
 /// A probe that a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ Examples:
 pub(crate) struct Arguments {
     /// Print only the version of this command, without asking the daemon
     #[arg(long)]
-    client: bool,
+    pub(crate) client: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

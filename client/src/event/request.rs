@@ -4,9 +4,9 @@
 
 use std::time::SystemTime;
 
-use super::cursor::Cursor;
 use crate::api;
 use crate::api::stream_start::Start;
+use kprobed_event::Cursor;
 
 /// A subscription under construction. Without anything: all events of all probes from now on, those of future probes too.
 ///

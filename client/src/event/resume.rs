@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::batch::Batch;
-use super::cursor::Cursor;
 use super::request::StreamRequest;
-use super::stream::{EventStream, StreamItem};
+use super::stream::EventStream;
 use crate::client::Client;
 use crate::error::Error;
+use kprobed_event::Batch;
+use kprobed_event::Cursor;
+use kprobed_event::StreamItem;
 
 /// How long to wait before trying again: twice as long each time, with up to a half taken off at random, so that the clients of a daemon
 /// that comes back do not come all at once.

@@ -1,72 +1,10 @@
-//! The stream of events.
-//!
-//! Owns what must be remembered between messages: schemas, the latest clock mapping, and where the stream is.
+//! The stream of events, over one connection.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
+use kprobed_event::{Cursor, Decoder, StreamItem};
 use tonic::Streaming;
 
-use super::MalformedError;
-use super::batch::Batch;
-use super::cursor::Cursor;
-use super::loss::Loss;
-use super::schema::Schema;
 use crate::api;
-use crate::api::stream_events_response::Message;
 use crate::error::Error;
-
-/// One item of a stream.
-#[derive(Clone, Debug)]
-pub enum StreamItem {
-    /// The first item.
-    Started(Started),
-    /// The second item, and again where the history goes from one run of the daemon to the next. Earlier schemas are no longer valid.
-    Epoch(Epoch),
-    /// A schema, before the first batch that needs it.
-    Schema(Arc<Schema>),
-    /// Events.
-    Batch(Batch),
-    /// A gap, before the first event that follows it.
-    Loss(Loss),
-    /// The end of the history: events after this are new.
-    CaughtUp(Cursor),
-    /// Only in the order of time: all earlier events were sent.
-    Watermark(Watermark),
-}
-
-/// What is known about a stream when it begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
-    /// Identifies this subscriber in the ledger.
-    pub subscriber_id: u64,
-    /// Name of the host.
-    pub hostname: String,
-    /// Kernel release.
-    pub kernel_release: String,
-    /// Name of the trace clock.
-    pub clock: String,
-    /// How long the daemon waits for events of other CPUs before it declares a watermark, in nanoseconds.
-    pub watermark_slack_ns: u64,
-}
-
-/// Events from here on are of another run of the daemon, or the stream begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Epoch {
-    /// Where the stream goes on.
-    pub cursor: Cursor,
-    /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or its end is not in the history.
-    pub may_miss: bool,
-}
-
-/// All events of all CPUs with an earlier time stamp were sent, with the exception of those that are counted as late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermark {
-    /// Trace clock, nanoseconds.
-    pub watermark_ns: u64,
-    /// Events since the beginning of the stream that came after a watermark that is later than they are.
-    pub late_events: u64,
-}
 
 /// Events as they happen, or as they happened.
 #[derive(Debug)]
@@ -83,7 +21,7 @@ impl EventStream {
     /// The next item; `None` when the daemon ended the stream in order.
     ///
     /// A slow caller slows down no other client: when the windows of the connection are full, the daemon's queue for this client fills, and
-    /// the overflow policy decides. A [`Loss`] reports the events that it drops.
+    /// the overflow policy decides. A [`StreamItem::Loss`] reports the events that it drops.
     ///
     /// # Errors
     /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after that. [`Error::Disconnected`] and
@@ -102,79 +40,6 @@ impl EventStream {
 
     /// Where to go on: behind everything that was read so far. `None` before [`StreamItem::Epoch`].
     pub fn cursor(&self) -> Option<&Cursor> {
-        self.decoder.cursor.as_ref()
-    }
-}
-
-/// What is remembered between messages.
-#[derive(Debug, Default)]
-pub(super) struct Decoder {
-    schemas: HashMap<u32, Arc<Schema>>,
-    wall_offset_ns: i64,
-    pub(super) cursor: Option<Cursor>,
-}
-
-impl Decoder {
-    /// Makes an item of a message. `None` for one that only says where the stream is.
-    pub(super) fn item(
-        &mut self,
-        response: api::StreamEventsResponse,
-    ) -> Result<Option<StreamItem>, MalformedError> {
-        Ok(Some(match response.message.ok_or(MalformedError::Empty)? {
-            Message::Started(started) => {
-                self.learn_clock(started.clock.as_ref());
-                StreamItem::Started(Started {
-                    subscriber_id: started.subscriber_id,
-                    hostname: started.hostname,
-                    kernel_release: started.kernel_release,
-                    clock: started.clock_name,
-                    watermark_slack_ns: started.watermark_slack_ns,
-                })
-            }
-            Message::Epoch(epoch) => {
-                self.schemas.clear();
-                let cursor = self.go_on("epoch", epoch.cursor)?;
-                StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss })
-            }
-            Message::Schema(schema) => {
-                let schema = Arc::new(Schema::try_from(schema)?);
-                self.schemas.insert(schema.id(), Arc::clone(&schema));
-                StreamItem::Schema(schema)
-            }
-            Message::Batch(batch) => {
-                self.learn_clock(batch.clock.as_ref());
-                let batch = Batch::new(batch, &self.schemas, self.wall_offset_ns)?;
-                if let Some(cursor) = &mut self.cursor {
-                    cursor.sequence = cursor.sequence.max(batch.end_sequence());
-                }
-                StreamItem::Batch(batch)
-            }
-            Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
-            Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?),
-            Message::Watermark(watermark) => StreamItem::Watermark(Watermark {
-                watermark_ns: watermark.watermark_ns,
-                late_events: watermark.late_events,
-            }),
-            Message::Progress(progress) => {
-                self.go_on("progress", progress.cursor)?;
-                return Ok(None);
-            }
-        }))
-    }
-
-    fn go_on(
-        &mut self,
-        message: &'static str,
-        cursor: Option<api::Cursor>,
-    ) -> Result<Cursor, MalformedError> {
-        let cursor: Cursor = cursor.ok_or(MalformedError::NoCursor(message))?.into();
-        self.cursor = Some(cursor.clone());
-        Ok(cursor)
-    }
-
-    fn learn_clock(&mut self, clock: Option<&api::ClockMapping>) {
-        if let Some(clock) = clock {
-            self.wall_offset_ns = clock.wall_offset_ns;
-        }
+        self.decoder.cursor()
     }
 }

@@ -7,6 +7,7 @@ mod aggregation;
 mod attached;
 mod check;
 mod code;
+mod config;
 mod csv;
 mod data;
 mod describe;
@@ -14,7 +15,9 @@ mod diagnostic;
 mod document;
 mod event;
 mod explain;
+mod exporters;
 mod filter;
+mod fleet;
 mod foreign;
 mod host;
 mod lease;
@@ -36,6 +39,7 @@ pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
+pub(crate) use fleet::{HostRecord, Said};
 pub(crate) use past::ProbePast;
 pub(crate) use rates::Chart;
 pub(crate) use time::to_proto_time;
@@ -57,9 +61,33 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The two ways out of the process.
 pub(crate) struct Output {
     format: Format,
-    stdout: BufWriter<Stdout>,
+    stdout: BufWriter<Way>,
+    /// Where messages go instead of stderr, if they are kept.
+    messages: Option<String>,
     style: Style,
     error_style: Style,
+}
+
+/// Where data goes.
+enum Way {
+    Process(Stdout),
+    Kept(Vec<u8>),
+}
+
+impl Write for Way {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Process(stdout) => stdout.write(bytes),
+            Self::Kept(kept) => kept.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Process(stdout) => stdout.flush(),
+            Self::Kept(_) => Ok(()),
+        }
+    }
 }
 
 impl Output {
@@ -74,10 +102,31 @@ impl Output {
         };
         Self {
             format,
-            stdout: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()),
+            stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
+            messages: None,
             style: style(io::stdout().is_terminal()),
             error_style: style(io::stderr().is_terminal()),
         }
+    }
+
+    /// An output that keeps what is printed to it, in the same form.
+    pub(crate) fn keeping(&self) -> Self {
+        Self {
+            format: self.format,
+            stdout: BufWriter::new(Way::Kept(Vec::new())),
+            messages: Some(String::new()),
+            style: self.style,
+            error_style: self.error_style,
+        }
+    }
+
+    /// What was kept: data and messages.
+    pub(crate) fn into_kept(self) -> (String, String) {
+        let data = match self.stdout.into_inner() {
+            Ok(Way::Kept(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Ok(Way::Process(_)) | Err(_) => String::new(),
+        };
+        (data, self.messages.unwrap_or_default())
     }
 
     /// Writes out everything that was printed.
@@ -190,6 +239,10 @@ impl Output {
 
     /// Writes to stderr, after all data that was printed before. A failure to write there cannot be reported.
     fn message(&mut self, text: &str) {
+        if let Some(kept) = &mut self.messages {
+            kept.push_str(text);
+            return;
+        }
         self.flush().ok();
         io::stderr().write_all(text.as_bytes()).ok();
     }

@@ -40,6 +40,15 @@ impl Cell {
         number.map_or(Self { text: "?".to_owned(), tone: Tone::Faint, right: true }, Self::number)
     }
 
+    /// Whether a sum adds up; nothing where there is none.
+    pub(super) fn mark(closes: Option<bool>) -> Self {
+        match closes {
+            Some(true) => Self::toned("yes", Tone::Good),
+            Some(false) => Self::toned("NO", Tone::Bad),
+            None => Self::text(""),
+        }
+    }
+
     /// The same cell, on the right.
     pub(super) fn right(self) -> Self {
         Self { right: true, ..self }

@@ -43,6 +43,11 @@ fn profile_and_ledger() {
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
+    EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
+    jsonl       15               8         2          0          1               4  yes            0
+    otlp         ?               3         ?          2          0               0  -              7
+    QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+
     the ledger closes, and it is settled
     -- stderr
     ");
@@ -66,6 +71,11 @@ fn profile_and_ledger() {
                6         4            1             1  yes           100       50   4096  2026-01-31T11:59:00Z
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
+
+    EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
+    jsonl       15               8         2          0          1               4  yes            0
+    otlp         ?               3         ?          2          0               0  -              7
+    QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
 
     the ledger closes, and it is settled
     -- stderr
@@ -178,6 +188,34 @@ fn profile_and_ledger() {
         "last_error": "no space left on device",
         "closes": true
       },
+      "exporters": [
+        {
+          "name": "jsonl",
+          "start_time": "2026-01-31T12:00:00Z",
+          "read": 15,
+          "acknowledged": 8,
+          "queued": 2,
+          "dropped": 0,
+          "expired": 1,
+          "not_selected": 4,
+          "unknown_gaps": 0,
+          "failures": 0,
+          "closes": true
+        },
+        {
+          "name": "otlp",
+          "start_time": "2026-01-31T12:00:00Z",
+          "read": null,
+          "acknowledged": 3,
+          "queued": null,
+          "dropped": 2,
+          "expired": 0,
+          "not_selected": 0,
+          "unknown_gaps": 1,
+          "failures": 7,
+          "closes": null
+        }
+      ],
       "problems": []
     }
     -- stderr

@@ -49,7 +49,9 @@ fn help_says_what_there_is() {
       aggregations  List, read and delete aggregations
       profile       Show how often probes were hit, and how often the kernel skipped them
       ledger        Show where every event went
+      exporters     Show what the daemon sends elsewhere, and how that stands
       doctor        Check the host, and show how to fix what is missing
+      config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script
       version       Print the versions of this command and the daemon
       help          Print this message or the help of the given subcommand(s)
@@ -63,23 +65,57 @@ fn help_says_what_there_is() {
 
     Global options:
           --server <TARGET>
-              Address of the daemon: `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+              Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback), `unix:/PATH`, `/PATH`,
+              `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or
+              unix:/run/kprobed/kprobed.sock]
               
               [env: KPROBED_SERVER=]
-              [default: unix:/run/kprobed/kprobed.sock]
+
+          --context <NAME>
+              Context of the configuration, as `kprobectl help config` explains [default: the current
+              one]
+
+          --hosts <LIST>
+              Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`,
+              `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before
+              --server
+
+      -L, --host-selector <SELECTOR>
+              Only on hosts whose labels match, as for `list --selector`
+
+          --parallel <N>
+              Most hosts that are asked at the same time [default: that of the context, or 64]
+
+          --fail-fast
+              Try no further host after one that did not answer
+
+          --tolerate <HOSTS>
+              So many hosts may fail to answer without an effect on the exit code: `3` or `5%`
+
+          --yes
+              Change something on many hosts without a question [asked above 20 hosts, or
+              `confirm_above` of the context]
 
           --ca <FILE>
               Certificate of the authority that signed the daemon's certificate, a PEM file; needed for
               https
+              
+              [env: KPROBED_CA=]
 
           --cert <FILE>
               Certificate of this client, a PEM file; needed for https
+              
+              [env: KPROBED_CERT=]
 
           --key <FILE>
               Private key of this client, a PEM file; needed for https
+              
+              [env: KPROBED_KEY=]
 
           --domain <NAME>
               Name in the daemon's certificate [default: the host of the address]
+              
+              [env: KPROBED_DOMAIN=]
 
       -o, --output <FORMAT>
               Form of the output
@@ -106,7 +142,8 @@ fn help_says_what_there_is() {
               [default: auto]
 
           --timeout <DURATION>
-              How long to wait for the daemon's answer
+              How long to wait for the daemon's answer; with several hosts, for each of them, from the
+              connection to its answer
               
               [default: 30s]
 
@@ -116,6 +153,11 @@ fn help_says_what_there_is() {
       2  wrong usage of this command
       3  the daemon cannot be reached
       4  interrupted or disconnected before everything was done
+    On many hosts (--hosts) it is the highest of these, unless no more hosts than --tolerate are without
+    an answer:
+      1  a host refused the request, or its answer is such a one as above
+      3  a host could not be reached, or did not answer in time
+      4  a host failed in the middle, or was not tried
 
     Examples:
       kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'

@@ -8,9 +8,12 @@ mod code;
 mod counting;
 #[cfg(test)]
 mod documents;
+mod exporters;
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a daemon of canned answers makes statuses of its own")]
 mod fake;
+#[cfg(test)]
+mod fleet;
 #[cfg(test)]
 mod help;
 #[cfg(test)]

@@ -42,11 +42,11 @@ fn a_daemon_that_is_not_there() {
     error: cannot connect to `https://localhost:1`: no certificate authority to verify the daemon's certificate
     hint: add `--ca FILE`
     ");
-    assert_snapshot!(run("localhost:1"), @"
+    assert_snapshot!(run("localhost"), @"
     exit: 2
     -- stdout
     -- stderr
-    error: invalid value 'localhost:1' for '--server <TARGET>': `localhost:1` is not an address of a daemon: write `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
+    error: invalid value 'localhost' for '--server <TARGET>': `localhost` is not an address of a daemon: write `HOST:PORT`, `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT`
 
     For more information, try '--help'.
     ");

@@ -15,6 +15,8 @@ pub mod machine;
 pub mod packages;
 pub mod progress;
 pub mod protocol;
+pub mod python;
+pub mod unpacked;
 pub mod workspace;
 pub mod write_log;
 

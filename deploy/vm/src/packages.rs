@@ -34,13 +34,37 @@ pub struct MissingPrograms {
 /// Makes sure that every program that booting a guest takes is there; installs what is missing as root, or through
 /// `sudo` when that asks for no password.
 pub fn ensure() -> Result<(), MissingPrograms> {
-    let missing = missing();
-    if missing.is_empty() {
+    ensure_programs(&NEEDED)
+}
+
+/// The same for these programs, each with the package that has it.
+pub fn ensure_programs(needed: &[(&'static str, &'static str)]) -> Result<(), MissingPrograms> {
+    ensure_all(needed, |program| search_path(program).is_some())
+}
+
+/// The same for a Python that makes virtual environments: Debian has that part in a package of its own.
+pub fn ensure_python() -> Result<(), MissingPrograms> {
+    ensure_all(&[("python3 with venv", "python3-venv")], |_| {
+        let asked =
+            Command::new("python3").args(["-c", "import ensurepip, venv"]).stdin(Stdio::null()).output();
+        asked.is_ok_and(|output| output.status.success())
+    })
+}
+
+fn ensure_all(
+    needed: &[(&'static str, &'static str)],
+    is_there: impl Fn(&str) -> bool,
+) -> Result<(), MissingPrograms> {
+    let missing = || needed.iter().copied().filter(|(program, _)| !is_there(program)).collect::<Vec<_>>();
+    let (programs, packages): (Vec<_>, Vec<_>) = missing().into_iter().unzip();
+    if programs.is_empty() {
         return Ok(());
     }
-    let (programs, packages): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
     let step = Step::start(format!("installing {}", packages.join(" ")));
-    match install(&packages) {
+    let installed = install(&packages).and_then(|()| {
+        if missing().is_empty() { Ok(()) } else { Err("their packages did not bring them".to_owned()) }
+    });
+    match installed {
         Ok(()) => {
             step.done();
             Ok(())
@@ -61,10 +85,6 @@ pub fn search_path(program: &str) -> Option<PathBuf> {
         .find(|file| executable(file))
 }
 
-fn missing() -> Vec<(&'static str, &'static str)> {
-    NEEDED.into_iter().filter(|(program, _)| search_path(program).is_none()).collect()
-}
-
 fn install(packages: &[&str]) -> Result<(), String> {
     if search_path("apt-get").is_none() {
         return Err("this machine has no apt-get".to_owned());
@@ -78,8 +98,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
     let mut arguments = vec!["install", "-y", "--no-install-recommends"];
     arguments.extend(packages);
     // Lists that are months old name files that are no longer there.
-    apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)))?;
-    if missing().is_empty() { Ok(()) } else { Err("their packages did not bring them".to_owned()) }
+    apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)))
 }
 
 fn is_known(package: &str) -> bool {

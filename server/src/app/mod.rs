@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
+use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
@@ -27,13 +28,16 @@ use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
-use crate::config::{Config, HostSize};
+use crate::config::{Config, HostSize, certificate_end};
 use crate::control::{
     Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, Names,
     Observer, ProbeStates, Registry, Storage,
 };
 use crate::declared::Keeper;
 use crate::definition::Features;
+use crate::export::figures::Sources;
+use crate::export::{self, ExportParts};
+use crate::feed::Log;
 use crate::filter::KernelFilterFeatures;
 use crate::front;
 use crate::history::History;
@@ -41,7 +45,7 @@ use crate::kernel::btf::KernelTypes;
 use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventRoutes, EventServer, HostInfo, HostServer, LeaseServer, Log,
+    AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer,
     ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
@@ -134,7 +138,7 @@ impl App {
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
             .store;
         let mounts = Mounts::default();
-        let procfs = PathBuf::from("/proc");
+        let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
         let mounted = mounts.find_or_mount()?;
         let tracefs = mounted.tracefs.clone();
@@ -271,8 +275,31 @@ impl App {
         };
         let filter_features = filter_features(&host);
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
+        let tasks = Tasks::default();
+        let streams = Streams::start().map_err(StartError::Thread)?;
+        let parts = ExportParts {
+            hub: &hub,
+            log: &log,
+            store: &profiles.store,
+            hostname: &host.hostname,
+            tasks: &tasks,
+            threads: streams.handle(),
+        };
+        let exporters = export::open(&config.export, &parts)?;
+        let figures = Sources {
+            control: control.clone(),
+            registry: Arc::clone(&events_registry),
+            history,
+            exporters: exporters.clone(),
+            store: profiles.store.clone(),
+            certificate_end: config.listen.tls.as_ref().and_then(|tls| certificate_end(&tls.certificate)),
+            kernel_release: host.kernel_release.clone(),
+            procfs: config.tracing.procfs.clone(),
+        };
+        export::serve(&config.export, figures, &tasks).await?;
         let events = EventServer {
             hub,
+            exporters: exporters.clone(),
             control: control.clone(),
             registry: events_registry,
             host,
@@ -288,6 +315,7 @@ impl App {
             }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
+            .add_service(ExportServiceServer::new(ExportServer { exporters }))
             .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
@@ -303,9 +331,7 @@ impl App {
             .add_service(reflection);
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
-        let tasks = Tasks::default();
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
-        let streams = Streams::start().map_err(StartError::Thread)?;
         front::open(&config.listen, services, &tasks, streams.handle()).await?;
         Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })
     }

@@ -3,6 +3,7 @@
 //! Owns the hints. An error says what failed, on what and why, once, in one line; the hint is for whoever reads it in the journal at
 //! night.
 
+use crate::export::OpenError;
 use std::io;
 use std::path::PathBuf;
 
@@ -96,6 +97,9 @@ pub enum StartError {
     /// The history.
     #[error("cannot keep a history of events: {0}")]
     History(#[from] SpoolError),
+    /// An exporter.
+    #[error("cannot export events: {0}")]
+    Export(#[from] OpenError),
     /// The boot id.
     #[error(transparent)]
     BootId(BootIdError),
@@ -157,6 +161,9 @@ impl StartError {
                 "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own"
                     .to_owned(),
             ),
+            Self::Export(_) => {
+                Some("`kprobed --check-config` says what is wrong and what to write".to_owned())
+            }
             Self::InstanceInUse { .. } => {
                 Some("stop it, or set `tracing.instance` to another name".to_owned())
             }
@@ -167,7 +174,9 @@ impl StartError {
                 (buffer_kib / 4).min(host.most_grown_kib()).max(16)
             )),
             Self::Tracefs(error) => of_tracefs(&error.source),
-            Self::Procfs(_) => Some("mount procfs on /proc".to_owned()),
+            Self::Procfs(_) => {
+                Some("mount procfs on /proc, or set `tracing.procfs` to where it is".to_owned())
+            }
             Self::Control(error) => of_control(error),
             Self::Listen(error) => Some(error.hint()),
             Self::History(error) => Some(of_history(error)),

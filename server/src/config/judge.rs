@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use nix::unistd::Group;
 
 use super::problem::Problem;
-use super::{Config, HostSize, level, paths, tls};
+use super::{Config, HostSize, export, level, paths, tls};
 
 /// Longest name of an instance, in bytes: the second one of the two has `-next` behind it, and it is the name of a directory.
 const INSTANCE_BYTES: usize = 250;
@@ -15,9 +15,11 @@ pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
     let mut found = listen(config);
     found.extend(paths::state(&config.state));
     found.extend(tracing(config, host));
+    found.extend(paths::procfs(&config.tracing));
     found.extend(paths::spool(&config.spool, &config.state));
     found.extend(paths::declarations(&config.declarations, &config.state));
     found.extend(numbers(config));
+    found.extend(export::judge(config));
     if let Some(why) = level::judge(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
         found.push(Problem::value("log.level", &config.log.level, why, hint.to_owned()));
@@ -42,7 +44,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         )),
         _ => {}
     }
-    found.extend(listen.tls.iter().flat_map(tls::judge));
+    found.extend(listen.tls.iter().flat_map(|files| tls::judge(&tls::LISTEN, files)));
     if listen.group.is_empty() {
         let hint = "use the name of a group, for example `kprobed`";
         found.push(Problem::value("listen.group", "", "it is empty", hint.to_owned()));

@@ -3,6 +3,7 @@
 //! Owns reading and judging it: everything that is wrong is said at once, with its place in the file and what to write instead,
 //! before the daemon touches anything. `--check-config` and a start make the same judgement.
 
+pub mod export;
 mod file;
 mod host;
 mod judge;
@@ -13,10 +14,11 @@ mod problem;
 mod tests;
 mod tls;
 
+pub use export::Export;
 pub use host::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
-pub use tls::{TlsError, server_config};
+pub use tls::{LISTEN, PROMETHEUS, TlsError, certificate_end, client_config, server_config};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -92,6 +94,8 @@ pub struct Config {
     pub declarations: Declared,
     /// Events that are kept on disk.
     pub spool: Spool,
+    /// Where events and figures go besides the clients.
+    pub export: Export,
     /// The daemon's own log.
     pub log: Log,
 }
@@ -267,6 +271,8 @@ pub struct Tracing {
     pub sub_buffer_kib: u64,
     /// What becomes of the kernel when the daemon stops.
     pub on_exit: OnExit,
+    /// Where the procfs of the host is mounted. Container runtimes hide `kcore` in the procfs that they mount themselves.
+    pub procfs: PathBuf,
 }
 
 impl Default for Tracing {
@@ -277,6 +283,7 @@ impl Default for Tracing {
             buffer_max_kib: 65_536,
             sub_buffer_kib: 64,
             on_exit: OnExit::Restore,
+            procfs: "/proc".into(),
         }
     }
 }

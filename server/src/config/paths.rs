@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::problem::Problem;
-use super::{Declared, Listen, Spool, State};
+use super::{Declared, Listen, Spool, State, Tracing};
 
 /// What the kernel takes as the name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
 const SOCKET_NAME_BYTES: usize = 107;
@@ -49,6 +49,20 @@ pub(super) fn state(state: &State) -> Option<Problem> {
     }
     not_a_directory(path)
         .and_then(|why| problem(&why, "use the path of a directory; it is made if it is missing"))
+}
+
+/// The procfs.
+pub(super) fn procfs(tracing: &Tracing) -> Option<Problem> {
+    let path = &tracing.procfs;
+    let problem = |why: &str| {
+        let hint = "use the path on which the procfs of the host is mounted, mostly `/proc`";
+        Some(Problem::value("tracing.procfs", path.display(), why, hint.to_owned()))
+    };
+    match not_absolute(path) {
+        Some(why) => problem(why),
+        None if path.join("self/task").is_dir() => None,
+        None => problem("no procfs is mounted there"),
+    }
 }
 
 /// The directory of the history.

@@ -48,6 +48,11 @@ impl Problem {
         Self { severity: Severity::Error, setting: setting.to_owned(), message, hint, place: None }
     }
 
+    /// Something that is wrong with more than one value.
+    pub(super) fn error(setting: &str, message: String, hint: &str) -> Self {
+        Self { severity: Severity::Error, ..Self::warning(setting, message, hint) }
+    }
+
     /// Something that the daemon can live with.
     pub(super) fn warning(setting: &str, message: String, hint: &str) -> Self {
         let (setting, hint) = (setting.to_owned(), hint.to_owned());

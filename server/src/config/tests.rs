@@ -119,6 +119,15 @@ fn a_socket_has_a_place() {
 }
 
 #[test]
+fn procfs_is_where_it_is() {
+    let procfs = |path: &str| wrong(&format!("[tracing]\nprocfs = '{path}'"));
+    assert!(procfs("/proc").is_empty());
+    assert!(procfs("proc")[0].contains("it is relative"));
+    assert!(procfs("/proc/self")[0].contains("no procfs is mounted there"));
+    assert!(procfs("/nowhere")[0].contains("no procfs is mounted there"));
+}
+
+#[test]
 fn directories_are_directories() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
@@ -250,4 +259,50 @@ fn the_spool_has_room() {
     assert_eq!(options.directory, PathBuf::from("/var/lib/kprobed/spool"));
     assert_eq!((options.max_bytes, options.segment_bytes), (32 << 20, 2 << 20));
     assert_eq!((options.max_age.as_secs(), options.sync_interval.as_millis()), (7200, 1000));
+}
+
+#[test]
+fn exporters_are_judged_to_the_last_field() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing.pem");
+    let text = format!(
+        "[export.jsonl]\npath = 'events.jsonl'\nformat = 'xml'\nmax_mib = -1\nlabels = 'team in ('\nfilter = 'pid ='\n\
+         [export.jsonl.tls]\nca = '{0}'\nkey = '{0}'\n[export.prometheus]\nprobes = 'all'\n[export.kafka]\n",
+        missing.display()
+    );
+    let found = wrong(&text);
+    for expected in [
+        "export.jsonl.path 2:1 `export.jsonl.path` cannot be `events.jsonl`: it is neither an absolute path",
+        "export.jsonl.format 3:10 `export.jsonl.format` cannot be `xml`: there is no such choice",
+        "export.jsonl.max_mib 4:11 `export.jsonl.max_mib` cannot be `-1`: it must be a whole number",
+        "export.jsonl.labels 5:1 `export.jsonl.labels` cannot be `team in (`",
+        "export.jsonl.filter 6:1 `export.jsonl.filter` cannot be `pid =`",
+        "export.jsonl.tls.ca 8:1 ",
+        "export.jsonl.tls 7:15 `export.jsonl.tls` has a `key` and no `certificate`",
+        "export.prometheus 10:1 `export.prometheus` has no `listen`",
+        "export.prometheus.probes 11:10 `export.prometheus.probes` cannot be `all`: it must be a list",
+        "export.kafka 12:9 `export.kafka` is not a setting",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{expected}\n{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn events_do_not_go_over_the_network_in_the_open() {
+    assert!(wrong("[export.jsonl]\npath = 'tcp://127.0.0.1:601'").is_empty());
+    assert!(wrong("[export.jsonl]\npath = 'tcp://localhost:601'").is_empty());
+    let (message, hint) = only("[export.jsonl]\npath = 'tcp://logs.example:601'");
+    assert!(message.contains("in the open") && hint.contains("[export.jsonl.tls]"), "{message} {hint}");
+}
+
+#[test]
+fn exporters_of_events_need_the_history() {
+    let (message, hint) = only("[spool]\nenabled = false\n[export.jsonl]\npath = '/tmp/events'");
+    assert!(
+        message.contains("`[export.jsonl]` needs the history") && hint.contains("spool.enabled"),
+        "{message}"
+    );
+    assert!(wrong("[spool]\nenabled = false\n[export.prometheus]\nlisten = '127.0.0.1:9464'").is_empty());
+    let (message, _) = only("[export.jsonl]\npath = '/var/log/x'\nformat = 'syslog'");
+    assert!(message.contains("framed for sockets"), "{message}");
 }

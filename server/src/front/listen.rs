@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{Listen, SOCKET_SUFFIX, TlsError, server_config};
+use crate::config::{LISTEN, Listen, SOCKET_SUFFIX, TlsError, server_config};
 
 /// Why the daemon cannot listen.
 #[derive(Debug, Error)]
@@ -108,7 +108,12 @@ fn unnamed(path: &Path) -> PathBuf {
 pub(super) async fn tcp(listen: &Listen) -> Result<Option<(TcpListener, Option<TlsAcceptor>)>, ListenError> {
     let Some(address) = listen.tcp else { return Ok(None) };
     let wrong = |kind| ListenError { address: address.to_string(), kind };
-    let tls = listen.tls.as_ref().map(server_config).transpose().map_err(|error| wrong(error.into()))?;
+    let tls = listen
+        .tls
+        .as_ref()
+        .map(|files| server_config(&LISTEN, files))
+        .transpose()
+        .map_err(|error| wrong(error.into()))?;
     let listener = TcpListener::bind(address).await.map_err(|source| wrong(ListenErrorKind::Io(source)))?;
     Ok(Some((listener, tls.map(|config| TlsAcceptor::from(Arc::new(config))))))
 }

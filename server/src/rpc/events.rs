@@ -12,9 +12,10 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::feed::{Feed, FeedItem, Log};
-use super::{convert, filters, ledger, order, rows, selected, status, view};
+use super::{convert, filters, ledger, order, rows, selected, start, status, view};
 use crate::control::{ControlHandle, Registry};
+use crate::export::Exporters;
+use crate::feed::{Feed, FeedItem, Log};
 use crate::filter::KernelFilterFeatures;
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use crate::pipeline::{Delivery, Hub, Order, Subscription, View, WATERMARK_SLACK};
@@ -35,6 +36,8 @@ pub struct EventServer {
     pub filter_features: KernelFilterFeatures,
     /// Where in the log streams begin.
     pub log: Log,
+    /// For the ledger.
+    pub exporters: Exporters,
 }
 
 /// A stream of responses.
@@ -96,15 +99,16 @@ impl ColumnStream {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
-            match self.feed.next().await? {
+            match self.feed.next().await.map_err(start::ended)? {
                 None => return Ok(None),
-                Some(FeedItem::Epoch(epoch)) => {
+                Some(FeedItem::Epoch { cursor, may_miss }) => {
                     self.known_schemas.clear();
                     self.late.begin();
-                    self.push(Message::Epoch(epoch));
+                    let cursor = Some(start::message(&cursor));
+                    self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
                 Some(FeedItem::CaughtUp(cursor)) => {
-                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(cursor) }));
+                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(start::message(&cursor)) }));
                 }
                 Some(FeedItem::Loss(loss)) => self.push(Message::Loss((&loss).into())),
                 Some(FeedItem::Watermark(watermark_ns)) => {
@@ -112,7 +116,7 @@ impl ColumnStream {
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
                 Some(FeedItem::Progress(cursor)) => {
-                    self.push(Message::Progress(v1::Progress { cursor: Some(cursor) }));
+                    self.push(Message::Progress(v1::Progress { cursor: Some(start::message(&cursor)) }));
                 }
                 Some(FeedItem::Batch(delivery)) => self.push_batch(delivery),
             }
@@ -142,20 +146,22 @@ impl RowStream {
             if self.is_over {
                 return Ok(None);
             }
-            match self.feed.next().await? {
+            match self.feed.next().await.map_err(start::ended)? {
                 None => {
                     self.release(u64::MAX);
                     self.is_over = true;
                 }
-                Some(FeedItem::Epoch(v1::EpochStarted { cursor, .. })) => {
+                Some(FeedItem::Epoch { cursor, .. }) => {
                     // Its clock begins anew.
                     self.release(u64::MAX);
-                    self.cursor = cursor.unwrap_or_default();
+                    self.cursor = start::message(&cursor);
                 }
                 // Rows that wait for their turn are not sent yet.
-                Some(FeedItem::CaughtUp(cursor)) if self.sorter.is_none() => self.cursor = cursor,
+                Some(FeedItem::CaughtUp(cursor)) if self.sorter.is_none() => {
+                    self.cursor = start::message(&cursor);
+                }
                 Some(FeedItem::Progress(cursor)) if self.sorter.is_none() => {
-                    self.cursor = cursor;
+                    self.cursor = start::message(&cursor);
                     let (events, losses) = (Vec::new(), Vec::new());
                     let cursor = Some(self.cursor.clone());
                     self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
@@ -230,7 +236,9 @@ impl EventService for EventServer {
         let view = view::of(request.selection, request.fields, request.delivery)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         let projection = view.projection.clone();
-        let feed = Feed::open(&self.log, self.hub.subscribe(view), request.start).await?;
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
+            .await
+            .map_err(start::ended)?;
         let started = self.started(feed.subscription());
         let mut stream = ColumnStream {
             feed,
@@ -254,7 +262,9 @@ impl EventService for EventServer {
         // Rows are made from whole batches, and leave out what is not wanted themselves.
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);
-        let feed = Feed::open(&self.log, self.hub.subscribe(view), request.start).await?;
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
+            .await
+            .map_err(start::ended)?;
         let cursor = v1::Cursor::default();
         let stream = RowStream { feed, projection, cursor, sorter, ready: VecDeque::new(), is_over: false };
         Ok(Response::new(responses!(stream)))
@@ -283,6 +293,7 @@ impl EventService for EventServer {
             }
             None => None,
         };
-        Ok(Response::new(ledger::response(&ledger, history.as_ref())))
+        let exporters = self.exporters.statuses();
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters)))
     }
 }

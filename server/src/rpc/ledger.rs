@@ -4,12 +4,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use kprobed_proto::v1;
 
-use super::convert;
+use super::{convert, exports};
 use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
+use crate::export::ExporterStatus;
 use crate::history::HistoryCounts;
 use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
-pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::GetLedgerResponse {
+pub(super) fn response(
+    ledger: &Ledger,
+    history: Option<&HistoryCounts>,
+    exporters: &[ExporterStatus],
+) -> v1::GetLedgerResponse {
     v1::GetLedgerResponse {
         probes: ledger.probes.iter().map(probe).collect(),
         buffers: ledger.buffers.iter().map(|counts| buffer(counts, ledger.buffer_bytes)).collect(),
@@ -17,6 +22,7 @@ pub(super) fn response(ledger: &Ledger, history: Option<&HistoryCounts>) -> v1::
         settled: ledger.settled,
         spool: history.map(spool),
         problems: ledger.problems.iter().map(problem).collect(),
+        exporters: exporters.iter().map(exports::ledger).collect(),
     }
 }
 
@@ -189,7 +195,7 @@ mod tests {
     /// No term is left behind on its way into the message. A field of a message without a line here does not compile.
     #[test]
     fn every_term_arrives() {
-        let mut response = response(&full(), Some(&history()));
+        let mut response = response(&full(), Some(&history()), &[]);
         let span = Some(v1::TermSpan { first_ns: 1, last_ns: 2 });
         let probe = v1::ProbeLedger {
             probe: "kprobes/a".to_owned(),

@@ -8,6 +8,7 @@ mod backup;
 mod changes;
 mod connection;
 mod error;
+mod exporters;
 mod files;
 mod hits;
 mod integrity;

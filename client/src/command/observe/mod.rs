@@ -20,8 +20,9 @@ pub(super) use self::options::{Conditions, Form};
 use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
 use self::session::Session;
-use super::{Exit, Failure, glob};
+use super::{Exit, Failure};
 use crate::cli::Global;
+use crate::glob;
 use crate::output::Output;
 use crate::quantity::duration;
 

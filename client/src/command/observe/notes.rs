@@ -4,7 +4,8 @@ use kprobed_client::Client;
 use kprobed_client::api::{AttachedEventState, EventSchema, ListProbesRequest, ProbeState};
 use kprobed_client::event::StreamRequest;
 
-use crate::command::{Failure, glob};
+use crate::command::Failure;
+use crate::glob;
 use crate::output::Output;
 
 /// What exists now and is selected by its name and its labels.

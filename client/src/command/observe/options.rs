@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
 use kprobed_client::event::StreamRequest;
-use kprobed_client::format::TextParts;
+use kprobed_client::event::format::TextParts;
 
 use super::filter;
 use super::place::Place;

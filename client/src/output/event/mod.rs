@@ -10,8 +10,8 @@ pub(crate) use people::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
+use kprobed_client::event::format::{JsonLines, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Interruption, Loss, Row};
-use kprobed_client::format::{JsonLines, TextLines, TextParts};
 
 use self::people::People;
 use self::programs::{CaughtUpView, EpochView, EventView, InterruptionView, LossView};

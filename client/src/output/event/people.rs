@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use kprobed_client::event::format;
 use kprobed_client::event::{Interruption, Loss, LossCause, PauseReason, RecordingPause};
-use kprobed_client::format;
 
 /// How time is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! the daemon whose end may not be kept `{"type": "epoch", …}`, and behind what had happened before the stream began is
 //! `{"type": "caught_up", …}`. Events in JSON are written by the library, which is faster; both forms are the same.
 
+use kprobed_client::event::format::EXACT;
 use kprobed_client::event::{Address, Context, Cursor, Interruption, Loss, Row, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, SerializeSeq as _, SerializeStruct as _, Serializer};
@@ -20,7 +21,7 @@ impl Serialize for EventView<'_> {
         let mut event = serializer.serialize_struct("event", 14)?;
         event.serialize_field("type", "event")?;
         event.serialize_field("time", &rfc3339_ns(row.wall_ns()))?;
-        event.serialize_field("timestamp_ns", &row.timestamp_ns())?;
+        event.serialize_field("timestamp_ns", &Integer(row.timestamp_ns().into()))?;
         event.serialize_field("probe", row.probe())?;
         event.serialize_field("cpu", &row.cpu())?;
         event.serialize_field("tid", &row.tid())?;
@@ -76,13 +77,25 @@ impl Serialize for UnprovenView<'_> {
     }
 }
 
+/// A number, or a text of its digits where it would not be exact as a double, as in [`JsonLines`](kprobed_client::event::format::JsonLines).
+struct Integer(i128);
+
+impl Serialize for Integer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match i64::try_from(self.0) {
+            Ok(value) if value.unsigned_abs() <= EXACT => serializer.serialize_i64(value),
+            _ => serializer.collect_str(&self.0),
+        }
+    }
+}
+
 struct ValueView<'a>(Value<'a>);
 
 impl Serialize for ValueView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Value::Unsigned { value, .. } => serializer.serialize_u64(value),
-            Value::Signed { value, .. } => serializer.serialize_i64(value),
+            Value::Unsigned { value, .. } => Integer(value.into()).serialize(serializer),
+            Value::Signed { value, .. } => Integer(value.into()).serialize(serializer),
             Value::Char(byte) => Text(&[byte]).serialize(serializer),
             Value::Symbol(symbol) => serializer.collect_str(&symbol),
             Value::Bytes(bytes) => Text(bytes).serialize(serializer),

@@ -209,7 +209,7 @@ fn objects_for_programs() {
       "return_location": "do_sys_open+0x10/0x20",
       "fields": {
         "fd": null,
-        "flags": 18446744073709551615,
+        "flags": "18446744073709551615",
         "filename": "/etc/ld.so.cache",
         "pair": [
           4,
@@ -249,7 +249,7 @@ fn objects_for_programs() {
     return_location: do_sys_open+0x10/0x20
     fields:
       fd: -1
-      flags: 18446744073709551615
+      flags: '18446744073709551615'
       filename:
         hex: 2f746d702fff1b
       pair:

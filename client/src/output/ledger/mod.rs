@@ -12,10 +12,12 @@ use std::io;
 
 use kprobed_client::api::GetLedgerResponse;
 
+pub(super) use self::sums::exporter_closes;
 use self::sums::{probe_closes, spool_closes, subscriber_closes};
-use self::tables::{BUFFER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
+use self::tables::{BUFFER_LEGEND, EXPORTER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
 use self::view::{BufferView, LedgerView, ProbeView, ProblemView, SpoolView, SubscriberView};
 use super::Output;
+use super::exporters::ExporterTerms;
 use super::style::Tone;
 use super::table::Table;
 
@@ -24,7 +26,8 @@ impl Output {
     pub(crate) fn ledger(&mut self, ledger: &GetLedgerResponse) -> io::Result<bool> {
         let closes = ledger.probes.iter().all(|probe| probe_closes(probe) != Some(false))
             && ledger.subscribers.iter().all(subscriber_closes)
-            && ledger.spool.iter().all(spool_closes);
+            && ledger.spool.iter().all(spool_closes)
+            && ledger.exporters.iter().all(|exporter| exporter_closes(exporter) != Some(false));
         let view = LedgerView {
             settled: ledger.settled,
             closes,
@@ -32,6 +35,7 @@ impl Output {
             buffers: ledger.buffers.iter().map(BufferView::new).collect(),
             subscribers: ledger.subscribers.iter().map(SubscriberView::new).collect(),
             spool: ledger.spool.as_ref().map(SpoolView::new),
+            exporters: ledger.exporters.iter().map(ExporterTerms::new).collect(),
             problems: ledger.problems.iter().map(ProblemView::new).collect(),
         };
         if self.structured(&view)? {
@@ -52,6 +56,10 @@ impl Output {
             if let Some(error) = spool.last_error {
                 self.line(&format!("the last error of the history: {error}"))?;
             }
+            self.line("")?;
+        }
+        if !view.exporters.is_empty() {
+            self.explained(&tables::exporters(&view.exporters), EXPORTER_LEGEND)?;
             self.line("")?;
         }
         for ProblemView { probe, message, hint, .. } in &view.problems {

@@ -1,6 +1,6 @@
 //! The sums of the ledger, added up again: the daemon's word is not taken for it.
 
-use kprobed_client::api::{ProbeLedger, SpoolLedger, SubscriberLedger};
+use kprobed_client::api::{ExporterLedger, ProbeLedger, SpoolLedger, SubscriberLedger};
 
 /// Adds without wrapping: a sum that does not fit equals nothing.
 fn sum(terms: &[u64]) -> Option<u64> {
@@ -37,6 +37,13 @@ pub(super) fn subscriber_closes(subscriber: &SubscriberLedger) -> bool {
 
 pub(super) fn spool_closes(spool: &SpoolLedger) -> bool {
     sum(&[spool.stored, spool.in_memory, spool.not_stored]) == Some(spool.read)
+}
+
+/// `None` while a term is not known.
+pub(in crate::output) fn exporter_closes(exporter: &ExporterLedger) -> Option<bool> {
+    let (read, queued) = (exporter.read?, exporter.queued?);
+    let terms = [exporter.acknowledged, queued, exporter.dropped, exporter.expired, exporter.not_selected];
+    Some(sum(&terms) == Some(read))
 }
 
 #[cfg(test)]
@@ -83,5 +90,19 @@ mod tests {
         assert!(!subscriber_closes(&SubscriberLedger { limited: 3, ..subscriber }));
         let spool = SpoolLedger { read: 6, stored: 3, in_memory: 1, not_stored: 2, ..Default::default() };
         assert!(spool_closes(&spool) && !spool_closes(&SpoolLedger { stored: 4, ..spool }));
+        let exporter = ExporterLedger {
+            read: Some(15),
+            acknowledged: 1,
+            queued: Some(2),
+            dropped: 3,
+            expired: 4,
+            not_selected: 5,
+            unknown_gaps: 99,
+            failures: 99,
+            ..Default::default()
+        };
+        assert_eq!(exporter_closes(&exporter), Some(true));
+        assert_eq!(exporter_closes(&ExporterLedger { queued: None, ..exporter.clone() }), None);
+        assert_eq!(exporter_closes(&ExporterLedger { dropped: 2, ..exporter }), Some(false));
     }
 }

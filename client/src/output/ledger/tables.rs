@@ -1,7 +1,7 @@
 //! The ledger for people: its tables, and what their columns mean.
 
 use super::view::{BufferView, ProbeView, SpanView, SpoolView, SubscriberView};
-use crate::output::style::Tone;
+use crate::output::exporters::{self, ExporterTerms};
 use crate::output::table::{Cell, Table};
 
 /// Under the table of probes.
@@ -53,7 +53,7 @@ pub(super) fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
             of_probe(attached, probe.filtered),
             of_probe(attached, probe.own),
             of_probe(attached, Some(probe.nmissed)),
-            mark(probe.closes),
+            Cell::mark(probe.closes),
         ];
         if wide {
             cells.push(of_probe(attached, Some(probe.paused)));
@@ -125,7 +125,7 @@ pub(super) fn subscribers(subscribers: &[SubscriberView], wide: bool) -> Table {
             Cell::number(subscriber.sampled_out),
             Cell::number(subscriber.filtered),
             Cell::number(subscriber.not_selected),
-            mark(Some(subscriber.closes)),
+            Cell::mark(Some(subscriber.closes)),
             Cell::number(subscriber.replayed),
             Cell::number(subscriber.expired),
         ];
@@ -156,7 +156,7 @@ pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
         Cell::number(spool.stored),
         Cell::number(spool.in_memory),
         Cell::number(spool.not_stored),
-        mark(Some(spool.closes)),
+        Cell::mark(Some(spool.closes)),
         Cell::number(spool.available),
         Cell::number(spool.expired),
         Cell::number(spool.bytes),
@@ -165,12 +165,19 @@ pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
     table
 }
 
-fn mark(closes: Option<bool>) -> Cell {
-    match closes {
-        Some(true) => Cell::toned("yes", Tone::Good),
-        Some(false) => Cell::toned("NO", Tone::Bad),
-        None => Cell::text(""),
+/// Under the table of exporters.
+pub(super) const EXPORTER_LEGEND: &str = "QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ";
+
+pub(super) fn exporters(exporters: &[ExporterTerms<'_>]) -> Table {
+    let mut headings = vec!["EXPORTER"];
+    headings.extend(exporters::TERMS);
+    let mut table = Table::new(&headings);
+    for exporter in exporters {
+        let mut cells = vec![Cell::text(exporter.name)];
+        cells.extend(exporter.cells());
+        table.row(cells);
     }
+    table
 }
 
 impl SpanView {

@@ -11,6 +11,7 @@ use crate::output::style::Style;
 
 fn full() -> GetLedgerResponse {
     GetLedgerResponse {
+        exporters: vec![kprobed_client::api::ExporterLedger::default()],
         probes: vec![ProbeLedger { hits: Some(0), ..Default::default() }],
         buffers: vec![BufferLedger::default()],
         subscribers: vec![SubscriberLedger::default()],
@@ -22,6 +23,7 @@ fn full() -> GetLedgerResponse {
 
 fn view(ledger: &GetLedgerResponse) -> LedgerView<'_> {
     LedgerView {
+        exporters: ledger.exporters.iter().map(ExporterTerms::new).collect(),
         settled: ledger.settled,
         closes: true,
         probes: ledger.probes.iter().map(ProbeView::new).collect(),
@@ -57,6 +59,7 @@ fn every_column_is_in_the_help() {
         ("Buffers, ", tables::buffers(&view.buffers, true)),
         ("Subscribers: ", tables::subscribers(&view.subscribers, true)),
         ("History [", tables::spools(view.spool.as_ref().unwrap())),
+        ("Exporters [", tables::exporters(&view.exporters)),
     ] {
         let (section, text) = (section(heading), table.render(Style::new(false)));
         let columns: Vec<_> = text.lines().next().unwrap().split("  ").map(str::trim).collect();
@@ -79,6 +82,7 @@ fn every_name_for_programs_is_in_the_help() {
         ("buffers", "Buffers, "),
         ("subscribers", "Subscribers: "),
         ("spool", "History ["),
+        ("exporters", "Exporters ["),
     ] {
         let section = section(heading);
         let explained: BTreeSet<_> = section

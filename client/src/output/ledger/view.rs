@@ -6,6 +6,7 @@ use kprobed_client::api::{
 use serde::Serialize;
 
 use super::sums::{probe_closes, spool_closes, subscriber_closes};
+use crate::output::exporters::ExporterTerms;
 use crate::output::time::rfc3339;
 
 /// The ledger, for programs.
@@ -18,6 +19,7 @@ pub(super) struct LedgerView<'a> {
     pub(super) subscribers: Vec<SubscriberView>,
     /// `null`: no history is kept.
     pub(super) spool: Option<SpoolView<'a>>,
+    pub(super) exporters: Vec<ExporterTerms<'a>>,
     pub(super) problems: Vec<ProblemView<'a>>,
 }
 

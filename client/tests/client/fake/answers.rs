@@ -330,6 +330,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
 pub(super) fn ledger() -> GetLedgerResponse {
     GetLedgerResponse {
         problems: Vec::new(),
+        exporters: super::exports::ledgers(),
         probes: vec![
             ProbeLedger {
                 probe: "kprobes/open".to_owned(),

@@ -4,6 +4,7 @@
 
 mod aggregations;
 pub(crate) mod answers;
+mod exports;
 mod history;
 mod leases;
 mod probes;
@@ -25,6 +26,7 @@ use kprobed_client::api::StreamEventsRequest;
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
+use kprobed_client::api::export_service_server::ExportServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
@@ -88,6 +90,7 @@ impl Fake {
                 .add_service(ProbeServiceServer::new(services.clone()))
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
+                .add_service(ExportServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(LeaseServiceServer::new(services.clone()))
                 .add_service(ProfileServiceServer::new(services.clone()))

@@ -1,5 +1,6 @@
 //! The command line: arguments, and which command runs.
 
+mod api;
 mod bench;
 mod check;
 mod demo;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    Api(api::Api),
     Up(up::Up),
     Demo(demo::Demo),
     Exec(exec::Exec),
@@ -50,6 +52,7 @@ impl Arguments {
             None => Cache::from_environment().context("no home directory: give --cache DIR")?,
         };
         match self.command {
+            Subcommands::Api(api) => api.run(&cache),
             Subcommands::Up(up) => up.run(cache),
             Subcommands::Demo(demo) => demo.run(cache),
             Subcommands::Exec(exec) => exec.run(cache),

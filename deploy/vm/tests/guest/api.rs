@@ -8,7 +8,7 @@ use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_stream::StreamExt as _;
 use tonic::transport::{Channel, Endpoint};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
@@ -201,14 +201,16 @@ fn health_and_reflection_answer(fixture: &Fixture) -> Result<()> {
 }
 
 /// A new authority, known to nobody yet.
-fn authority_of_its_own() -> Result<CertifiedIssuer<'static, KeyPair>> {
+pub(crate) fn authority_of_its_own() -> Result<CertifiedIssuer<'static, KeyPair>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // A certificate of the same name as its issuer passes for one that has signed itself.
+    params.distinguished_name.push(DnType::CommonName, "authority.test");
     Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
 }
 
 /// Puts the daemon's certificates into the guest; gives back an authority and what it signed for a client, in PEM.
-fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
+pub(crate) fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
     let authority = authority_of_its_own()?;
     let signed = |name: &str| -> Result<(String, String)> {
         let key = KeyPair::generate()?;
@@ -224,14 +226,24 @@ fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
     Ok((authority.pem(), identity))
 }
 
+/// A daemon that takes nobody in but over TLS, with what [`certificates`] has put into the guest.
+const TLS_CONFIG: &str = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
+                          key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
+
+/// Starts such a daemon in the place of the one that was stopped, behind the same forward.
+pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
+    guest.machine.put("/etc/kprobed/tls.toml", 0o600, TLS_CONFIG.as_bytes())?;
+    guest.machine.spawn("tls", &Command::new("kprobed").arg("--config").arg("/etc/kprobed/tls.toml"))?;
+    // The relay leads to 7000: one more leads on to the port with TLS.
+    guest.machine.spawn("relay-tls", &Command::shell("exec /init relay 127.0.0.1:7000 127.0.0.1:7443"))?;
+    Ok(())
+}
+
 fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("tls", daemon::DEFAULT_CONFIG)?;
     let (authority, identity) = certificates(&guest)?;
     ensure!(guest.stop()?.success());
-    let config = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
-                  key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
-    guest.machine.put("/etc/kprobed/tls.toml", 0o600, config.as_bytes())?;
-    let open = config.split("[listen.tls]").next().unwrap_or_default();
+    let open = TLS_CONFIG.split("[listen.tls]").next().unwrap_or_default();
     guest.machine.put("/etc/kprobed/open.toml", 0o600, open.as_bytes())?;
     let refused = guest.machine.exec(&Command::shell("kprobed --config /etc/kprobed/open.toml"))?;
     ensure!(
@@ -239,9 +251,7 @@ fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
         "{refused:?}"
     );
 
-    guest.machine.spawn("tls", &Command::new("kprobed").arg("--config").arg("/etc/kprobed/tls.toml"))?;
-    // The relay leads to 7000: one more leads on to the port with TLS.
-    guest.machine.spawn("relay-tls", &Command::shell("exec /init relay 127.0.0.1:7000 127.0.0.1:7443"))?;
+    serve_tls(&guest)?;
     let address = guest.machine.address(daemon::PORT).context("no forward")?;
     let connect = |identity: Option<Identity>, authority: &str| {
         let options = ConnectOptions {

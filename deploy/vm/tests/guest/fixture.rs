@@ -17,6 +17,9 @@ use kprobed_vm::workspace::{Profile, Programs};
 
 use crate::daemon::DaemonGuest;
 
+/// Where a daemon serves figures if its configuration says so: the tests reach it from the host.
+pub(crate) const METRICS_PORT: u16 = 9464;
+
 /// The kernels to test on.
 pub(crate) struct Kernels {
     series: Vec<String>,
@@ -263,7 +266,7 @@ impl Fixture {
     pub(crate) fn options(&self) -> Result<GuestOptions> {
         Ok(GuestOptions {
             files: programs()?.guest_files(),
-            forwards: vec![(0, daemon::PORT)],
+            forwards: vec![(0, daemon::PORT), (0, METRICS_PORT)],
             ..GuestOptions::new(self.kernel()?)
         })
     }

@@ -13,6 +13,8 @@ mod boot;
 mod busy_deletion;
 mod changes;
 mod command_line;
+mod container;
+mod container_spec;
 mod costs;
 mod crash;
 mod crash_acts;
@@ -28,6 +30,7 @@ mod deletion;
 mod dialects;
 mod differential;
 mod effort;
+mod exporters;
 mod filters;
 mod fixture;
 mod foreign;
@@ -37,9 +40,12 @@ mod history;
 mod hostile;
 mod kernel_module;
 mod kernels;
+mod languages;
+mod languages_host;
 mod leases;
 mod livepatch;
 mod machine;
+mod manifests;
 mod neighbour_war;
 mod neighbours;
 mod offline;
@@ -48,6 +54,7 @@ mod packaging;
 mod plans;
 mod power_cuts;
 mod profiles;
+mod prometheus;
 mod prototype_table;
 mod prototypes;
 mod readers;
@@ -95,6 +102,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("offline", offline::TESTS),
     ("arming", arming::TESTS),
     ("api", api::TESTS),
+    ("languages", languages::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
@@ -109,6 +117,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
+    ("manifests", manifests::TESTS),
+    ("container", container::TESTS),
     ("survival", survival::TESTS),
     ("crash", crash::TESTS),
     ("power_cuts", power_cuts::TESTS),
@@ -123,6 +133,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("deletion", deletion::TESTS),
     ("busy_deletion", busy_deletion::TESTS),
     ("torn_deletion", torn_deletion::TESTS),
+    ("exporters", exporters::TESTS),
+    ("prometheus", prometheus::TESTS),
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),

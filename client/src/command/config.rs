@@ -1,0 +1,230 @@
+//! `kprobectl config`: contexts, and the hosts in them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::definition::standard_input;
+use super::labels::pair;
+use super::{Exit, Failure};
+use crate::cli::Global;
+use crate::config::{Config, ConfigError, Context, HostEntry, Targets, is_name, place};
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+The configuration is the file $KPROBECTL_CONFIG, or kprobectl/config.yaml in $XDG_CONFIG_HOME or ~/.config:
+
+  current_context: prod
+  contexts:
+    prod:
+      ca: ca.pem            # paths are relative to this file
+      cert: client.pem
+      key: client.key
+      domain: '{}.example.org'  # name in the certificates; {} is the host's name
+      port: 7443            # of addresses without a port
+      parallel: 64          # hosts that are asked at the same time
+      confirm_above: 20     # changes on more hosts need --yes
+      inventory: prod.yaml  # a file with more `hosts` and `groups`
+      hosts:
+        web[001-480]: {address: '{}.example.org', labels: {role: web}}
+        db1: {address: '10.0.0.7:7443', labels: {role: db}}
+      groups:
+        front: ['web[001-240]']
+
+A context with a `server`, or with one host only, is where commands go that name no hosts. With several hosts they need \
+`--hosts` or `--host-selector`. Options and the variables KPROBED_SERVER, KPROBED_CA, KPROBED_CERT, KPROBED_KEY and \
+KPROBED_DOMAIN count before the context; certificates come all from one of both.
+
+`use-context` changes one line of the file. The other changes write the whole file anew: comments in it are lost.
+
+Examples:
+  kprobectl config set-context prod --port 7443 --ca ca.pem --cert client.pem --key client.key
+  kprobectl config set-host 'web[001-480]' --address '{}.example.org' --label role=web
+  kprobectl config set-group front 'web[001-240]'
+  kprobectl config use-context prod
+  kprobectl config get-hosts -L role=web
+  kprobectl config view";
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List contexts
+    GetContexts,
+    /// Make a context the current one
+    UseContext {
+        /// Its name
+        name: String,
+    },
+    /// Print the name of the current context
+    CurrentContext,
+    /// Make a context, or change what is given of one; --server, --ca, --cert, --key, --domain and --parallel belong to it
+    SetContext(SetContext),
+    /// Delete a context
+    DeleteContext {
+        /// Its name
+        name: String,
+    },
+    /// Print the configuration
+    View,
+    /// List the hosts that --hosts and --host-selector mean, or all hosts of the context
+    GetHosts,
+    /// Add or replace a host of the context
+    SetHost(SetHost),
+    /// Delete hosts from the context
+    DeleteHost {
+        /// As it stands in the file: a name, or names with a range
+        name: String,
+    },
+    /// Add or replace a group of hosts
+    SetGroup {
+        /// Its name
+        name: String,
+        /// Names, globs or ranges of hosts
+        #[arg(required = true)]
+        members: Vec<String>,
+    },
+    /// Delete a group; its hosts stay
+    DeleteGroup {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct SetContext {
+    /// Its name
+    name: String,
+    /// Port of addresses that have none
+    #[arg(long)]
+    port: Option<u16>,
+    /// Changes on more hosts than this need --yes
+    #[arg(long, value_name = "HOSTS")]
+    confirm_above: Option<u64>,
+    /// A file with `hosts` and `groups`
+    #[arg(long, value_name = "FILE")]
+    inventory: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct SetHost {
+    /// A name, or names with a range: `web[001-480]`
+    name: String,
+    /// Address; `{}` stands for the name [default: the name]
+    #[arg(long)]
+    address: Option<String>,
+    /// Label; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let mut config = Config::read()?;
+    match arguments.action {
+        Action::GetContexts => {
+            let hosts = config
+                .contexts
+                .values()
+                .map(|context| Ok(context.whole()?.expanded()?.len()))
+                .collect::<Result<Vec<_>, ConfigError>>()?;
+            output.contexts(&config, &hosts)?;
+            if hosts.is_empty() {
+                output.empty("there are no contexts: `kprobectl config set-context` makes one");
+            }
+        }
+        Action::CurrentContext => {
+            let name = config.current_context.ok_or(ConfigError::NoCurrent)?;
+            output.current_context(&name)?;
+        }
+        Action::View => output.configuration(&config)?,
+        Action::GetHosts => {
+            let reads_input = global.hosts.iter().any(|list| list == "-");
+            let input =
+                if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
+            let targets =
+                Targets { terms: &global.hosts, selector: global.host_selector.as_ref(), input: &input };
+            output.inventory(&targets.choose(config.context(global.context.as_deref())?)?)?;
+        }
+        Action::UseContext { name } => Config::use_context(&name)?,
+        Action::DeleteContext { name } => {
+            if config.contexts.remove(&name).is_none() {
+                return Err(ConfigError::NoContext(name).into());
+            }
+            config.current_context = config.current_context.filter(|current| *current != name);
+            config.write()?;
+        }
+        Action::SetContext(wanted) => {
+            set_context(&mut config, global, wanted)?;
+            config.write()?;
+        }
+        change => {
+            let name = config.context(global.context.as_deref())?.map(|(name, _)| name.to_owned());
+            let context =
+                name.and_then(|name| config.contexts.get_mut(&name)).ok_or(ConfigError::NoCurrent)?;
+            change_hosts(context, change)?;
+            // What cannot be read back is not written.
+            for host in context.whole()?.expanded()? {
+                place(&host, context.port.or(Some(1)))?;
+            }
+            config.write()?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn set_context(config: &mut Config, global: &Global, wanted: SetContext) -> Result<(), ConfigError> {
+    if !is_name(&wanted.name) {
+        return Err(ConfigError::Name(wanted.name));
+    }
+    // From here and from the file's directory the same: paths that are given are relative to here.
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path).map_err(|source| ConfigError::Read { path: path.clone(), source })
+    };
+    let context = config.contexts.entry(wanted.name).or_default();
+    for (place, given) in
+        [(&mut context.ca, &global.ca), (&mut context.cert, &global.cert), (&mut context.key, &global.key)]
+    {
+        if let Some(path) = given {
+            *place = Some(absolute(path)?);
+        }
+    }
+    if let Some(path) = &wanted.inventory {
+        context.inventory = Some(absolute(path)?);
+    }
+    context.server = global.server.as_ref().map(ToString::to_string).or(context.server.take());
+    context.domain = global.domain.clone().or(context.domain.take());
+    context.port = wanted.port.or(context.port);
+    context.parallel = global.parallel.or(context.parallel);
+    context.confirm_above = wanted.confirm_above.or(context.confirm_above);
+    Ok(())
+}
+
+fn change_hosts(context: &mut Context, change: Action) -> Result<(), ConfigError> {
+    match change {
+        Action::SetHost(SetHost { name, address, labels }) => {
+            let labels: BTreeMap<_, _> = labels.into_iter().collect();
+            context.hosts.insert(name, Some(HostEntry { address, domain: None, labels }));
+        }
+        Action::DeleteHost { name } => {
+            context.hosts.remove(&name).ok_or(ConfigError::UnknownHost(name))?;
+        }
+        Action::SetGroup { name, members } => {
+            if !is_name(&name) {
+                return Err(ConfigError::Name(name));
+            }
+            context.groups.insert(name, members);
+        }
+        Action::DeleteGroup { name } => {
+            context.groups.remove(&name).ok_or(ConfigError::UnknownHost(name))?;
+        }
+        _ => {}
+    }
+    Ok(())
+}

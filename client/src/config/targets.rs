@@ -1,0 +1,240 @@
+//! Which hosts are meant.
+//!
+//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, files, and the rest of the last run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use kprobed_client::Target;
+use kprobed_client::fleet::names;
+
+use super::inventory::beside;
+use super::{Config, ConfigError, Context, LabelSelector, state_file};
+use crate::glob;
+
+/// A host of the inventory, or an address that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedHost {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) domain: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) groups: Vec<String>,
+}
+
+impl NamedHost {
+    pub(super) fn is_called(&self, pattern: &str) -> bool {
+        glob::matches(pattern.as_bytes(), self.name.as_bytes())
+    }
+
+    /// A host that is an address and nothing else.
+    fn of_address(address: &str) -> Self {
+        Self {
+            name: address.to_owned(),
+            address: address.to_owned(),
+            domain: None,
+            labels: BTreeMap::new(),
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// What is asked for, in the words of the command line.
+pub(crate) struct Targets<'a> {
+    pub(crate) terms: &'a [String],
+    pub(crate) selector: Option<&'a LabelSelector>,
+    /// What standard input has, for the term `-`.
+    pub(crate) input: &'a str,
+}
+
+impl Targets<'_> {
+    /// The hosts that are meant, each once, in the order in which they are named.
+    pub(crate) fn choose(&self, context: Option<(&str, &Context)>) -> Result<Vec<NamedHost>, ConfigError> {
+        let inventory = match context {
+            Some((_, context)) => context.whole()?.expanded()?,
+            None => Vec::new(),
+        };
+        let all = ["all".to_owned()];
+        let terms = if self.terms.is_empty() { &all } else { self.terms };
+        let mut chosen = Chosen { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
+        for list in terms {
+            for term in names::split(list) {
+                match term {
+                    "-" => chosen.add_lines(self.input)?,
+                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
+                    _ => match term.strip_prefix('@') {
+                        Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
+                        None => chosen.add(term)?,
+                    },
+                }
+            }
+        }
+        let mut hosts = chosen.hosts;
+        hosts.retain(|host| self.selector.is_none_or(|selector| selector.matches(&host.labels)));
+        if hosts.is_empty() {
+            return Err(ConfigError::NoMatch(terms.join(",")));
+        }
+        Ok(hosts)
+    }
+}
+
+struct Chosen<'a> {
+    inventory: &'a [NamedHost],
+    hosts: Vec<NamedHost>,
+    seen: BTreeSet<String>,
+}
+
+impl Chosen<'_> {
+    fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            for term in names::split(line) {
+                self.add(term)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, term: &str) -> Result<(), ConfigError> {
+        for pattern in names::expand(term)? {
+            let inventory = self.inventory;
+            let mut found = false;
+            for host in inventory {
+                if pattern == "all" || host.is_called(&pattern) || host.groups.contains(&pattern) {
+                    found = true;
+                    self.push(host.clone());
+                }
+            }
+            if found {
+                continue;
+            }
+            if pattern.contains(['*', '?']) || pattern == "all" {
+                return Err(ConfigError::NoMatch(pattern));
+            }
+            if !pattern.contains([':', '/']) {
+                return Err(ConfigError::UnknownHost(pattern));
+            }
+            pattern.parse::<Target>()?;
+            self.push(NamedHost::of_address(&pattern));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, host: NamedHost) {
+        if self.seen.insert(host.name.clone()) {
+            self.hosts.push(host);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// The names that the last run left over.
+fn failed(context: Option<&str>) -> Result<String, ConfigError> {
+    let text = match state_file(context) {
+        Some(path) if path.exists() => read(&path)?,
+        _ => String::new(),
+    };
+    if text.trim().is_empty() { Err(ConfigError::NothingFailed) } else { Ok(text) }
+}
+
+/// Where a host's daemon is: an address without a port has that of the context.
+pub(crate) fn place(host: &NamedHost, port: Option<u16>) -> Result<Target, ConfigError> {
+    let address = host.address.as_str();
+    if address.contains('/') || address.starts_with("unix:") {
+        return Ok(address.parse()?);
+    }
+    let is_ipv6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    let has_port = !is_ipv6 && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port {
+        return Ok(address.parse()?);
+    }
+    let port = port.ok_or_else(|| ConfigError::NoPort(host.name.clone()))?;
+    let text = if is_ipv6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    Ok(text.parse()?)
+}
+
+impl Config {
+    /// The context of this name, or the current one; none if no context is current.
+    pub(crate) fn context<'a>(
+        &'a self,
+        name: Option<&'a str>,
+    ) -> Result<Option<(&'a str, &'a Context)>, ConfigError> {
+        let Some(name) = name.or(self.current_context.as_deref()) else { return Ok(None) };
+        let context = self.contexts.get(name).ok_or_else(|| ConfigError::NoContext(name.to_owned()))?;
+        Ok(Some((name, context)))
+    }
+}
+
+impl Context {
+    /// A path of the context, as it is from here.
+    pub(crate) fn file(path: Option<&PathBuf>) -> Result<Option<PathBuf>, ConfigError> {
+        path.map(|path| beside(path)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> Context {
+        let text = "
+port: 7443
+hosts:
+  web[001-003]: {address: '{}.example.org', labels: {role: web}}
+  db1: {address: '10.0.0.1:99', labels: {role: db}}
+  six: {address: '::2'}
+  bare:
+groups:
+  front: ['web[001-002]', bare]
+";
+        serde_yaml_ng::from_str(text).unwrap()
+    }
+
+    fn chosen(terms: &[&str], selector: Option<&str>) -> Result<String, ConfigError> {
+        let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
+        let selector = selector.map(|text| text.parse().unwrap());
+        let targets = Targets { terms: &terms, selector: selector.as_ref(), input: "db1 # here\n\nweb003\n" };
+        let context = context();
+        let hosts = targets.choose(Some(("test", &context)))?;
+        Ok(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn terms() {
+        assert_eq!(chosen(&[], None).unwrap(), "bare db1 six web001 web002 web003");
+        assert_eq!(chosen(&["web[002-003],db1,web002"], None).unwrap(), "web002 web003 db1");
+        assert_eq!(chosen(&["front", "-"], None).unwrap(), "bare web001 web002 db1 web003");
+        assert_eq!(chosen(&["*1"], None).unwrap(), "db1 web001");
+        assert_eq!(chosen(&["1.2.3.4:5", "tcp://x:1"], None).unwrap(), "1.2.3.4:5 tcp://x:1");
+        assert_eq!(chosen(&[], Some("role in (db)")).unwrap(), "db1");
+        assert!(matches!(chosen(&["wbe001"], None), Err(ConfigError::UnknownHost(_))));
+        assert!(matches!(chosen(&["x*"], None), Err(ConfigError::NoMatch(_))));
+        assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoMatch(_))));
+        assert!(matches!(chosen(&["web[1"], None), Err(ConfigError::Names(_))));
+    }
+
+    #[test]
+    fn addresses_have_a_port() {
+        let places: Vec<_> = context()
+            .whole()
+            .unwrap()
+            .expanded()
+            .unwrap()
+            .iter()
+            .map(|host| place(host, Some(7443)).unwrap().to_string())
+            .collect();
+        assert_eq!(
+            places[..4],
+            [
+                "https://bare:7443",
+                "https://10.0.0.1:99",
+                "https://[::2]:7443",
+                "https://web001.example.org:7443"
+            ]
+        );
+        assert!(matches!(place(&NamedHost::of_address("bare"), None), Err(ConfigError::NoPort(_))));
+    }
+}

@@ -1,0 +1,369 @@
+//! Commands on many hosts: some answer, and one is dead, one hangs, one breaks off and one refuses.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use insta::assert_snapshot;
+use tempfile::TempDir;
+
+use super::fake::{Ending, Fake, interrupt, kprobectl, shown};
+
+/// Three fakes under a context, a dead host, one that hangs, and one that breaks off.
+struct Hosts {
+    directory: TempDir,
+    fakes: Vec<Fake>,
+}
+
+impl Hosts {
+    fn start(fakes: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let fakes: Vec<_> = (0..fakes).map(|_| Fake::start(Ending::Open)).collect();
+        let at = |name: &str| directory.path().join(name);
+        drop(UnixListener::bind(at("dead")).unwrap());
+        let hung = UnixListener::bind(at("hung")).unwrap();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in hung.incoming() {
+                held.push(stream);
+            }
+        });
+        let broken = UnixListener::bind(at("broken")).unwrap();
+        std::thread::spawn(move || {
+            for stream in broken.incoming() {
+                stream.unwrap().read_exact(&mut [0; 30]).ok();
+            }
+        });
+        let mut text =
+            "# mine\ncurrent_context: test\ncontexts:\n  test:\n    confirm_above: 2\n    hosts:\n"
+                .to_owned();
+        for (number, fake) in fakes.iter().enumerate() {
+            let socket = fake.socket().display();
+            writeln!(text, "      web{:03}: {{address: '{socket}', labels: {{role: web}}}}", number + 1)
+                .unwrap();
+        }
+        for name in ["dead", "hung", "broken"] {
+            writeln!(text, "      {name}: {{address: '{}', labels: {{role: odd}}}}", at(name).display())
+                .unwrap();
+        }
+        text.push_str("    groups:\n      some: ['web[001-002]', dead]\n");
+        std::fs::write(at("config.yaml"), text).unwrap();
+        Self { directory, fakes }
+    }
+
+    fn config(&self) -> PathBuf {
+        self.directory.path().join("config.yaml")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        with(kprobectl(arguments), &self.config(), self.directory.path())
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let shown = shown(&self.command(arguments).output().unwrap());
+        shown.replace(self.directory.path().to_str().unwrap(), "DIRECTORY")
+    }
+}
+
+fn with(mut command: Command, config: &Path, state: &Path) -> Command {
+    command.env("KPROBECTL_CONFIG", config).env("XDG_STATE_HOME", state);
+    command
+}
+
+#[test]
+fn equal_answers_are_shown_once_and_every_host_is_accounted_for() {
+    let hosts = Hosts::start(3);
+    assert_snapshot!(hosts.run(&["list", "--hosts", "all", "--timeout", "700ms"]), @"
+    exit: 4
+    -- stdout
+    web[001-003] (3 hosts, kernel 6.12.1):
+    NAME             KIND    STATE           LOCATION            FILTER
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    -- stderr
+    broken (1 host): failed
+    error: the connection to the daemon was lost: transport error
+    hint: the daemon may have carried out the request: check before you repeat it
+    hung (1 host): timed out: no answer within 700ms
+    dead (1 host): unreachable: Connection refused (os error 111)
+    hosts: 6 targeted = 3 answered + 0 refused + 1 failed + 1 timed out + 1 unreachable + 0 not tried
+    ");
+    assert_snapshot!(hosts.run(&["get", "absent", "--hosts", "some"]), @"
+    exit: 3
+    -- stdout
+    -- stderr
+    web[001-002] (2 hosts, kernel 6.12.1): refused: error: there is no probe `absent`
+    dead (1 host): unreachable: Connection refused (os error 111)
+    hosts: 3 targeted = 0 answered + 2 refused + 0 failed + 0 timed out + 1 unreachable + 0 not tried
+    ");
+    assert_snapshot!(hosts.run(&["check", "p:open do_sys_openat2+3", "-L", "role=web"]), @"
+    exit: 1
+    -- stdout
+    web[001-003] (3 hosts, kernel 6.12.1):
+    refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0x3
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+
+    > +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  +3 is inside of this instruction
+    * +5  55              push %rbp              +5 works
+    -- stderr
+    hosts: 3 targeted = 3 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried
+    ");
+}
+
+#[test]
+fn programs_get_one_record_for_each_host_and_one_of_the_ledger() {
+    let hosts = Hosts::start(2);
+    for form in ["json", "yaml"] {
+        let output =
+            hosts.command(&["list", "--hosts", "all", "--timeout", "700ms", "-o", form]).output().unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let records: Vec<serde_json::Value> = match form {
+            "json" => text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+            _ => serde_yaml_ng::Deserializer::from_str(&text)
+                .map(|document| serde::Deserialize::deserialize(document).unwrap())
+                .collect(),
+        };
+        assert_eq!(records.len(), 6, "{text}");
+        let ledger = &records[5]["ledger"];
+        assert_eq!((&ledger["targeted"], &ledger["closes"]), (&5.into(), &true.into()));
+        let classes = ["answered", "refused", "failed", "timed_out", "unreachable", "not_tried"];
+        let of_class = |class: &str| records[..5].iter().filter(|one| one["outcome"] == class).count();
+        for class in classes {
+            assert_eq!(ledger[class], of_class(class), "{class} in {text}");
+        }
+        assert_eq!(classes.map(of_class), [2, 0, 1, 1, 1, 0], "{text}");
+        let mut names: Vec<_> = records[..5].iter().map(|one| one["host"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["broken", "dead", "hung", "web001", "web002"]);
+        for one in records[..5].iter().filter(|one| one["outcome"] == "answered") {
+            assert_eq!(one["answer"].as_array().map(Vec::len), Some(2), "{one}");
+            assert!(one["kernel"].is_string());
+        }
+    }
+}
+
+#[test]
+fn a_hung_host_holds_up_no_other() {
+    let hosts = Hosts::start(2);
+    let begun = Instant::now();
+    let mut child = hosts
+        .command(&["list", "--hosts", "hung,web[001-002]", "--timeout", "60s", "-o", "json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    for _ in 0..2 {
+        assert!(lines.next().unwrap().unwrap().contains(r#""outcome":"answered""#));
+    }
+    // Both were printed as they came; an interruption accounts for the third.
+    interrupt(&child);
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(rest[0].contains(r#""host":"hung","outcome":"failed""#), "{rest:?}");
+    assert!(rest[1].contains(r#""failed":1"#) && rest[1].contains(r#""closes":true"#), "{rest:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_rest_of_the_last_run_can_be_asked_again() {
+    let hosts = Hosts::start(2);
+    let first = hosts.run(&["ledger", "--hosts", "some", "--tolerate", "34%", "-o", "json"]);
+    assert!(
+        first.contains(r#""answered":2,"refused":0,"failed":0,"timed_out":0,"unreachable":1"#),
+        "{first}"
+    );
+    let rest = hosts.run(&["config", "get-hosts", "--hosts", "@failed", "-o", "json"]);
+    assert!(rest.contains(r#""name": "dead""#) && rest.matches("\"name\"").count() == 1, "{rest}");
+    // Nothing is tried after the first host without an answer.
+    assert_snapshot!(hosts.run(&["doctor", "--hosts", "dead,web[001-002]", "--fail-fast", "--parallel", "1"]), @"
+    exit: 4
+    -- stdout
+    -- stderr
+    dead (1 host): unreachable: Connection refused (os error 111)
+    web[001-002] (2 hosts): not tried: the run ended before
+    hosts: 3 targeted = 0 answered + 0 refused + 0 failed + 0 timed out + 1 unreachable + 2 not tried
+    ");
+    let again = hosts.run(&["config", "get-hosts", "--hosts", "@failed", "-o", "json"]);
+    assert_eq!(again.matches("\"name\"").count(), 3, "{again}");
+    hosts.run(&["doctor", "--hosts", "web001"]);
+    assert_snapshot!(hosts.run(&["list", "--hosts", "@failed"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: every host of the last run answered, or there was no run: `@failed` names no host
+    ");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_classes() {
+    let hosts = Hosts::start(1);
+    let exit = |arguments: &[&str]| hosts.command(arguments).output().unwrap().status.code().unwrap();
+    assert_eq!(exit(&["list", "--hosts", "web001"]), 0);
+    assert_eq!(exit(&["get", "absent", "--hosts", "web001"]), 1);
+    assert_eq!(
+        exit(&["check", "p:x foo+3", "--hosts", "web001"]),
+        1,
+        "a verdict is an answer, and not success"
+    );
+    assert_eq!(exit(&["list", "--hosts", "web001,dead"]), 3);
+    assert_eq!(exit(&["list", "--hosts", "web001,dead", "--tolerate", "1"]), 0);
+    assert_eq!(exit(&["list", "--hosts", "web001,dead", "--tolerate", "49%"]), 3);
+    assert_eq!(exit(&["list", "--hosts", "web001,dead,broken"]), 4);
+    assert_eq!(exit(&["list", "--hosts", "wbe001"]), 2);
+}
+
+#[test]
+fn many_changes_are_shown_before_they_are_made() {
+    let hosts = Hosts::start(3);
+    let file = hosts.directory.path().join("probes.yaml");
+    std::fs::write(
+        &file,
+        "probe: kprobes/open\ndefinition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string\n",
+    )
+    .unwrap();
+    let apply = ["apply", "-f", file.to_str().unwrap(), "--hosts", "web*"];
+    assert_snapshot!(hosts.run(&apply), @"
+    exit: 2
+    -- stdout
+    web[001-003] (3 hosts, kernel 6.12.1):
+    kprobes/open configured
+    -- stderr
+    note: this would be done, in the tracing directory:
+      echo 1 > instances/kprobed/events/kprobes/open/enable
+    note: nothing was changed
+    hosts: 3 targeted = 3 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried
+    error: this would change 3 hosts, and more than 2 need a confirmation
+    hint: add `--yes`
+    ");
+    // Each daemon was asked once: what it would do.
+    assert!(hosts.fakes.iter().all(|fake| fake.changed_at_once().len() == 1));
+    let confirmed = hosts.run(&[&apply[..], &["--yes"]].concat());
+    assert!(confirmed.starts_with("exit: 0") && confirmed.contains("kprobes/open configured"), "{confirmed}");
+    assert!(hosts.fakes.iter().all(|fake| fake.changed_at_once().len() == 3), "judged again, and made");
+}
+
+#[test]
+fn a_context_with_several_hosts_has_no_default() {
+    let hosts = Hosts::start(1);
+    assert_snapshot!(hosts.run(&["list"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: the context `test` has 4 hosts, and the command does not say which are meant
+    hint: add `--hosts all`, or name the hosts, as in `--hosts 'web[001-480]'`
+    ");
+    assert_snapshot!(hosts.run(&["observe", "--hosts", "all"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet
+    hint: add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters` and `doctor` take many hosts
+    ");
+}
+
+#[test]
+fn configurations_are_made_and_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("new/config.yaml");
+    let run = |arguments: &[&str]| {
+        let shown = shown(&with(kprobectl(arguments), &config, directory.path()).output().unwrap());
+        shown.replace(directory.path().to_str().unwrap(), "DIRECTORY")
+    };
+    let done = "exit: 0\n-- stdout\n-- stderr\n";
+    assert_eq!(run(&["config", "set-context", "prod", "--port", "7443", "--ca", "/etc/ca.pem"]), done);
+    assert_eq!(run(&["config", "set-context", "lab", "--server", "localhost:7443"]), done);
+    assert_snapshot!(run(&["config", "use-context", "absent"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: there is no context `absent`
+    hint: `kprobectl config get-contexts` lists contexts, and `kprobectl config use-context NAME` makes one current
+    ");
+    assert_eq!(run(&["config", "use-context", "prod"]), done);
+    assert_eq!(
+        run(&["config", "set-host", "web[1-2]", "--address", "{}.example.org", "--label", "role=web"]),
+        done
+    );
+    assert_eq!(run(&["config", "set-host", "db1", "--label", "role=db"]), done);
+    assert_eq!(run(&["config", "set-group", "front", "web*"]), done);
+    assert_snapshot!(run(&["config", "get-contexts"]), @"
+    exit: 0
+    -- stdout
+    CURRENT  NAME  HOSTS  SERVER
+    -        lab       0  tcp://localhost:7443
+    *        prod      3  -
+    -- stderr
+    ");
+    assert_snapshot!(run(&["config", "get-hosts"]), @"
+    exit: 0
+    -- stdout
+    NAME  ADDRESS           LABELS    GROUPS
+    db1   db1               role=db   -
+    web1  web1.example.org  role=web  front
+    web2  web2.example.org  role=web  front
+    -- stderr
+    ");
+    assert_snapshot!(run(&["config", "get-hosts", "-L", "role!=web", "-o", "json"]), @r#"
+    exit: 0
+    -- stdout
+    [
+      {
+        "name": "db1",
+        "address": "db1",
+        "domain": null,
+        "labels": {
+          "role": "db"
+        },
+        "groups": []
+      }
+    ]
+    -- stderr
+    "#);
+    assert_snapshot!(run(&["config", "view"]), @"
+    exit: 0
+    -- stdout
+    current_context: prod
+    contexts:
+      lab:
+        server: tcp://localhost:7443
+      prod:
+        ca: /etc/ca.pem
+        port: 7443
+        hosts:
+          db1:
+            labels:
+              role: db
+          web[1-2]:
+            address: '{}.example.org'
+            labels:
+              role: web
+        groups:
+          front:
+          - web*
+    -- stderr
+    ");
+    assert_eq!(run(&["config", "delete-host", "db1"]), done);
+    assert_eq!(run(&["config", "delete-context", "lab"]), done);
+    assert_snapshot!(run(&["config", "current-context"]), @"
+    exit: 0
+    -- stdout
+    prod
+    -- stderr
+    ");
+    std::fs::write(&config, "contexts:\n  a:\n    prot: 7443\n").unwrap();
+    assert_snapshot!(run(&["list"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: `DIRECTORY/new/config.yaml` is not a valid configuration: contexts.a: unknown field `prot`, expected one of `server`, `ca`, `cert`, `key`, `domain`, `port`, `parallel`, `confirm_above`, `inventory`, `hosts`, `groups` at line 3 column 5
+    hint: `kprobectl help config` has an example of the file
+    ");
+}

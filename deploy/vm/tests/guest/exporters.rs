@@ -1,0 +1,266 @@
+//! What exporters send is what clients see, whatever happens to the daemon and to the other side.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_client::api::{Exporter, ExporterState, GetLedgerResponse};
+use kprobed_vm::machine::Command;
+use kprobed_vm::protocol::Status;
+use kprobed_vm::{daemon, progress};
+use serde_json::Value;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("lines_are_what_clients_see", lines_are_what_clients_see),
+    ("a_stuck_side_costs_nobody_else", a_stuck_side_costs_nobody_else),
+    ("figures_are_those_of_the_ledger", figures_are_those_of_the_ledger),
+];
+
+const SIGKILL: i32 = 9;
+const FILE: &str = "/var/lib/kprobed/events.jsonl";
+
+/// Numbers the events of a workload: `getsid` is called by nobody else.
+const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di flags=%flags";
+
+const FIRST: i64 = 1_000_000;
+
+fn config(settings: &str) -> String {
+    format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
+}
+
+fn call(guest: &DaemonGuest, first: i64, count: i64) -> Result<()> {
+    guest.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
+}
+
+/// The only exporter, when it is as a test wants it.
+fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<Exporter> {
+    let begun = Instant::now();
+    loop {
+        // What is recorded is read first.
+        guest.ledger()?;
+        let mut all = guest.wait_for(guest.client.exporters())??;
+        ensure!(all.len() == 1, "{all:?}");
+        let exporter = all.remove(0);
+        let ledger = exporter.ledger.as_ref().context("no ledger")?;
+        if let (Some(read), Some(queued)) = (ledger.read, ledger.queued) {
+            let sum = ledger.acknowledged + queued + ledger.dropped + ledger.expired + ledger.not_selected;
+            ensure!(sum == read, "{ledger:?}");
+        }
+        if wanted(&exporter) {
+            return Ok(exporter);
+        }
+        ensure!(begun.elapsed() < Duration::from_mins(1), "{exporter:?}\n{}", guest.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn is_drained(exporter: &Exporter) -> bool {
+    exporter.state() == ExporterState::Running
+        && exporter.ledger.as_ref().is_some_and(|ledger| ledger.queued == Some(0))
+}
+
+fn lines(guest: &DaemonGuest, text: &str) -> Result<Vec<Value>> {
+    let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
+    lines.with_context(|| guest.log())
+}
+
+/// Events by their numbers, each of which may be there once.
+fn by_number(lines: &[Value]) -> Result<BTreeMap<i64, Value>> {
+    let mut events = BTreeMap::new();
+    for line in lines.iter().filter(|line| line["type"] == "event") {
+        let mut line = line.clone();
+        // A client knows whom it asked.
+        line.as_object_mut().and_then(|line| line.remove("host"));
+        let number = line["fields"]["n"].as_i64().context("no number")?;
+        ensure!(events.insert(number, line).is_none(), "{number} is there twice");
+    }
+    Ok(events)
+}
+
+/// Reports say how many events are before them, and every place of the log has its term.
+fn check_reports(lines: &[Value]) -> Result<()> {
+    let mut events = 0;
+    for line in lines {
+        match line["type"].as_str() {
+            Some("event") => events += 1,
+            Some("progress") => {
+                let term = |name: &str| line[name].as_u64().with_context(|| format!("{line}"));
+                ensure!(term("events")? == events, "{events} events before {line}");
+                ensure!(term("read")? == events + term("not_selected")? + term("expired")?, "{line}");
+                events = 0;
+            }
+            _ => {}
+        }
+    }
+    ensure!(events == 0, "{events} events without a report behind them");
+    Ok(())
+}
+
+fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
+    let config = config(&format!(
+        "[tracing]\nbuffer_kib = 32768\non_exit = \"keep\"\n[export.jsonl]\npath = \"{FILE}\"\nprobes = [\"*/numbers\"]\n"
+    ));
+    let mut guest = fixture.own_daemon("exported-lines", &config)?;
+    guest.add(PROBE)?;
+    guest.add("p:other __x64_sys_getpgid")?;
+    exporter(&guest, is_drained)?;
+    call(&guest, FIRST, 20_000)?;
+    guest.shell("sh -c 'exit 0'")?;
+    let drained = exporter(&guest, is_drained)?;
+    let read = drained.ledger.clone().context("no ledger")?;
+    ensure!(read.acknowledged == 20_000 && read.dropped == 0 && read.expired == 0, "{read:?}");
+
+    // Killed while it writes: what was read and not yet written is in the history, or was lost with the daemon as for any client.
+    let workload = Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
+    guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
+    exporter(&guest, |exporter| {
+        exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > read.acknowledged + 1000)
+    })?;
+    guest.machine.kill(daemon::NAME, SIGKILL)?;
+    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.restart(&config)?;
+    exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
+    guest.shell("touch /tmp/enough")?;
+    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
+    exporter(&guest, is_drained)?;
+
+    let exported = lines(&guest, &guest.shell(&format!("cat {FILE}"))?)?;
+    check_reports(&exported)?;
+    let exported = by_number(&exported)?;
+    let seen = guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?;
+    let seen = by_number(&lines(&guest, &seen)?)?;
+    for (number, event) in &seen {
+        let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;
+        ensure!(event == other, "a client sees {event}, and the file has {other}");
+    }
+    // What was written to the file a moment before the daemon was killed need not be in the history.
+    let only_exported = exported.len() - seen.len();
+    progress::note(format_args!(
+        "{} events in the file, {} in the history, {only_exported} of them in the file alone",
+        exported.len(),
+        seen.len()
+    ));
+    ensure!(
+        seen.len() > 21_000 && only_exported < 10_000,
+        "{} seen, {} exported",
+        seen.len(),
+        exported.len()
+    );
+    guest.machine.power_off().map_err(Into::into)
+}
+
+fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
+    const CALLS: i64 = 60_000;
+    let config = config("[tracing]\nbuffer_kib = 32768\n[export.jsonl]\npath = \"/tmp/pipe\"\n");
+    // A pipe with a reader that reads nothing.
+    let machine = fixture.own_daemon("stuck-side", daemon::DEFAULT_CONFIG)?;
+    machine.shell("mkfifo /tmp/pipe")?;
+    let mut guest = machine;
+    ensure!(guest.stop()?.success(), "{}", guest.log());
+    guest.machine.spawn(
+        "reader",
+        &Command::shell(
+            "exec 3</tmp/pipe; while [ ! -e /tmp/read ]; do sleep 0.1; done; cat <&3 >/tmp/lines",
+        ),
+    )?;
+    guest.restart(&config)?;
+    guest.add(PROBE)?;
+    let mut stream = guest.subscribe(kprobed_client::event::StreamRequest::new().probe("*/numbers"))?;
+    guest.started(&mut stream)?;
+    call(&guest, FIRST, CALLS)?;
+    let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
+    ensure!(failing.error.contains("no answer within 10 s"), "{failing:?}");
+    let ledger = guest.ledger()?;
+    let lost: u64 = ledger.buffers.iter().map(|buffer| buffer.overrun).sum();
+    let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers").context("no probe")?;
+    ensure!(lost == 0 && numbers.read == CALLS.unsigned_abs(), "{numbers:?}");
+    let mut got = 0;
+    while got < CALLS {
+        match guest.next(&mut stream)? {
+            kprobed_client::event::StreamItem::Batch(batch) => got += i64::try_from(batch.len())?,
+            kprobed_client::event::StreamItem::Loss(loss) => bail!("a client lost events: {loss:?}"),
+            _ => {}
+        }
+    }
+    guest.shell("touch /tmp/read")?;
+    let drained = exporter(&guest, is_drained)?;
+    ensure!(drained.ledger.as_ref().is_some_and(|ledger| ledger.failures > 0), "{drained:?}");
+    // A pipe does not answer: what was in it when it was given up was sent again.
+    let text = guest.shell("cat /tmp/lines")?;
+    let numbers = |line: &str| -> Option<i64> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        line["fields"]["n"].as_i64()
+    };
+    let mut all: Vec<i64> = text.lines().filter_map(numbers).collect();
+    all.sort_unstable();
+    all.dedup();
+    ensure!(all == (FIRST..FIRST + CALLS).collect::<Vec<_>>(), "{} numbers arrived", all.len());
+    guest.machine.power_off().map_err(Into::into)
+}
+
+/// Samples of a scrape by name and labels.
+fn scrape(guest: &DaemonGuest) -> Result<BTreeMap<String, f64>> {
+    let text = guest.shell("wget -qO- http://127.0.0.1:9464/metrics")?;
+    ensure!(text.ends_with("# EOF\n"), "{text}");
+    let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (name, value) = line.rsplit_once(' ').with_context(|| line.to_owned())?;
+        Ok((name.to_owned(), value.parse()?))
+    });
+    samples.collect()
+}
+
+fn figures_are_those_of_the_ledger(fixture: &Fixture) -> Result<()> {
+    let config = config("[tracing]\nbuffer_kib = 16384\n[export.prometheus]\nlisten = \"127.0.0.1:9464\"\n");
+    let guest = fixture.own_daemon("figures", &config)?;
+    guest.add(PROBE)?;
+    guest.add("r:returned __x64_sys_getsid $retval")?;
+    call(&guest, FIRST, 5000)?;
+    let ledger: GetLedgerResponse = guest.ledger()?;
+    let samples = scrape(&guest)?;
+    let expect = |name: &str, value: u64| -> Result<()> {
+        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        let value = value as f64;
+        ensure!(
+            samples.get(name) == Some(&value),
+            "{name} is {:?}, and the ledger has {value}",
+            samples.get(name)
+        );
+        Ok(())
+    };
+    for probe in &ledger.probes {
+        let of =
+            |term: &str| format!("kprobed_probe_events_total{{probe=\"{}\",term=\"{term}\"}}", probe.probe);
+        expect(&format!("kprobed_probe_hits_total{{probe=\"{}\"}}", probe.probe), probe.hits.unwrap_or(0))?;
+        expect(&of("read"), probe.read)?;
+        expect(&of("disabled"), probe.disabled)?;
+        for (term, value) in [("lost", probe.lost), ("filtered", probe.filtered), ("own", probe.own)] {
+            match value {
+                Some(value) => expect(&of(term), value)?,
+                None => ensure!(!samples.contains_key(&of(term)), "{term} is not known"),
+            }
+        }
+        expect(&format!("kprobed_probe_up{{probe=\"{}\"}}", probe.probe), 1)?;
+    }
+    ensure!(ledger.probes.len() == 2 && ledger.probes.iter().all(|probe| probe.read == 5000), "{ledger:?}");
+    expect(
+        "kprobed_buffer_events_total{term=\"read\"}",
+        ledger.buffers.iter().map(|buffer| buffer.read).sum(),
+    )?;
+    // A probe that another program has switched off says so, and one that has gone has no series.
+    let instance = guest.instance()?;
+    guest.shell(&format!("echo 0 > {instance}/events/kprobes/returned/enable"))?;
+    let samples = scrape(&guest)?;
+    let of = |probe: &str| samples.get(&format!("kprobed_probe_up{{probe=\"kprobes/{probe}\"}}")).copied();
+    ensure!((of("numbers"), of("returned")) == (Some(1.0), Some(0.0)), "{samples:?}");
+    guest.shell("kprobectl delete returned")?;
+    let after = scrape(&guest)?;
+    ensure!(!after.keys().any(|name| name.contains("returned")), "{after:?}");
+    let refused = guest.shell("wget -qO- http://127.0.0.1:9464/ 2>&1 || true")?;
+    ensure!(refused.contains("404"), "{refused}");
+    guest.machine.power_off().map_err(Into::into)
+}

@@ -1,0 +1,131 @@
+//! Events of one CPU, as they came in one message.
+//!
+//! Owns the names that belong to a batch, sorted for look-up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::MalformedError;
+use crate::api;
+use crate::group::Group;
+use crate::row::Rows;
+use crate::schema::Schema;
+use crate::value::Address;
+
+/// Events of one CPU.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    cpu: u32,
+    sequence: u64,
+    log_events: u32,
+    rows: usize,
+    groups: Vec<Group>,
+    /// Sorted by thread id.
+    tasks: Vec<api::Task>,
+    /// Sorted by address.
+    symbols: Vec<api::Symbol>,
+    wall_offset_ns: i64,
+}
+
+impl Batch {
+    /// Checks a batch against the schemas that were sent before it.
+    pub(crate) fn new(
+        batch: api::EventBatch,
+        schemas: &HashMap<u32, Arc<Schema>>,
+        wall_offset_ns: i64,
+    ) -> Result<Self, MalformedError> {
+        let mut groups = Vec::with_capacity(batch.groups.len());
+        for group in batch.groups {
+            let schema =
+                schemas.get(&group.schema_id).ok_or(MalformedError::UnknownSchema(group.schema_id))?;
+            groups.push(Group::new(Arc::clone(schema), group)?);
+        }
+        let (mut tasks, mut symbols) = (batch.tasks, batch.symbols);
+        tasks.sort_by_key(|task| task.tid);
+        symbols.sort_by_key(|symbol| symbol.address);
+        let rows = groups.iter().map(Group::rows).sum();
+        let (cpu, sequence, log_events) = (batch.cpu, batch.sequence, batch.log_events);
+        Ok(Self { cpu, sequence, log_events, rows, groups, tasks, symbols, wall_offset_ns })
+    }
+
+    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and tests.
+    ///
+    /// # Errors
+    /// [`MalformedError`] as for a stream.
+    pub fn from_parts(
+        schemas: Vec<api::EventSchema>,
+        batch: api::EventBatch,
+    ) -> Result<Self, MalformedError> {
+        let mut known = HashMap::with_capacity(schemas.len());
+        for schema in schemas {
+            let schema = Schema::try_from(schema)?;
+            known.insert(schema.id(), Arc::new(schema));
+        }
+        let wall_offset_ns = batch.clock.as_ref().map_or(0, |clock| clock.wall_offset_ns);
+        Self::new(batch, &known, wall_offset_ns)
+    }
+
+    /// The CPU.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Where in the log of the epoch the entry begins that these events are from.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Where that entry ends: everything before is seen with this batch.
+    pub fn end_sequence(&self) -> u64 {
+        self.sequence.saturating_add(self.log_events.into())
+    }
+
+    /// The events by probe.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All events in the order of time.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows::new(self)
+    }
+
+    /// Wall clock minus trace clock, in nanoseconds.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.wall_offset_ns
+    }
+
+    /// Name of a task that occurs here, where it is known.
+    pub fn comm(&self, tid: i32) -> Option<&[u8]> {
+        self.task(tid).map(|task| task.comm.as_slice()).filter(|comm| !comm.is_empty())
+    }
+
+    /// Id of the process of a task that occurs here, where it is known.
+    pub fn tgid(&self, tid: i32) -> Option<i32> {
+        self.task(tid).map(|task| task.tgid).filter(|tgid| *tgid != 0)
+    }
+
+    fn task(&self, tid: i32) -> Option<&api::Task> {
+        let index = self.tasks.binary_search_by_key(&tid, |task| task.tid).ok()?;
+        self.tasks.get(index)
+    }
+
+    /// A kernel address that occurs here, with its name where it is known.
+    pub fn symbol(&self, address: u64) -> Address<'_> {
+        Address::find(address, &self.symbols)
+    }
+
+    pub(crate) fn symbols(&self) -> &[api::Symbol] {
+        &self.symbols
+    }
+}

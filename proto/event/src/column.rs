@@ -1,0 +1,214 @@
+//! One field of many events.
+//!
+//! Owns the reading of packed values. Lengths and offsets are checked when a column is made; after that an index below
+//! the number of values always finds one.
+
+use bytes::Bytes;
+
+use crate::api;
+use crate::malformed::ColumnFault;
+use crate::packed::{Number, Numbers, at};
+use crate::schema::{Field, FieldKind, Width};
+use crate::value::{Address, List, Value};
+
+/// The checked bytes of a column.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    cells: Cells,
+    /// One bit for each value; empty when nothing faulted. Bits behind the last value mean nothing.
+    faults: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Cells {
+    Numbers(Bytes),
+    Strings { offsets: Bytes, data: Bytes },
+}
+
+impl Column {
+    /// Checks a column against its field and the number of events.
+    pub(crate) fn new(field: &Field, rows: usize, column: api::Column) -> Result<Self, ColumnFault> {
+        let values = rows.checked_mul(field.values_per_row()).ok_or(ColumnFault::TooMany)?;
+        if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
+            return Err(ColumnFault::FaultsLength(column.faults.len()));
+        }
+        let cells = if let Some(width) = field.kind.width() {
+            let wanted = values.checked_mul(width.bytes()).ok_or(ColumnFault::TooMany)?;
+            if column.values.len() != wanted {
+                return Err(ColumnFault::ValuesLength(column.values.len()));
+            }
+            if !column.offsets.is_empty() || !column.data.is_empty() {
+                return Err(ColumnFault::NotTexts(column.offsets.len().saturating_add(column.data.len())));
+            }
+            Cells::Numbers(column.values)
+        } else {
+            if !column.values.is_empty() {
+                return Err(ColumnFault::ValuesLength(column.values.len()));
+            }
+            check_offsets(values, &column.offsets, column.data.len())?;
+            Cells::Strings { offsets: column.offsets, data: column.data }
+        };
+        Ok(Self { cells, faults: column.faults })
+    }
+
+    #[inline]
+    fn is_fault(&self, index: usize) -> bool {
+        // Mostly there are none.
+        !self.faults.is_empty() && self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+    }
+
+    /// The bits of value `index`, zero-extended. 0 for a string and behind the end.
+    #[inline]
+    fn bits(&self, width: Width, index: usize) -> u64 {
+        let Cells::Numbers(bytes) = &self.cells else { return 0 };
+        match width {
+            Width::W1 => u64::from(at::<u8>(bytes, index)),
+            Width::W2 => u64::from(at::<u16>(bytes, index)),
+            Width::W4 => u64::from(at::<u32>(bytes, index)),
+            Width::W8 => at(bytes, index),
+        }
+    }
+
+    /// The bytes of string `index`. Empty for a number and behind the end.
+    fn string(&self, index: usize) -> &[u8] {
+        let Cells::Strings { offsets, data } = &self.cells else { return &[] };
+        let range = at::<u32>(offsets, index) as usize..at::<u32>(offsets, index.saturating_add(1)) as usize;
+        data.get(range).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn value<'a>(&'a self, kind: FieldKind, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+        if self.is_fault(index) {
+            return Value::Fault;
+        }
+        match kind {
+            FieldKind::Unsigned(width, base) => Value::Unsigned { value: self.bits(width, index), base },
+            FieldKind::Signed(width, base) => {
+                Value::Signed { value: sign_extend(self.bits(width, index), width), base }
+            }
+            FieldKind::Char => Value::Char(self.bits(Width::W1, index).to_le_bytes()[0]),
+            FieldKind::Symbol => Value::Symbol(Address::find(self.bits(Width::W8, index), symbols)),
+            FieldKind::String => Value::Bytes(self.string(index)),
+        }
+    }
+}
+
+fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(), ColumnFault> {
+    let wanted = values.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or(ColumnFault::TooMany)?;
+    if offsets.len() != wanted {
+        return Err(ColumnFault::OffsetsLength(offsets.len()));
+    }
+    let last = at::<u32>(offsets, values) as usize;
+    if last > data_bytes || !Numbers::<u32>::new(offsets).is_sorted() {
+        return Err(ColumnFault::OffsetsOrder(data_bytes));
+    }
+    Ok(())
+}
+
+fn sign_extend(bits: u64, width: Width) -> i64 {
+    let unused = 64 - 8 * width.bytes();
+    ((bits << unused) as i64) >> unused
+}
+
+/// The values of one field in all events of a group, without a copy.
+///
+/// Values are counted through: event I of an array field of length L has the values `I * L .. (I + 1) * L`. An index behind the
+/// end gives 0, an empty text, or a value of that kind.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnView<'a> {
+    field: &'a Field,
+    column: &'a Column,
+    rows: usize,
+}
+
+impl<'a> ColumnView<'a> {
+    pub(crate) fn new(field: &'a Field, column: &'a Column, rows: usize) -> Self {
+        Self { field, column, rows }
+    }
+
+    /// What the values are.
+    pub fn field(&self) -> &'a Field {
+        self.field
+    }
+
+    /// Number of events.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of values: more than events for an array.
+    pub fn values(&self) -> usize {
+        self.rows * self.field.values_per_row()
+    }
+
+    /// All values as numbers, faults included, which are 0. `None` when values are not of that width: strings never are.
+    ///
+    /// ```
+    /// # fn total(group: &kprobed_event::Group) -> u64 {
+    /// let sizes = group.field("size").and_then(|column| column.numbers::<u64>());
+    /// sizes.map_or(0, |sizes| sizes.fold(0, u64::wrapping_add))
+    /// # }
+    /// ```
+    #[inline]
+    pub fn numbers<T: Number>(&self) -> Option<Numbers<'a, T>> {
+        match &self.column.cells {
+            Cells::Numbers(bytes) if self.field.kind.width()?.bytes() == T::WIDTH => {
+                Some(Numbers::new(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether any value could not be read.
+    pub fn has_faults(&self) -> bool {
+        self.column.faults.iter().any(|byte| *byte != 0)
+    }
+
+    /// Whether the memory of a value could not be read.
+    #[inline]
+    pub fn is_fault(&self, index: usize) -> bool {
+        self.column.is_fault(index)
+    }
+
+    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and faults.
+    #[inline]
+    pub fn unsigned(&self, index: usize) -> u64 {
+        self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
+    }
+
+    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and faults.
+    #[inline]
+    pub fn signed(&self, index: usize) -> i64 {
+        self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))
+    }
+
+    /// A value as bytes. Empty for scalars and faults.
+    #[inline]
+    pub fn bytes(&self, index: usize) -> &'a [u8] {
+        self.column.string(index)
+    }
+
+    /// A value with its meaning; symbols without their names, which are known to the batch only.
+    #[inline]
+    pub fn value(&self, index: usize) -> Value<'a> {
+        self.named(index, &[])
+    }
+
+    /// The same, with the names of symbols.
+    #[inline]
+    pub(crate) fn named(&self, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+        self.column.value(self.field.kind, index, symbols)
+    }
+
+    /// What an event has in this field: one value, or the list of an array.
+    #[inline]
+    pub(crate) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+        match self.field.array_length {
+            0 => self.named(row, symbols),
+            length => {
+                let length = length as usize;
+                Value::List(List::new(*self, row * length..(row + 1) * length, symbols))
+            }
+        }
+    }
+}

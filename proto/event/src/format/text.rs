@@ -1,0 +1,159 @@
+//! Events as lines for people.
+//!
+//! Owns the layout of a line.
+
+use std::fmt;
+use std::io::Write as _;
+
+use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
+use super::value::{push_address, push_escaped, push_value};
+use crate::Row;
+
+/// What follows a value of which nothing tells whether its memory could be read.
+const UNPROVEN: &[u8] = b"(?)";
+
+/// How time is shown.
+pub enum TimeForm {
+    /// Time of day: makes a text of seconds since 1970. It is asked once a second.
+    Wall(Box<dyn Fn(u64) -> String + Send>),
+    /// Seconds since the event shown before.
+    Delta,
+    /// Seconds of the trace clock.
+    Trace,
+}
+
+impl fmt::Debug for TimeForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wall(_) => "Wall",
+            Self::Delta => "Delta",
+            Self::Trace => "Trace",
+        })
+    }
+}
+
+/// What a line has besides time, CPU, probe and fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextParts {
+    /// The execution context.
+    pub context: bool,
+    /// Name and id of the task.
+    pub task: bool,
+    /// Where the probe sits.
+    pub location: bool,
+}
+
+/// Lines for people, and what is remembered from one to the next.
+#[derive(Debug)]
+pub struct TextLines {
+    time: TimeForm,
+    parts: TextParts,
+    /// What stands before and behind the name of the probe: colours.
+    brackets: (&'static str, &'static str),
+    /// The last second that was shown, and its text.
+    second: Option<(u64, String)>,
+    previous_ns: Option<u64>,
+}
+
+impl TextLines {
+    /// Lines with these parts. `brackets` stand around the name of the probe.
+    pub fn new(time: TimeForm, parts: TextParts, brackets: (&'static str, &'static str)) -> Self {
+        Self { time, parts, brackets, second: None, previous_ns: None }
+    }
+
+    /// The headings of a line.
+    pub fn header(&self) -> String {
+        let mut header = "TIME [CPU]".to_owned();
+        for (is_there, part) in [(self.parts.context, " CONTEXT"), (self.parts.task, " COMM-TID")] {
+            header.push_str(if is_there { part } else { "" });
+        }
+        header.push_str(if self.parts.location { " PROBE (LOCATION) FIELDS" } else { " PROBE FIELDS" });
+        header
+    }
+
+    /// Appends the line of an event.
+    pub fn push(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+        self.push_time(buffer, row);
+        buffer.extend_from_slice(b" [");
+        push_cpu(buffer, row.cpu());
+        buffer.extend_from_slice(b"] ");
+        if self.parts.context {
+            match row.context() {
+                // Writing to memory cannot fail.
+                Some(context) => write!(buffer, "{context} ").ok(),
+                None => buffer.write_all(b"????? ").ok(),
+            };
+        }
+        if self.parts.task {
+            match row.comm() {
+                Some(comm) => push_escaped(buffer, comm),
+                None => buffer.extend_from_slice(b"<...>"),
+            }
+            buffer.push(b'-');
+            match row.tid() {
+                Some(tid) => push_signed(buffer, tid.into()),
+                None => buffer.push(b'?'),
+            }
+            buffer.push(b' ');
+        }
+        buffer.extend_from_slice(self.brackets.0.as_bytes());
+        buffer.extend_from_slice(row.probe().as_bytes());
+        buffer.extend_from_slice(self.brackets.1.as_bytes());
+        if self.parts.location
+            && let Some(location) = row.location()
+        {
+            buffer.extend_from_slice(b" (");
+            if let Some(to) = row.return_location() {
+                push_address(buffer, to);
+                buffer.extend_from_slice(b" <- ");
+            }
+            push_address(buffer, location);
+            buffer.push(b')');
+        }
+        for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
+            buffer.push(b' ');
+            buffer.extend_from_slice(name.as_bytes());
+            buffer.push(b'=');
+            push_value(buffer, &value);
+            if !field.fault_detected {
+                buffer.extend_from_slice(UNPROVEN);
+            }
+        }
+        buffer.push(b'\n');
+    }
+
+    #[inline]
+    fn push_time(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+        match &self.time {
+            TimeForm::Wall(text_of) => {
+                let wall_ns = row.wall_ns();
+                let now = wall_ns / 1_000_000_000;
+                match &self.second {
+                    Some((known, text)) if *known == now => buffer.extend_from_slice(text.as_bytes()),
+                    _ => {
+                        let text = text_of(now);
+                        buffer.extend_from_slice(text.as_bytes());
+                        self.second = Some((now, text));
+                    }
+                }
+                buffer.push(b'.');
+                push_padded::<6>(buffer, wall_ns % 1_000_000_000 / 1_000);
+            }
+            TimeForm::Trace => push_seconds(buffer, row.timestamp_ns()),
+            TimeForm::Delta => {
+                let ns = row.timestamp_ns();
+                let previous = self.previous_ns.replace(ns).unwrap_or(ns);
+                // CPUs take turns, so that time can go back from one batch to the next.
+                let (sign, delta) = if ns < previous { (b'-', previous - ns) } else { (b'+', ns - previous) };
+                buffer.push(sign);
+                push_seconds(buffer, delta);
+            }
+        }
+    }
+}
+
+/// Three digits, as the kernel's own trace has them, or more.
+#[inline]
+fn push_cpu(buffer: &mut Vec<u8>, cpu: u32) {
+    if cpu < 1000 { push_padded::<3>(buffer, cpu.into()) } else { push_decimal(buffer, cpu.into()) }
+}

@@ -1,0 +1,170 @@
+//! Events of one probe on one CPU.
+//!
+//! Owns the check of a group as a whole, and of the columns that all events have.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::MalformedError;
+use crate::api;
+use crate::column::{Column, ColumnView};
+use crate::context::Context;
+use crate::packed::{Number, Numbers, Packed, PackedNumbers, at};
+use crate::schema::Schema;
+
+/// Events of one probe on one CPU, in the order of time.
+#[derive(Clone, Debug)]
+pub struct Group {
+    schema: Arc<Schema>,
+    rows: usize,
+    base_ns: u64,
+    offsets_ns: Bytes,
+    tids: Packed<i32>,
+    flags: Packed<u8>,
+    preempt_counts: Packed<u8>,
+    ips: Packed<u64>,
+    return_ips: Packed<u64>,
+    columns: Vec<Column>,
+}
+
+impl Group {
+    /// Checks a group against its schema.
+    pub(crate) fn new(schema: Arc<Schema>, group: api::EventGroup) -> Result<Self, MalformedError> {
+        let rows = group.rows as usize;
+        check_times(&schema, rows, group.base_ns, &group.offsets_ns)?;
+        let return_ips = packed(&schema, "return_ips", rows, group.return_ips)?;
+        if !schema.is_return() && !matches!(return_ips, Packed::Absent) {
+            return Err(MalformedError::NotAReturn { probe: schema.probe().to_owned() });
+        }
+        if group.columns.len() != schema.fields().len() {
+            return Err(MalformedError::ColumnCount {
+                probe: schema.probe().to_owned(),
+                fields: schema.fields().len(),
+                columns: group.columns.len(),
+            });
+        }
+        let mut columns = Vec::with_capacity(group.columns.len());
+        for (field, column) in schema.fields().iter().zip(group.columns) {
+            columns.push(Column::new(field, rows, column).map_err(|fault| MalformedError::Column {
+                probe: schema.probe().to_owned(),
+                field: field.name.clone(),
+                rows,
+                fault,
+            })?);
+        }
+        Ok(Self {
+            rows,
+            base_ns: group.base_ns,
+            offsets_ns: group.offsets_ns,
+            tids: packed(&schema, "tids", rows, group.tids)?,
+            flags: packed(&schema, "flags", rows, group.flags)?,
+            preempt_counts: packed(&schema, "preempt_counts", rows, group.preempt_counts)?,
+            ips: packed(&schema, "ips", rows, group.ips)?,
+            return_ips,
+            columns,
+            schema,
+        })
+    }
+
+    /// The probe and its fields.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Number of events.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The values of a field in all events; `None` when the events have no such field, or a projection left it out.
+    pub fn field(&self, name: &str) -> Option<ColumnView<'_>> {
+        let index = self.schema.fields().iter().position(|field| field.name == name)?;
+        self.column(index)
+    }
+
+    /// The values of the field with this index in the schema.
+    #[inline]
+    pub fn column(&self, index: usize) -> Option<ColumnView<'_>> {
+        Some(ColumnView::new(self.schema.fields().get(index)?, self.columns.get(index)?, self.rows))
+    }
+
+    /// Trace-clock time stamps of all events, in nanoseconds. They never decrease.
+    pub fn timestamps_ns(&self) -> impl ExactSizeIterator<Item = u64> + use<'_> {
+        let base_ns = self.base_ns;
+        Numbers::<u32>::new(&self.offsets_ns).map(move |offset_ns| base_ns + u64::from(offset_ns))
+    }
+
+    /// Thread ids of all events. `None`: a projection left them out, as for all that follows.
+    pub fn tids(&self) -> Option<PackedNumbers<'_, i32>> {
+        self.tids.all(self.rows)
+    }
+
+    /// Addresses of the probe in all events, or of the probed function for a return probe. `None` for tracepoints too.
+    pub fn ips(&self) -> Option<PackedNumbers<'_, u64>> {
+        self.ips.all(self.rows)
+    }
+
+    /// Addresses that a return probe returns to in all events. `None` for all other probes too.
+    pub fn return_ips(&self) -> Option<PackedNumbers<'_, u64>> {
+        self.return_ips.all(self.rows)
+    }
+
+    /// Trace-clock time stamp of an event, in nanoseconds. Behind the last row it is that of the beginning of the group, and what
+    /// follows is 0.
+    #[inline]
+    pub fn timestamp_ns(&self, row: usize) -> u64 {
+        self.base_ns + u64::from(at::<u32>(&self.offsets_ns, row))
+    }
+
+    /// Thread id of an event. `None`: a projection left it out, as for all that follows.
+    #[inline]
+    pub fn tid(&self, row: usize) -> Option<i32> {
+        self.tids.get(row)
+    }
+
+    /// Execution context of an event; `None` also where the kernel does not record it soundly.
+    #[inline]
+    pub fn context(&self, row: usize) -> Option<Context> {
+        Context::new(self.flags.get(row)?, self.preempt_counts.get(row)?)
+    }
+
+    /// Address of the probe, or of the probed function for a return probe. `None` for tracepoints too.
+    #[inline]
+    pub fn ip(&self, row: usize) -> Option<u64> {
+        self.ips.get(row)
+    }
+
+    /// Address that a return probe returns to. `None` for all other probes too.
+    #[inline]
+    pub fn return_ip(&self, row: usize) -> Option<u64> {
+        self.return_ips.get(row)
+    }
+}
+
+/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits hold: then reading one cannot fail.
+fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) -> Result<(), MalformedError> {
+    if Some(offsets_ns.len()) != rows.checked_mul(u32::WIDTH) {
+        return Err(common_column(schema, "offsets_ns", rows, offsets_ns.len()));
+    }
+    let last_ns = Numbers::<u32>::new(offsets_ns).last().unwrap_or(0);
+    let in_order = Numbers::<u32>::new(offsets_ns).is_sorted();
+    if !in_order || base_ns.checked_add(u64::from(last_ns)).is_none() {
+        return Err(MalformedError::TimeOrder { probe: schema.probe().to_owned() });
+    }
+    Ok(())
+}
+
+fn packed<T: Number + Default>(
+    schema: &Schema,
+    column: &'static str,
+    rows: usize,
+    bytes: Bytes,
+) -> Result<Packed<T>, MalformedError> {
+    let length = bytes.len();
+    Packed::new(bytes, rows).ok_or_else(|| common_column(schema, column, rows, length))
+}
+
+fn common_column(schema: &Schema, column: &'static str, rows: usize, bytes: usize) -> MalformedError {
+    MalformedError::CommonColumn { probe: schema.probe().to_owned(), column, bytes, rows }
+}

@@ -1,0 +1,47 @@
+//! Events as rows and as columns, and as bytes.
+//!
+//! The daemon sends events column by column, since that is what costs least. This crate checks each batch once, on receipt,
+//! and then gives access to it without copying: by rows ([`Batch::rows`]) for most programs, by columns ([`Group::field`]) for those
+//! who want to compute on them. The client library reads its streams with it, and the daemon's exporters read the same messages, so that an
+//! event has the same values wherever it arrives.
+//!
+//! Owns the reading of the columnar form ([`Decoder`]), the order of time over CPUs ([`TimeOrdered`]), and the lines and objects that events
+//! become ([`format`](mod@format)). It never trusts a length: a batch that does not fit its schema is a [`MalformedError`], and behind that
+//! check no access can fail. It knows neither connections nor files.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod column;
+mod context;
+mod cursor;
+mod decoder;
+mod escape;
+pub mod format;
+mod group;
+mod loss;
+mod malformed;
+mod ordered;
+mod packed;
+mod row;
+mod schema;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::Batch;
+pub use column::ColumnView;
+pub use context::Context;
+pub use cursor::{Cursor, CursorError};
+pub use decoder::{Decoder, Epoch, Started, StreamItem, Watermark};
+pub use escape::Escaped;
+pub use group::Group;
+pub use loss::{Loss, LossCause, PauseReason, RecordingPause};
+pub use malformed::{ColumnFault, MalformedError};
+pub use ordered::TimeOrdered;
+pub use packed::{Number, Numbers, PackedNumbers};
+pub use row::{Fields, Row, Rows};
+pub use schema::{Base, Field, FieldKind, Schema, Width};
+pub use value::{Address, List, Value};
+
+use kprobed_proto::v1 as api;

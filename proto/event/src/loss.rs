@@ -1,0 +1,160 @@
+//! Events that are missing.
+//!
+//! Owns the causes as the library names them.
+
+use std::time::Duration;
+
+use crate::api;
+use crate::row::wall_ns;
+
+/// Events that will never arrive. It comes before the first event behind the gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Why.
+    pub cause: LossCause,
+    /// The CPU whose events are missing. `None`: any.
+    pub cpu: Option<u32>,
+    /// How many are missing. `None`: some; the ledger has the sum. 0: they were told with an earlier gap of the CPU.
+    pub count: Option<u64>,
+    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none yet.
+    pub before_ns: Option<u64>,
+    /// The same as wall-clock time, in nanoseconds since 1970.
+    pub before_wall_ns: Option<u64>,
+    /// How many gaps this stands for; at least 1.
+    pub gaps: u64,
+    /// What the pause was, if the cause is [`LossCause::Paused`].
+    pub pause: Option<RecordingPause>,
+}
+
+/// A pause in which the daemon recorded nothing. Of several gaps: their sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordingPause {
+    /// What for.
+    pub reason: PauseReason,
+    /// How long it lasted.
+    pub duration: Duration,
+    /// Hits of all probes in it, with those that filters would have held back. `None`: the kernel did not count them.
+    pub hits: Option<u64>,
+}
+
+/// What the daemon paused recording for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PauseReason {
+    /// To find one moment at which the ledgers of probes begin that are hit all the time, when the daemon started.
+    Baseline,
+    /// To delete a probe.
+    Deletion,
+    /// To enlarge the ring buffers.
+    Resize,
+    /// A reason that this version of the library does not know.
+    Other,
+}
+
+impl PauseReason {
+    /// Name for programs, such as `baseline`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Deletion => "deletion",
+            Self::Resize => "resize",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<api::PauseReason> for PauseReason {
+    fn from(reason: api::PauseReason) -> Self {
+        match reason {
+            api::PauseReason::Baseline => Self::Baseline,
+            api::PauseReason::Deletion => Self::Deletion,
+            api::PauseReason::Resize => Self::Resize,
+            api::PauseReason::Unspecified => Self::Other,
+        }
+    }
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The kernel's ring buffer was full and overwrote events that nobody had read.
+    Overrun,
+    /// This client did not read fast enough, and its queue in the daemon was full.
+    SubscriberQueue,
+    /// The daemon could not make sense of bytes from the kernel.
+    Undecodable,
+    /// This subscriber's own limit on the rate.
+    RateLimit,
+    /// What was asked for is no longer, or was never, in the history.
+    Expired,
+    /// The history could not be written at that time.
+    NotStored,
+    /// The daemon paused recording.
+    Paused,
+    /// Another program emptied the daemon's ring buffers.
+    Reset,
+    /// The kernel gave events up because too many writers were nested in its ring buffer.
+    CommitOverrun,
+    /// The kernel refused events because its ring buffer was full and overwriting was switched off.
+    DroppedEvents,
+    /// A cause that this version of the library does not know.
+    Other,
+}
+
+impl LossCause {
+    /// Name for programs, such as `overrun`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overrun => "overrun",
+            Self::SubscriberQueue => "subscriber_queue",
+            Self::Undecodable => "undecodable",
+            Self::RateLimit => "rate_limit",
+            Self::Expired => "expired",
+            Self::NotStored => "not_stored",
+            Self::Paused => "paused",
+            Self::Reset => "reset",
+            Self::CommitOverrun => "commit_overrun",
+            Self::DroppedEvents => "dropped_events",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<api::LossCause> for LossCause {
+    fn from(cause: api::LossCause) -> Self {
+        match cause {
+            api::LossCause::Overrun => Self::Overrun,
+            api::LossCause::SubscriberQueue => Self::SubscriberQueue,
+            api::LossCause::Undecodable => Self::Undecodable,
+            api::LossCause::RateLimit => Self::RateLimit,
+            api::LossCause::Expired => Self::Expired,
+            api::LossCause::NotStored => Self::NotStored,
+            api::LossCause::Paused => Self::Paused,
+            api::LossCause::Reset => Self::Reset,
+            api::LossCause::CommitOverrun => Self::CommitOverrun,
+            api::LossCause::DroppedEvents => Self::DroppedEvents,
+            api::LossCause::Unspecified => Self::Other,
+        }
+    }
+}
+
+impl Loss {
+    /// Reads a loss as the API has it. `wall_offset_ns` is wall clock minus trace clock.
+    pub fn new(loss: &api::Loss, wall_offset_ns: i64) -> Self {
+        let before_ns = (loss.before_ns != 0).then_some(loss.before_ns);
+        Self {
+            cause: loss.cause().into(),
+            cpu: loss.cpu,
+            count: loss.count,
+            before_ns,
+            before_wall_ns: before_ns.map(|before_ns| wall_ns(before_ns, wall_offset_ns)),
+            gaps: loss.gaps.max(1),
+            pause: loss.pause.as_ref().map(|pause| RecordingPause {
+                reason: pause.reason().into(),
+                duration: Duration::from_nanos(pause.duration_ns),
+                hits: pause.hits,
+            }),
+        }
+    }
+}

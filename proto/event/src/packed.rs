@@ -1,0 +1,204 @@
+//! Numbers that lie one after the other.
+//!
+//! Owns the little-endian reading of them, and the columns of what all events have, which may hold one value for all rows. Lengths are
+//! checked when a column is made; after that nothing is.
+
+use std::iter::RepeatN;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+
+/// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the same columns.
+pub trait Number: sealed::Sealed + Copy {
+    /// Size in bytes.
+    const WIDTH: usize;
+}
+
+mod sealed {
+    pub trait Sealed: Sized {
+        /// From bytes that are exactly as many as the number has.
+        fn read(bytes: &[u8]) -> Self;
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ident),*) => {$(
+        impl Number for $number {
+            const WIDTH: usize = size_of::<$number>();
+        }
+
+        impl sealed::Sealed for $number {
+            #[inline]
+            fn read(bytes: &[u8]) -> Self {
+                bytes.first_chunk().map_or(0, |bytes| $number::from_le_bytes(*bytes))
+            }
+        }
+    )*};
+}
+
+numbers!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+/// Packed numbers, one after the other, without a copy.
+#[derive(Clone, Debug)]
+pub struct Numbers<'a, T> {
+    chunks: std::slice::ChunksExact<'a, u8>,
+    number: PhantomData<T>,
+}
+
+impl<'a, T: Number> Numbers<'a, T> {
+    /// What is left over behind the last whole number is not read.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { chunks: bytes.chunks_exact(T::WIDTH), number: PhantomData }
+    }
+}
+
+impl<T: Number> Iterator for Numbers<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.chunks.next().map(T::read)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.chunks.size_hint()
+    }
+
+    #[inline]
+    fn nth(&mut self, n: usize) -> Option<T> {
+        self.chunks.nth(n).map(T::read)
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, T) -> B>(self, first: B, mut f: F) -> B {
+        self.chunks.fold(first, |sum, bytes| f(sum, T::read(bytes)))
+    }
+}
+
+impl<T: Number> ExactSizeIterator for Numbers<'_, T> {}
+
+/// Number `index` of packed numbers; 0 behind the end.
+#[inline]
+pub(crate) fn at<T: Number + Default>(bytes: &[u8], index: usize) -> T {
+    let start = index.saturating_mul(T::WIDTH);
+    bytes.get(start..).map_or_else(T::default, T::read)
+}
+
+/// A column of something that all events have.
+#[derive(Clone, Debug)]
+pub(crate) enum Packed<T> {
+    /// A projection left it out, or such events do not have it.
+    Absent,
+    /// The same in all rows.
+    One(T),
+    /// One for each row.
+    Each(Bytes),
+}
+
+impl<T: Number + Default> Packed<T> {
+    /// Checks the length against the number of rows; `None` when it does not fit.
+    pub(crate) fn new(bytes: Bytes, rows: usize) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::Absent);
+        }
+        if bytes.len() == T::WIDTH {
+            return Some(Self::One(at(&bytes, 0)));
+        }
+        (Some(bytes.len()) == rows.checked_mul(T::WIDTH)).then_some(Self::Each(bytes))
+    }
+
+    /// The value of a row. `None` when the column is absent; that of the last row stands for all behind it only in a column of one.
+    #[inline]
+    pub(crate) fn get(&self, row: usize) -> Option<T> {
+        match self {
+            Self::Absent => None,
+            Self::One(value) => Some(*value),
+            Self::Each(bytes) => Some(at(bytes, row)),
+        }
+    }
+
+    /// The values of all rows.
+    pub(crate) fn all(&self, rows: usize) -> Option<PackedNumbers<'_, T>> {
+        match self {
+            Self::Absent => None,
+            Self::One(value) => Some(PackedNumbers::One(std::iter::repeat_n(*value, rows))),
+            Self::Each(bytes) => Some(PackedNumbers::Each(Numbers::new(bytes))),
+        }
+    }
+}
+
+/// The values of all rows, of a column that may hold one for all.
+#[derive(Clone, Debug)]
+pub enum PackedNumbers<'a, T> {
+    /// The same in all rows.
+    One(RepeatN<T>),
+    /// One for each row.
+    Each(Numbers<'a, T>),
+}
+
+impl<T: Number> Iterator for PackedNumbers<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        match self {
+            Self::One(values) => values.next(),
+            Self::Each(values) => values.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::One(values) => values.size_hint(),
+            Self::Each(values) => values.size_hint(),
+        }
+    }
+
+    fn fold<B, F: FnMut(B, T) -> B>(self, first: B, f: F) -> B {
+        match self {
+            Self::One(values) => values.fold(first, f),
+            Self::Each(values) => values.fold(first, f),
+        }
+    }
+}
+
+impl<T: Number> ExactSizeIterator for PackedNumbers<'_, T> {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_read_as_they_were_written(values: Vec<i32>) {
+            let bytes: Bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let numbers = Numbers::<i32>::new(&bytes);
+            prop_assert_eq!(numbers.len(), values.len());
+            prop_assert_eq!(numbers.clone().fold(0_i64, |sum, value| sum + i64::from(value)), values.iter().map(|value| i64::from(*value)).sum::<i64>());
+            prop_assert_eq!(numbers.collect::<Vec<_>>(), values.clone());
+            for (index, value) in values.iter().enumerate() {
+                prop_assert_eq!(at::<i32>(&bytes, index), *value);
+            }
+            prop_assert_eq!(at::<i32>(&bytes, values.len()), 0);
+        }
+
+        #[test]
+        fn a_column_is_absent_or_has_one_value_or_one_for_each_row(bytes in proptest::collection::vec(any::<u8>(), 0..40), rows in 0..12_usize) {
+            let length = bytes.len();
+            match Packed::<u32>::new(bytes.into(), rows) {
+                Some(Packed::Absent) => prop_assert_eq!(length, 0),
+                Some(column @ Packed::One(_)) => {
+                    prop_assert_eq!((length, column.all(rows).unwrap().len()), (4, rows));
+                }
+                Some(column @ Packed::Each(_)) => {
+                    prop_assert_eq!(length, 4 * rows);
+                    let all: Vec<_> = column.all(rows).unwrap().collect();
+                    prop_assert_eq!(all, (0..rows).filter_map(|row| column.get(row)).collect::<Vec<_>>());
+                }
+                None => prop_assert!(length != 4 * rows && length != 4 && length != 0),
+            }
+        }
+    }
+}

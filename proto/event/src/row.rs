@@ -1,0 +1,200 @@
+//! Events one by one.
+//!
+//! Owns the merge of a batch's groups by time. A row is a reference into its batch: making one allocates nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::batch::Batch;
+use crate::context::Context;
+use crate::group::Group;
+use crate::schema::{Field, Schema};
+use crate::value::{Address, Value};
+
+/// The next row of a group: time stamp, group, row.
+type Head = (u64, usize, usize);
+
+/// The events of a batch in the order of time; of two at the same time, that of the earlier group is first.
+///
+/// Events of one probe mostly come in runs, so that the group of the last event is tried first; a batch of one group is merely walked
+/// through.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    batch: &'a Batch,
+    next: Option<Head>,
+    /// The next rows of the other groups.
+    others: BinaryHeap<Reverse<Head>>,
+    remaining: usize,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(batch: &'a Batch) -> Self {
+        let groups = batch.groups().iter().enumerate();
+        let mut heads = groups
+            .filter(|(_, group)| group.rows() > 0)
+            .map(|(index, group)| Reverse((group.timestamp_ns(0), index, 0)));
+        let (first, mut others) = (heads.next(), heads.collect::<BinaryHeap<_>>());
+        let next = first.map(|Reverse(head)| match others.peek_mut() {
+            Some(mut least) if least.0 < head => std::mem::replace(&mut least.0, head),
+            _ => head,
+        });
+        Self { batch, next, others, remaining: batch.len() }
+    }
+
+    /// The head that follows this one.
+    #[inline]
+    fn following(&mut self, group: &Group, index: usize, row: usize) -> Option<Head> {
+        let least = self.others.peek_mut();
+        if row >= group.rows() {
+            return least.map(|least| PeekMut::pop(least).0);
+        }
+        let head = (group.timestamp_ns(row), index, row);
+        Some(match least {
+            Some(mut least) if least.0 < head => std::mem::replace(&mut least.0, head),
+            _ => head,
+        })
+    }
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Row<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Row<'a>> {
+        let (timestamp_ns, index, row) = self.next?;
+        let group = self.batch.groups().get(index)?;
+        self.next = self.following(group, index, row + 1);
+        self.remaining = self.remaining.saturating_sub(1);
+        Some(Row { batch: self.batch, group, index: row, timestamp_ns })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.remaining, Some(self.remaining))
+    }
+}
+
+impl ExactSizeIterator for Rows<'_> {}
+
+/// One event.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    batch: &'a Batch,
+    group: &'a Group,
+    index: usize,
+    timestamp_ns: u64,
+}
+
+impl<'a> Row<'a> {
+    /// Row `index` of a group of a batch; `None` when there is no such group.
+    pub(crate) fn of(batch: &'a Batch, group: usize, index: usize) -> Option<Self> {
+        let group = batch.groups().get(group)?;
+        Some(Self { batch, group, index, timestamp_ns: group.timestamp_ns(index) })
+    }
+
+    /// The probe and its fields.
+    #[inline]
+    pub fn schema(&self) -> &'a Schema {
+        self.group.schema()
+    }
+
+    /// `GROUP/EVENT`.
+    #[inline]
+    pub fn probe(&self) -> &'a str {
+        self.schema().probe()
+    }
+
+    /// Trace-clock time, in nanoseconds.
+    #[inline]
+    pub fn timestamp_ns(&self) -> u64 {
+        self.timestamp_ns
+    }
+
+    /// Wall-clock time, in nanoseconds since 1970. Times outside of 1970 to 2262 stop at its ends.
+    #[inline]
+    pub fn wall_ns(&self) -> u64 {
+        wall_ns(self.timestamp_ns, self.batch.wall_offset_ns())
+    }
+
+    /// Wall-clock time.
+    pub fn time(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.wall_ns())
+    }
+
+    /// CPU.
+    #[inline]
+    pub fn cpu(&self) -> u32 {
+        self.batch.cpu()
+    }
+
+    /// Thread id, in the initial pid namespace. `None`: a projection left it out.
+    #[inline]
+    pub fn tid(&self) -> Option<i32> {
+        self.group.tid(self.index)
+    }
+
+    /// Id of the process (thread group), where it is known.
+    pub fn tgid(&self) -> Option<i32> {
+        self.batch.tgid(self.tid()?)
+    }
+
+    /// Name of the task, where it is known. Names are sampled: an event may be older than an exec that changed the name.
+    #[inline]
+    pub fn comm(&self) -> Option<&'a [u8]> {
+        self.batch.comm(self.tid()?)
+    }
+
+    /// Execution context; `None` where the kernel does not record it soundly, or a projection left it out.
+    #[inline]
+    pub fn context(&self) -> Option<Context> {
+        self.group.context(self.index)
+    }
+
+    /// Where the probe sits, or which function returned; `None` for tracepoints, and where a projection left it out.
+    #[inline]
+    pub fn location(&self) -> Option<Address<'a>> {
+        Some(self.batch.symbol(self.group.ip(self.index)?))
+    }
+
+    /// Where a return probe returns to; `None` for all other probes, and where a projection left it out.
+    #[inline]
+    pub fn return_location(&self) -> Option<Address<'a>> {
+        Some(self.batch.symbol(self.group.return_ip(self.index)?))
+    }
+
+    /// The fields with their names, in the order of the definition.
+    #[inline]
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { row: *self, next: 0 }
+    }
+
+    /// The value of a field; `None` when the event has no such field.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        Some(self.group.field(name)?.row(self.index, self.batch.symbols()))
+    }
+}
+
+/// A trace-clock time as wall-clock nanoseconds since 1970, cut off at the ends of what 63 bits can say.
+pub(crate) fn wall_ns(timestamp_ns: u64, offset_ns: i64) -> u64 {
+    timestamp_ns.saturating_add_signed(offset_ns).min(i64::MAX as u64)
+}
+
+/// The fields of one event.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    row: Row<'a>,
+    next: usize,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a str, Value<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let column = self.row.group.column(self.next)?;
+        self.next += 1;
+        let field: &'a Field = column.field();
+        Some((&field.name, column.row(self.row.index, self.row.batch.symbols())))
+    }
+}

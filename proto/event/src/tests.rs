@@ -1,0 +1,447 @@
+//! Batches, good and bad.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api;
+use crate::api::stream_events_response::Message;
+
+fn field(
+    name: &str,
+    kind: api::FieldType,
+    width: u32,
+    base: api::FieldBase,
+    array_length: u32,
+) -> api::EventField {
+    api::EventField {
+        name: name.to_owned(),
+        r#type: kind.into(),
+        width,
+        base: base.into(),
+        array_length,
+        fault_detected: true,
+    }
+}
+
+/// One field of every kind.
+fn schema(is_return: bool) -> api::EventSchema {
+    use api::{FieldBase as B, FieldType as T};
+    api::EventSchema {
+        schema_id: 7,
+        probe: "kprobes/open".to_owned(),
+        probe_uid: 1,
+        is_return,
+        fields: vec![
+            field("dfd", T::Signed, 4, B::Decimal, 0),
+            field("flags", T::Unsigned, 8, B::Hex, 0),
+            field("mode", T::Unsigned, 2, B::Decimal, 0),
+            field("letter", T::Char, 1, B::Unspecified, 0),
+            field("caller", T::Symbol, 8, B::Unspecified, 0),
+            field("filename", T::String, 0, B::Unspecified, 0),
+            field("bytes", T::Unsigned, 1, B::Hex, 3),
+            field("args", T::String, 0, B::Unspecified, 2),
+        ],
+    }
+}
+
+fn le32(values: &[u32]) -> Bytes {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn le64(values: &[u64]) -> Bytes {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn scalar(values: Bytes, faults: &[u8]) -> api::Column {
+    api::Column { values, faults: Bytes::copy_from_slice(faults), ..Default::default() }
+}
+
+fn strings(values: &[&[u8]], faults: &[u8]) -> api::Column {
+    let mut offsets = vec![0];
+    let mut data = Vec::new();
+    for value in values {
+        data.extend_from_slice(value);
+        offsets.push(u32::try_from(data.len()).unwrap());
+    }
+    api::Column {
+        offsets: le32(&offsets),
+        data: data.into(),
+        faults: Bytes::copy_from_slice(faults),
+        ..Default::default()
+    }
+}
+
+/// Two events.
+fn group(is_return: bool) -> api::EventGroup {
+    api::EventGroup {
+        schema_id: 7,
+        rows: 2,
+        base_ns: 1_000,
+        offsets_ns: le32(&[0, 1_000]),
+        tids: le32(&[131, 132]),
+        flags: Bytes::from_static(&[0x01, 0x48]),
+        preempt_counts: Bytes::from_static(&[1, 0xff]),
+        ips: le64(&[0xffff_ffff_8100_0000]),
+        return_ips: if is_return { le64(&[0xffff_ffff_8200_0010, 5]) } else { Bytes::new() },
+        columns: vec![
+            scalar(le32(&[(-100_i32).cast_unsigned(), 3]), &[]),
+            scalar(le64(&[0x8000, u64::MAX]), &[]),
+            scalar(Bytes::from_static(&[0xa4, 1, 0, 0]), &[0b10]),
+            scalar(Bytes::from_static(b"a\n"), &[]),
+            scalar(le64(&[0xffff_ffff_8200_0010, 0x1234]), &[]),
+            strings(&[b"/etc/passwd", b""], &[0b10]),
+            scalar(Bytes::from_static(&[1, 2, 3, 4, 5, 6]), &[0b1_0000]),
+            strings(&[b"-l", b"\xff", b"", b"x"], &[]),
+        ],
+    }
+}
+
+fn batch(groups: Vec<api::EventGroup>) -> api::EventBatch {
+    api::EventBatch {
+        cpu: 3,
+        sequence: 40,
+        log_events: 5,
+        groups,
+        tasks: vec![
+            api::Task { tid: 200, comm: b"other".to_vec(), tgid: 0 },
+            api::Task { tid: 131, comm: b"cat".to_vec(), tgid: 130 },
+        ],
+        symbols: vec![
+            api::Symbol { address: 0xffff_ffff_8200_0010, text: "do_sys_open+0x10/0x20".to_owned() },
+            api::Symbol { address: 0xffff_ffff_8100_0000, text: "do_sys_openat2+0x0/0x170".to_owned() },
+        ],
+        clock: Some(api::ClockMapping { wall_offset_ns: 5_000, error_bound_ns: 10, sampled_at_ns: 1 }),
+    }
+}
+
+fn response(message: Message) -> api::StreamEventsResponse {
+    api::StreamEventsResponse { message: Some(message) }
+}
+
+fn decode(schema: api::EventSchema, batch: api::EventBatch) -> Result<Batch, MalformedError> {
+    let mut decoder = Decoder::default();
+    decoder.item(response(Message::Schema(schema)))?;
+    match decoder.item(response(Message::Batch(batch)))? {
+        Some(StreamItem::Batch(batch)) => Ok(batch),
+        other => panic!("a batch became {other:?}"),
+    }
+}
+
+/// A row, with `?` for what is not known.
+fn text(batch: &Batch) -> String {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
+    let mut text = String::new();
+    for row in batch.rows() {
+        write!(text, "{} {} [{}]", row.timestamp_ns(), row.wall_ns(), row.cpu()).unwrap();
+        let (tid, tgid) = (row.tid().map(|tid| tid.to_string()), row.tgid().map(|tgid| tgid.to_string()));
+        write!(text, " {} of {}", or(tid), or(tgid)).unwrap();
+        write!(text, " {}", or(row.comm().map(|comm| Escaped(comm).to_string()))).unwrap();
+        write!(text, " {}", or(row.context().map(|context| context.to_string()))).unwrap();
+        write!(text, " {} {}", row.probe(), or(row.location().map(|location| location.to_string()))).unwrap();
+        if let Some(to) = row.return_location() {
+            write!(text, " -> {to}").unwrap();
+        }
+        text.push('\n');
+        for (name, value) in row.fields() {
+            writeln!(text, "  {name}={value}").unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn every_kind_of_value_is_shown() {
+    insta::assert_snapshot!(text(&decode(schema(false), batch(vec![group(false)])).unwrap()), @r#"
+    1000 6000 [3] 131 of 130 cat d..1. kprobes/open do_sys_openat2+0x0/0x170
+      dfd=-100
+      flags=0x8000
+      mode=420
+      letter='a'
+      caller=do_sys_open+0x10/0x20
+      filename="/etc/passwd"
+      bytes={0x1,0x2,0x3}
+      args={"-l","\xff"}
+    2000 7000 [3] 132 of ? ? ? kprobes/open do_sys_openat2+0x0/0x170
+      dfd=3
+      flags=0xffffffffffffffff
+      mode=(fault)
+      letter='\n'
+      caller=0x1234
+      filename=(fault)
+      bytes={0x4,(fault),0x6}
+      args={"","x"}
+    "#);
+}
+
+#[test]
+fn return_probes_have_a_return_location() {
+    let batch = decode(schema(true), batch(vec![group(true)])).unwrap();
+    let locations: Vec<_> = batch.rows().map(|row| row.return_location().unwrap().to_string()).collect();
+    assert_eq!(locations, ["do_sys_open+0x10/0x20", "0x5"]);
+}
+
+#[test]
+fn what_a_projection_leaves_out_is_not_there() {
+    let mut bare = group(true);
+    for column in
+        [&mut bare.tids, &mut bare.flags, &mut bare.preempt_counts, &mut bare.ips, &mut bare.return_ips]
+    {
+        *column = Bytes::new();
+    }
+    bare.columns.truncate(1);
+    let mut schema = schema(true);
+    schema.fields.truncate(1);
+    let batch = decode(schema, batch(vec![bare])).unwrap();
+    insta::assert_snapshot!(text(&batch), @"
+    1000 6000 [3] ? of ? ? ? kprobes/open ?
+      dfd=-100
+    2000 7000 [3] ? of ? ? ? kprobes/open ?
+      dfd=3
+    ");
+    assert!(batch.groups()[0].tids().is_none());
+}
+
+#[test]
+fn a_stream_knows_where_it_is() {
+    let cursor = |sequence| api::Cursor { boot_id: "b".to_owned(), epoch: 3, sequence };
+    let mut decoder = Decoder::default();
+    decoder.item(response(Message::Schema(schema(false)))).unwrap();
+    let epoch = api::EpochStarted { cursor: Some(cursor(12)), may_miss: true };
+    let item = decoder.item(response(Message::Epoch(epoch))).unwrap();
+    assert!(matches!(item, Some(StreamItem::Epoch(epoch)) if epoch.may_miss && epoch.cursor.sequence == 12));
+    assert_eq!(
+        decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap_err(),
+        MalformedError::UnknownSchema(7),
+        "another epoch has other schemas"
+    );
+    assert_eq!(decoder.cursor().unwrap().sequence, 12);
+    decoder.item(response(Message::Schema(schema(false)))).unwrap();
+    decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap();
+    assert_eq!(decoder.cursor().unwrap().to_string(), "b:3:45");
+    decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: Some(cursor(60)) }))).unwrap();
+    assert_eq!(decoder.cursor().unwrap().sequence, 60);
+    // What only says where the stream is, is no item.
+    let progress = api::Progress { cursor: Some(cursor(70)) };
+    assert!(decoder.item(response(Message::Progress(progress))).unwrap().is_none());
+    assert_eq!(decoder.cursor().map(|cursor| cursor.sequence), Some(70));
+    let nowhere = decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: None })));
+    assert_eq!(nowhere.unwrap_err(), MalformedError::NoCursor("caught_up"));
+}
+
+#[test]
+fn columns_can_be_read_as_such() {
+    let batch = decode(schema(false), batch(vec![group(false)])).unwrap();
+    let group = &batch.groups()[0];
+    let dfd = group.field("dfd").unwrap();
+    assert_eq!((dfd.signed(0), dfd.unsigned(0), dfd.rows()), (-100, 0xffff_ff9c, 2));
+    let bytes = group.field("bytes").unwrap();
+    assert_eq!(
+        (bytes.values(), bytes.unsigned(5), bytes.is_fault(4), bytes.is_fault(5)),
+        (6, 6, true, false)
+    );
+    let filename = group.field("filename").unwrap();
+    assert_eq!((filename.bytes(0), filename.is_fault(1)), (&b"/etc/passwd"[..], true));
+    assert_eq!(
+        (filename.bytes(99), dfd.signed(99), filename.unsigned(0)),
+        (&b""[..], 0, 0),
+        "behind the end"
+    );
+    assert!(group.field("nothing").is_none());
+    assert_eq!(dfd.numbers::<i32>().unwrap().collect::<Vec<_>>(), [-100, 3]);
+    assert_eq!(bytes.numbers::<u8>().unwrap().map(u32::from).sum::<u32>(), 21);
+    assert!(dfd.numbers::<u64>().is_none() && filename.numbers::<u8>().is_none(), "another width, and none");
+    assert!(bytes.has_faults() && !dfd.has_faults());
+    assert_eq!(group.timestamps_ns().collect::<Vec<_>>(), [1_000, 2_000]);
+    assert_eq!(group.tids().unwrap().collect::<Vec<_>>(), [131, 132]);
+    assert_eq!(group.ips().unwrap().collect::<Vec<_>>(), [0xffff_ffff_8100_0000; 2], "one for all");
+    let row = batch.rows().next().unwrap();
+    assert!(matches!(row.field("dfd"), Some(Value::Signed { value: -100, .. })));
+    assert!(row.field("nothing").is_none());
+}
+
+#[test]
+fn losses_get_a_wall_clock_time() {
+    let mut decoder = Decoder::default();
+    decoder.item(response(Message::Batch(batch(Vec::new())))).unwrap();
+    let mut read = |loss| match decoder.item(response(Message::Loss(loss))).unwrap() {
+        Some(StreamItem::Loss(loss)) => loss,
+        other => panic!("a loss became {other:?}"),
+    };
+    let loss = api::Loss {
+        cause: api::LossCause::Overrun.into(),
+        cpu: Some(1),
+        before_ns: 1_000,
+        ..Default::default()
+    };
+    let loss = read(loss);
+    assert_eq!((loss.cause, loss.count, loss.before_wall_ns), (LossCause::Overrun, None, Some(6_000)));
+    let loss = read(api::Loss { cause: 99, count: Some(3), gaps: 2, ..Default::default() });
+    assert_eq!((loss.cause, loss.count, loss.before_ns, loss.gaps), (LossCause::Other, Some(3), None, 2));
+}
+
+/// Breaks one thing in a good group.
+type Damage = fn(&mut api::EventGroup);
+
+const DAMAGES: &[(&str, Damage)] = &[
+    ("schema", |group| group.schema_id = 8),
+    ("rows", |group| group.rows = u32::MAX),
+    ("offsets_ns", |group| group.offsets_ns = Bytes::new()),
+    ("time order", |group| group.offsets_ns = le32(&[1, 0])),
+    ("end of time", |group| group.base_ns = u64::MAX),
+    ("tids", |group| group.tids = le32(&[1, 2, 3])),
+    ("flags", |group| group.flags = le32(&[1])),
+    ("preempt_counts", |group| group.preempt_counts = Bytes::from_static(&[1, 2, 3])),
+    ("ips", |group| group.ips = le32(&[1])),
+    ("return_ips", |group| group.return_ips = le64(&[1, 2])),
+    ("columns", |group| group.columns.truncate(1)),
+    ("values", |group| group.columns[0].values = le32(&[1])),
+    ("offsets", |group| group.columns[5].offsets = le32(&[0, 1])),
+    ("offset order", |group| group.columns[5].offsets = le32(&[0, 11, 3])),
+    ("offset end", |group| group.columns[5].offsets = le32(&[0, 11, 12])),
+    ("faults", |group| group.columns[0].faults = le32(&[0])),
+    ("texts", |group| group.columns[0].data = Bytes::from_static(b"x")),
+    ("numbers", |group| group.columns[5].values = le32(&[0])),
+];
+
+#[test]
+fn a_malformed_group_says_what_is_wrong() {
+    let mut errors = String::new();
+    for (name, damage) in DAMAGES {
+        let mut group = group(false);
+        damage(&mut group);
+        let error = decode(schema(false), batch(vec![group])).unwrap_err();
+        writeln!(errors, "{name}: {error}").unwrap();
+    }
+    insta::assert_snapshot!(errors, @"
+    schema: batch refers to schema 8, which was not sent before
+    rows: `offsets_ns` of `kprobes/open` has 8 bytes for 4294967295 rows
+    offsets_ns: `offsets_ns` of `kprobes/open` has 0 bytes for 2 rows
+    time order: the time stamps of `kprobes/open` are not in order
+    end of time: the time stamps of `kprobes/open` are not in order
+    tids: `tids` of `kprobes/open` has 12 bytes for 2 rows
+    flags: `flags` of `kprobes/open` has 4 bytes for 2 rows
+    preempt_counts: `preempt_counts` of `kprobes/open` has 3 bytes for 2 rows
+    ips: `ips` of `kprobes/open` has 4 bytes for 2 rows
+    return_ips: `kprobes/open` is not a return probe, and its batch has return addresses
+    columns: `kprobes/open` has 8 fields, and its batch has 1 columns
+    values: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of values
+    offsets: field `filename` of `kprobes/open` with 2 rows: 8 bytes of offsets
+    offset order: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
+    offset end: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
+    faults: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of fault bits
+    texts: field `dfd` of `kprobes/open` with 2 rows: 1 bytes of texts and their offsets, and the field has numbers
+    numbers: field `filename` of `kprobes/open` with 2 rows: 4 bytes of values
+    ");
+}
+
+#[test]
+fn a_schema_that_makes_no_sense_is_refused() {
+    for (kind, width) in [(0, 4), (99, 4), (1, 3), (3, 2), (4, 4), (5, 8)] {
+        let mut schema = schema(false);
+        schema.fields[0].r#type = kind;
+        schema.fields[0].width = width;
+        assert!(
+            matches!(decode(schema, batch(Vec::new())), Err(MalformedError::BadField { .. })),
+            "{kind} {width}"
+        );
+    }
+    let empty = api::StreamEventsResponse { message: None };
+    assert_eq!(Decoder::default().item(empty).unwrap_err(), MalformedError::Empty);
+}
+
+fn any_bytes() -> impl Strategy<Value = Bytes> {
+    proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+prop_compose! {
+    fn any_column()(values in any_bytes(), offsets in any_bytes(), data in any_bytes(), faults in any_bytes()) -> api::Column {
+        api::Column { values, offsets, data, faults }
+    }
+}
+
+prop_compose! {
+    fn any_schema()(
+        fields in proptest::collection::vec((0..7_i32, prop_oneof![0..9_u32, any::<u32>()], 0..4_i32, prop_oneof![0..4_u32, any::<u32>()]), 0..4),
+        is_return: bool,
+    ) -> api::EventSchema {
+        let fields = fields.into_iter().map(|(kind, width, base, array_length)| api::EventField {
+            name: "x".to_owned(), r#type: kind, width, base, array_length, fault_detected: false,
+        });
+        api::EventSchema { schema_id: 7, is_return, fields: fields.collect(), ..Default::default() }
+    }
+}
+
+proptest! {
+    /// Good lengths are rare among random ones, so one half of the batches is a good one with one part replaced.
+    #[test]
+    fn no_batch_can_panic(
+        schema in any_schema(),
+        rows in prop_oneof![0..6_u32, any::<u32>()],
+        base_ns in prop_oneof![0..6_u64, any::<u64>()],
+        common in proptest::array::uniform6(any_bytes()),
+        columns in proptest::collection::vec(any_column(), 0..4),
+    ) {
+        let [offsets_ns, tids, flags, preempt_counts, ips, return_ips] = common;
+        let group = api::EventGroup { schema_id: 7, rows, base_ns, offsets_ns, tids, flags, preempt_counts, ips, return_ips, columns };
+        if let Ok(batch) = decode(schema, batch(vec![group])) {
+            text(&batch);
+        }
+    }
+
+    #[test]
+    fn no_damage_to_a_good_batch_can_panic(column in 0..8_usize, part in 0..10_usize, bytes in any_bytes(), rows in 0..4_u32) {
+        let mut group = group(true);
+        match part {
+            0 => group.offsets_ns = bytes,
+            1 => group.tids = bytes,
+            2 => group.flags = bytes,
+            3 => group.ips = bytes,
+            4 => group.return_ips = bytes,
+            5 => group.rows = rows,
+            6 => group.columns[column].values = bytes,
+            7 => group.columns[column].offsets = bytes,
+            8 => group.columns[column].data = bytes,
+            _ => group.columns[column].faults = bytes,
+        }
+        if let Ok(batch) = decode(schema(true), batch(vec![group])) {
+            text(&batch);
+        }
+    }
+
+    #[test]
+    fn rows_are_merged_in_the_order_of_time(groups in proptest::collection::vec(proptest::collection::vec(0..50_u32, 0..12), 0..6)) {
+        let mut expected: Vec<u64> = groups.iter().flatten().map(|offset| 100 + u64::from(*offset)).collect();
+        expected.sort_unstable();
+        let groups = groups.into_iter().map(|mut times| {
+            times.sort_unstable();
+            let rows = times.len();
+            api::EventGroup {
+                schema_id: 7,
+                rows: u32::try_from(rows).unwrap(),
+                base_ns: 100,
+                offsets_ns: le32(&times),
+                ..Default::default()
+            }
+        });
+        let schema = api::EventSchema { schema_id: 7, ..Default::default() };
+        let batch = decode(schema, batch(groups.collect())).unwrap();
+        let rows = batch.rows();
+        prop_assert_eq!(rows.len(), expected.len());
+        prop_assert_eq!(rows.map(|row| row.timestamp_ns()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn any_time_has_a_wall_clock_time(timestamp_ns: u64, offset_ns: i64) {
+        let mut batch = batch(vec![group(false)]);
+        batch.groups[0].base_ns = timestamp_ns;
+        batch.groups[0].offsets_ns = le32(&[0, 0]);
+        batch.clock = Some(api::ClockMapping { wall_offset_ns: offset_ns, ..Default::default() });
+        let batch = decode(schema(false), batch).unwrap();
+        for row in batch.rows() {
+            prop_assert!(row.time() >= std::time::UNIX_EPOCH);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! One value of an event.
+//!
+//! Owns how values are shown: as the kernel's own trace shows them, except that strings are quoted and escaped.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+use crate::api;
+use crate::column::ColumnView;
+use crate::escape::Escaped;
+use crate::schema::Base;
+
+/// One value of an event.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// An unsigned integer.
+    Unsigned {
+        /// The value.
+        value: u64,
+        /// How to show it.
+        base: Base,
+    },
+    /// A signed integer.
+    Signed {
+        /// The value.
+        value: i64,
+        /// How to show it.
+        base: Base,
+    },
+    /// One byte, meant as a character.
+    Char(u8),
+    /// A kernel address.
+    Symbol(Address<'a>),
+    /// A string. It need not be UTF-8.
+    Bytes(&'a [u8]),
+    /// The values of an array.
+    List(List<'a>),
+    /// The memory could not be read.
+    Fault,
+}
+
+/// A kernel address and its name. `Display` writes the name, or else the address in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address<'a> {
+    /// The address.
+    pub address: u64,
+    /// `SYMBOL+0xOFFSET/0xSIZE`, with ` [MODULE]` for modules, where it is known.
+    pub text: Option<&'a str>,
+}
+
+impl<'a> Address<'a> {
+    /// Looks the name up among symbols that are sorted by address.
+    pub(crate) fn find(address: u64, symbols: &'a [api::Symbol]) -> Self {
+        let text = symbols
+            .binary_search_by_key(&address, |symbol| symbol.address)
+            .ok()
+            .and_then(|index| symbols.get(index))
+            .map(|symbol| symbol.text.as_str());
+        Self { address, text }
+    }
+}
+
+impl fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text {
+            Some(text) => f.write_str(text),
+            None => write!(f, "0x{:x}", self.address),
+        }
+    }
+}
+
+/// The values of an array.
+#[derive(Clone, Copy, Debug)]
+pub struct List<'a> {
+    column: ColumnView<'a>,
+    start: usize,
+    length: usize,
+    symbols: &'a [api::Symbol],
+}
+
+impl<'a> List<'a> {
+    pub(crate) fn new(column: ColumnView<'a>, range: Range<usize>, symbols: &'a [api::Symbol]) -> Self {
+        Self { column, start: range.start, length: range.len(), symbols }
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The values, in order. None of them is a list.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let Self { column, start, length, symbols } = *self;
+        (start..start + length).map(move |index| column.named(index, symbols))
+    }
+}
+
+impl Value<'_> {
+    /// Whether this is a fault, or a list with one in it.
+    pub fn has_fault(&self) -> bool {
+        match self {
+            Self::Fault => true,
+            Self::List(list) => list.iter().any(|value| value.has_fault()),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned { value, base: Base::Decimal } => fmt::Display::fmt(value, f),
+            Self::Unsigned { value, base: Base::Hex } => write!(f, "0x{value:x}"),
+            Self::Signed { value, base: Base::Decimal } => fmt::Display::fmt(value, f),
+            Self::Signed { value, base: Base::Hex } => {
+                write!(f, "{}0x{:x}", if *value < 0 { "-" } else { "" }, value.unsigned_abs())
+            }
+            Self::Char(b'\'') => f.write_str(r"'\''"),
+            Self::Char(byte) => write!(f, "'{}'", Escaped(&[*byte])),
+            Self::Symbol(symbol) => symbol.fmt(f),
+            Self::Bytes(bytes) => write!(f, "{:#}", Escaped(bytes)),
+            Self::List(list) => {
+                f.write_char('{')?;
+                for (index, value) in list.iter().enumerate() {
+                    if index > 0 {
+                        f.write_char(',')?;
+                    }
+                    value.fmt(f)?;
+                }
+                f.write_char('}')
+            }
+            Self::Fault => f.write_str("(fault)"),
+        }
+    }
+}

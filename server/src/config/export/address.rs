@@ -1,0 +1,153 @@
+//! How the destination of an exporter is written.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkAddress {
+    /// Name or address; IPv6 addresses without brackets.
+    pub host: String,
+    /// Port, never 0.
+    pub port: u16,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JsonLinesTarget {
+    /// A file, or a pipe that exists.
+    File(PathBuf),
+    /// A unix socket, of a stream or of datagrams.
+    Unix(PathBuf),
+    /// A TCP connection.
+    Tcp(NetworkAddress),
+}
+
+/// Why a text is no destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// It begins like none.
+    #[error("it is neither an absolute path, nor `unix:PATH`, nor `tcp://HOST:PORT`")]
+    UnknownForm,
+    /// A path that is relative or has a NUL.
+    #[error("its path is not absolute")]
+    RelativePath,
+    /// No port from 1 to 65535.
+    #[error("it has no port from 1 to 65535")]
+    NoPort,
+    /// No host, or something that cannot be one.
+    #[error("it has no host")]
+    NoHost,
+}
+
+impl FromStr for NetworkAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
+        let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| is_port && *port != 0).ok_or(AddressError::NoPort)?;
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let good = match bracketed {
+            Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
+        };
+        if !good {
+            return Err(AddressError::NoHost);
+        }
+        Ok(Self { host: bracketed.unwrap_or(host).to_owned(), port })
+    }
+}
+
+impl fmt::Display for NetworkAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl FromStr for JsonLinesTarget {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let path = |path: &str| {
+            let good = path.starts_with('/') && !path.contains('\0');
+            if good { Ok(PathBuf::from(path)) } else { Err(AddressError::RelativePath) }
+        };
+        if let Some(rest) = text.strip_prefix("unix:") {
+            return path(rest).map(Self::Unix);
+        }
+        if let Some(rest) = text.strip_prefix("tcp://") {
+            return rest.parse().map(Self::Tcp);
+        }
+        if text.starts_with('/') {
+            return path(text).map(Self::File);
+        }
+        Err(AddressError::UnknownForm)
+    }
+}
+
+impl fmt::Display for JsonLinesTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_form_is_read_as_it_is_written() {
+        for text in ["/var/log/events.jsonl", "unix:/run/x.sock", "tcp://logs.example:601", "tcp://[::1]:601"]
+        {
+            let target: JsonLinesTarget = text.parse().unwrap();
+            assert_eq!(target.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_destination_says_why() {
+        let why = |text: &str| text.parse::<JsonLinesTarget>().unwrap_err();
+        for (text, expected) in [
+            ("", AddressError::UnknownForm),
+            ("events.jsonl", AddressError::UnknownForm),
+            ("udp://host:1", AddressError::UnknownForm),
+            ("unix:x.sock", AddressError::RelativePath),
+            ("/var/\0", AddressError::RelativePath),
+            ("tcp://host", AddressError::NoPort),
+            ("tcp://host:0", AddressError::NoPort),
+            ("tcp://host:+1", AddressError::NoPort),
+            ("tcp://host:65536", AddressError::NoPort),
+            ("tcp://:1", AddressError::NoHost),
+            ("tcp://a b:1", AddressError::NoHost),
+            ("tcp://::1:80", AddressError::NoHost),
+        ] {
+            assert_eq!(why(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+        #[test]
+        fn no_text_can_panic(text in ".{0,40}", host in "[a-z.-]{1,12}", port in 1..=u16::MAX) {
+            if let Ok(target) = text.parse::<JsonLinesTarget>() {
+                prop_assert_eq!(target.to_string().parse(), Ok(target));
+            }
+            let address = NetworkAddress { host, port };
+            prop_assert_eq!(address.to_string().parse(), Ok(address));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The rules for exporters.
+
+use std::fs;
+
+use super::super::problem::Problem;
+use super::super::tls;
+use super::{ClientTls, JsonLinesTarget, LineFormat, NetworkAddress, Selecting};
+use crate::config::Config;
+
+/// Everything that is wrong with the sections `[export.*]`.
+pub(in crate::config) fn judge(config: &Config) -> Vec<Problem> {
+    let mut found = jsonl(config);
+    found.extend(prometheus(config));
+    found
+}
+
+fn jsonl(config: &Config) -> Vec<Problem> {
+    let Some(jsonl) = &config.export.jsonl else { return Vec::new() };
+    let mut found = history("export.jsonl", config);
+    found.extend(selecting("export.jsonl", jsonl.selecting()));
+    match jsonl.path.parse::<JsonLinesTarget>() {
+        Err(error) => found.push(Problem::value(
+            "export.jsonl.path",
+            &jsonl.path,
+            error,
+            "use for example `/var/log/kprobed/events.jsonl`, `unix:/run/logs.sock` or `tcp://127.0.0.1:601`"
+                .to_owned(),
+        )),
+        Ok(JsonLinesTarget::Tcp(address)) => {
+            if jsonl.tls.is_none() && !is_local(&address) {
+                found.push(in_the_open("export.jsonl.path", &jsonl.path, "[export.jsonl.tls]"));
+            }
+        }
+        Ok(JsonLinesTarget::File(path)) => {
+            let is_directory = fs::metadata(&path).is_ok_and(|found| found.is_dir());
+            if is_directory {
+                let hint = "use the path of a file in it, for example with `events.jsonl` at its end";
+                let why = "there is a directory of that name";
+                found.push(Problem::value("export.jsonl.path", path.display(), why, hint.to_owned()));
+            }
+        }
+        Ok(JsonLinesTarget::Unix(_)) => {}
+    }
+    if jsonl.tls.is_some() && !jsonl.path.starts_with("tcp://") {
+        found.push(Problem::warning(
+            "export.jsonl.tls",
+            "`export.jsonl.tls` is not used: only `tcp://` has TLS".to_owned(),
+            "use `tcp://HOST:PORT` as the path, or leave the section out",
+        ));
+    }
+    if jsonl.format == LineFormat::Syslog && jsonl.path.starts_with('/') {
+        found.push(Problem::value(
+            "export.jsonl.format",
+            "syslog",
+            "a file takes lines, and messages of syslog are framed for sockets",
+            "use `unix:/dev/log` or `tcp://HOST:PORT` as the path, or `json`".to_owned(),
+        ));
+    }
+    found.extend(within("export.jsonl.max_mib", jsonl.max_mib, 1 << 30));
+    found.extend(within("export.jsonl.files", jsonl.files, 1000));
+    found.extend(within("export.jsonl.sync_interval_ms", jsonl.sync_interval_ms, 3_600_000));
+    found.extend(jsonl.tls.iter().flat_map(|tls| client_tls("export.jsonl.tls", tls)));
+    found
+}
+
+fn prometheus(config: &Config) -> Vec<Problem> {
+    let Some(prometheus) = &config.export.prometheus else { return Vec::new() };
+    let mut found = selecting("export.prometheus", prometheus.selecting());
+    if !prometheus.listen.ip().is_loopback() && prometheus.tls.is_none() {
+        found.push(Problem::warning(
+            "export.prometheus.listen",
+            format!(
+                "everybody who reaches `{}` can read the names of all probes and how often they are hit",
+                prometheus.listen
+            ),
+            "use a loopback address, or add `[export.prometheus.tls]`",
+        ));
+    }
+    if config.listen.tcp == Some(prometheus.listen) {
+        found.push(Problem::value(
+            "export.prometheus.listen",
+            prometheus.listen,
+            "that is where clients connect (`listen.tcp`)",
+            "use another port".to_owned(),
+        ));
+    }
+    found.extend(prometheus.tls.iter().flat_map(|files| tls::judge(&tls::PROMETHEUS, files)));
+    found
+}
+
+/// An exporter reads the history: it goes on there after a break.
+fn history(section: &str, config: &Config) -> Vec<Problem> {
+    if config.spool.enabled {
+        return Vec::new();
+    }
+    let message = format!(
+        "`[{section}]` needs the history, from which it goes on after a break, and `spool.enabled` is false"
+    );
+    vec![Problem::error(section, message, "set `spool.enabled = true`, or leave the section out")]
+}
+
+fn selecting(section: &str, selecting: Selecting<'_>) -> Vec<Problem> {
+    let value = |setting: &str| match setting {
+        "labels" => selecting.labels.to_owned(),
+        _ => selecting.filter.to_owned(),
+    };
+    let hint = |setting: &str| match setting {
+        "labels" => "use a selector such as `team=storage,tier!=1`".to_owned(),
+        _ => "use a filter as `kprobectl observe --filter` takes it".to_owned(),
+    };
+    let wrong = selecting.read().err().unwrap_or_default().into_iter();
+    wrong
+        .map(|(setting, why)| {
+            Problem::value(&format!("{section}.{setting}"), value(setting), why, hint(setting))
+        })
+        .collect()
+}
+
+fn client_tls(section: &str, files: &ClientTls) -> Vec<Problem> {
+    let mut found = tls::judge_client(section, files);
+    if files.certificate.is_some() != files.key.is_some() {
+        let (there, missing) =
+            if files.key.is_some() { ("key", "certificate") } else { ("certificate", "key") };
+        let message = format!("`{section}` has a `{there}` and no `{missing}`");
+        found.push(Problem::error(section, message, "give both, or neither"));
+    }
+    found
+}
+
+fn is_local(address: &NetworkAddress) -> bool {
+    address.host == "localhost"
+        || address.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Events hold memory of the kernel and of programs.
+fn in_the_open(setting: &str, value: &str, remedy: &str) -> Problem {
+    let why =
+        "events would go over the network in the open, and they hold memory of the kernel and of programs";
+    Problem::value(setting, value, why, format!("use a loopback address, or {remedy}"))
+}
+
+fn within(setting: &str, value: u64, most: u64) -> Option<Problem> {
+    let why = format!("it must be from 0 to {most}");
+    (value > most).then(|| Problem::value(setting, value, why, format!("use {most}")))
+}

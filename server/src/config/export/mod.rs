@@ -1,0 +1,184 @@
+//! Where events and figures go besides the clients: the sections `[export.*]`.
+//!
+//! Owns their settings and how a destination is written. What an exporter does with them is its own business.
+
+mod address;
+mod judge;
+
+pub use address::{AddressError, JsonLinesTarget, NetworkAddress};
+pub(super) use judge::judge;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Tls;
+use crate::filter::Filter;
+use crate::model::{Glob, LabelError, LabelSelector};
+
+/// All exporters. One that has no section is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Export {
+    /// Figures for Prometheus.
+    pub prometheus: Option<Prometheus>,
+    /// Events as JSON, one object a line.
+    pub jsonl: Option<JsonLines>,
+}
+
+/// `/metrics` for Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prometheus {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Only probes whose names match one of these globs. Empty: all.
+    #[serde(default)]
+    pub probes: Vec<String>,
+    /// Only probes whose labels match.
+    #[serde(default)]
+    pub labels: String,
+    /// Certificates, to serve https to scrapers that prove who they are.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+}
+
+/// Events as JSON, one object a line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JsonLines {
+    /// Absolute path of a file or a pipe, `unix:PATH` for a socket, or `tcp://HOST:PORT`.
+    pub path: String,
+    /// How each object is framed.
+    #[serde(default)]
+    pub format: LineFormat,
+    /// MiB that a file may have before it is renamed; 0 for no limit.
+    #[serde(default = "JsonLines::default_max_mib")]
+    pub max_mib: u64,
+    /// Renamed files that are kept besides the one that is written.
+    #[serde(default = "JsonLines::default_files")]
+    pub files: u64,
+    /// Milliseconds of events that a power cut may take from a file; 0 leaves it to the kernel when it writes to the disk.
+    #[serde(default = "JsonLines::default_sync_interval_ms")]
+    pub sync_interval_ms: u64,
+    /// Only events of probes whose names match one of these globs. Empty: all.
+    #[serde(default)]
+    pub probes: Vec<String>,
+    /// Only events of probes whose labels match.
+    #[serde(default)]
+    pub labels: String,
+    /// Only events that this filter selects.
+    #[serde(default)]
+    pub filter: String,
+    /// TLS for `tcp://`.
+    #[serde(default)]
+    pub tls: Option<ClientTls>,
+}
+
+impl JsonLines {
+    fn default_max_mib() -> u64 {
+        256
+    }
+
+    fn default_files() -> u64 {
+        4
+    }
+
+    fn default_sync_interval_ms() -> u64 {
+        1000
+    }
+
+    /// What a file may have, in bytes. Absent for no limit.
+    pub fn max_bytes(&self) -> Option<u64> {
+        (self.max_mib > 0).then(|| self.max_mib.saturating_mul(1 << 20))
+    }
+
+    /// How often a file is written to the disk. Absent: when the kernel likes.
+    pub fn sync_interval(&self) -> Option<Duration> {
+        (self.sync_interval_ms > 0).then(|| Duration::from_millis(self.sync_interval_ms))
+    }
+}
+
+/// How an object is framed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LineFormat {
+    /// The object and the end of its line.
+    #[default]
+    Json,
+    /// A message of syslog (RFC 5424) with the object as its text; on streams with its length before it (RFC 6587, octet counting).
+    Syslog,
+}
+
+/// TLS towards another server.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTls {
+    /// Authority that signed the server's certificate (PEM).
+    pub ca: PathBuf,
+    /// The daemon's own certificate chain (PEM), where the server wants one.
+    pub certificate: Option<PathBuf>,
+    /// Its private key (PEM).
+    pub key: Option<PathBuf>,
+    /// Name in the server's certificate, if it is not the host of the address.
+    pub domain: Option<String>,
+}
+
+/// Which events an exporter wants.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Globs of names. Empty: all.
+    pub probes: Vec<Glob>,
+    /// What is required of the labels of their probes.
+    pub labels: LabelSelector,
+    /// Which of them. Absent: all.
+    pub filter: Option<Filter>,
+}
+
+/// The three settings that select events, as they stand in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Selecting<'a> {
+    /// Globs of names.
+    pub probes: &'a [String],
+    /// A selector of labels.
+    pub labels: &'a str,
+    /// A filter.
+    pub filter: &'a str,
+}
+
+impl Selecting<'_> {
+    /// What they say.
+    ///
+    /// # Errors
+    /// The names of the settings that cannot be read, and why.
+    pub fn read(self) -> Result<Selection, Vec<(&'static str, String)>> {
+        let filter = match self.filter.trim() {
+            "" => Ok(None),
+            text => Filter::parse(text).map(Some).map_err(|error| ("filter", error.to_string())),
+        };
+        let labels = self.labels.parse().map_err(|error: LabelError| ("labels", error.to_string()));
+        match (labels, filter) {
+            (Ok(labels), Ok(filter)) => {
+                let probes = self.probes.iter().map(|glob| Glob::new(glob.clone())).collect();
+                Ok(Selection { probes, labels, filter })
+            }
+            (labels, filter) => Err(labels.err().into_iter().chain(filter.err()).collect()),
+        }
+    }
+}
+
+impl JsonLines {
+    /// What selects its events.
+    pub fn selecting(&self) -> Selecting<'_> {
+        Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
+    }
+}
+
+impl Prometheus {
+    /// What selects its probes.
+    pub fn selecting(&self) -> Selecting<'_> {
+        Selecting { probes: &self.probes, labels: &self.labels, filter: "" }
+    }
+}

@@ -1,0 +1,244 @@
+//! One exporter: from its place in the log to the other side, and on.
+//!
+//! Owns when the place moves: only when the other side has taken everything before it. What failed is not kept: it is read again.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::account::{Account, Walk};
+use super::backoff::Backoff;
+use super::pump::{Measure, Pump};
+use super::status::Shared;
+use super::{Sink, SinkError};
+use crate::config::export::Selection;
+use crate::feed::{Feed, FeedError, FeedStart, Log};
+use crate::history::{HistoryError, HistoryStart};
+use crate::pipeline::{Hub, Overflow, Pace, QueueLimits, View};
+use crate::shutdown::Tasks;
+use crate::spool::{Cursor, SpoolError};
+use crate::store::Store;
+
+/// How an exporter goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// How long events may wait for others to be sent with them.
+    pub linger: Duration,
+    /// Bytes of messages that are sent at once.
+    pub chunk_bytes: usize,
+    /// Events that are sent at once.
+    pub chunk_events: u64,
+    /// How long the other side may take to answer.
+    pub timeout: Duration,
+    /// How often the place is written down. So much is sent again after the daemon was killed.
+    pub save_interval: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_millis(200),
+            chunk_bytes: 1 << 20,
+            chunk_events: 1 << 16,
+            timeout: Duration::from_secs(10),
+            save_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Events that may wait in memory for the other side, in bytes. The others wait in the history.
+const QUEUE_BYTES: u64 = 8 << 20;
+
+/// What the other side may take for its last answer when the daemon stops.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
+
+/// An exporter that is to be run.
+#[derive(Debug)]
+pub struct Exporter<S> {
+    pub(super) sink: S,
+    pub(super) selection: Selection,
+    pub(super) policy: Policy,
+    pub(super) hub: Arc<Hub>,
+    pub(super) log: Log,
+    pub(super) store: Store,
+    pub(super) shared: Arc<Shared>,
+    pub(super) tasks: Tasks,
+}
+
+/// Why a round of sending ended.
+enum Round {
+    /// The daemon stops.
+    Over,
+    /// The other side failed.
+    Failed(SinkError),
+}
+
+/// A place that is not written down yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unsaved {
+    place: Option<Cursor>,
+    /// When it has to be.
+    due: Option<Instant>,
+}
+
+impl<S: Sink> Exporter<S> {
+    /// Sends until the daemon stops.
+    pub async fn run(mut self) {
+        let (mut backoff, random) = (Backoff::default(), RandomState::new());
+        let (mut place, mut unsaved) = (None, Unsaved::default());
+        while !self.tasks.stopping().is_cancelled() {
+            let round = self.round(&mut place, &mut unsaved, &mut backoff).await;
+            let Round::Failed(error) = round else { break };
+            let wait = backoff.next(random.hash_one(SystemTime::now()));
+            self.shared.failed(&error.to_string(), SystemTime::now() + wait);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.tasks.stopping().cancelled() => break,
+            }
+        }
+        self.save(&mut unsaved).await;
+    }
+
+    /// Makes the other side ready, and sends until something ends it.
+    async fn round(
+        &mut self,
+        place: &mut Option<Cursor>,
+        unsaved: &mut Unsaved,
+        backoff: &mut Backoff,
+    ) -> Round {
+        let timeout = self.policy.timeout;
+        let opened = within_time("connect", timeout, self.tasks.stopping(), self.sink.open()).await;
+        match opened {
+            Ok(Some(own)) => *place = Some(own),
+            Ok(None) if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
+                Ok(stored) => *place = stored,
+                Err(error) => return Round::Failed(SinkError::new("read where the exporter was", error)),
+            },
+            Ok(None) => {}
+            Err(error) => return Round::Failed(error),
+        }
+        self.shared.begin_at(*place);
+        loop {
+            let (mut pump, mut walk) = match self.pump(place).await {
+                Ok(pump) => pump,
+                Err(FeedError::Stopping) => return Round::Over,
+                Err(error) => return Round::Failed(SinkError::new("read the history", error)),
+            };
+            self.shared.running();
+            let ended = loop {
+                let first = tokio::select! {
+                    first = pump.first() => first,
+                    () = until(unsaved.due) => {
+                        self.save(unsaved).await;
+                        continue;
+                    }
+                    () = self.tasks.stopping().cancelled() => return Round::Over,
+                };
+                let first = match first {
+                    Ok(first) => first,
+                    Err(error) => break error,
+                };
+                let chunk = pump.gather(first, &mut walk, self.measure()).await;
+                let mut dropped = (0, String::new());
+                if !chunk.is_empty() {
+                    match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
+                        Ok(sent) => dropped = (sent.dropped, sent.reason),
+                        Err(error) => return Round::Failed(error),
+                    }
+                    backoff.reset();
+                }
+                let settle = |account: &mut Account| account.settle(&chunk.walked, dropped.0);
+                self.shared.settled(chunk.end, settle, &dropped.1);
+                if chunk.end != *place {
+                    *place = chunk.end;
+                    unsaved.place = chunk.end;
+                    unsaved.due.get_or_insert_with(|| Instant::now() + self.policy.save_interval);
+                }
+            };
+            match ended {
+                FeedError::Stopping => return Round::Over,
+                // It was too slow for the present, and reads what it missed from the history.
+                FeedError::Overflowed { .. } => {}
+                error => return Round::Failed(SinkError::new("read the history", error)),
+            }
+        }
+    }
+
+    fn measure(&self) -> Measure {
+        let Policy { linger, chunk_bytes, chunk_events, .. } = self.policy;
+        Measure { bytes: chunk_bytes, events: chunk_events, linger }
+    }
+
+    /// Reads from a place on; from the present for an exporter that has none.
+    async fn pump(&mut self, place: &mut Option<Cursor>) -> Result<(Pump, Walk), FeedError> {
+        let start = |place: Option<HistoryStart>| FeedStart { place, until_now: false };
+        let opened = match place {
+            Some(cursor) => self.feed(start(Some(HistoryStart::Cursor(*cursor)))).await,
+            None => self.feed(start(None)).await,
+        };
+        let feed = match opened {
+            // The history is another one: that of this directory was lost, or is a copy.
+            Err(FeedError::History(HistoryError::Spool(error @ SpoolError::ForeignCursor { .. }))) => {
+                tracing::warn!(exporter = self.shared.name(), %error, "going on with the oldest event that there is");
+                *place = None;
+                self.feed(start(Some(HistoryStart::Oldest))).await?
+            }
+            opened => opened?,
+        };
+        Ok((Pump::start(&self.tasks, feed), Walk::from(*place)))
+    }
+
+    async fn feed(&mut self, start: FeedStart) -> Result<Feed, FeedError> {
+        let view = View {
+            probes: self.selection.probes.clone(),
+            labels: self.selection.labels.clone(),
+            filter: self.selection.filter.clone(),
+            pace: Pace::Throughput,
+            limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::Disconnect },
+            ..View::default()
+        };
+        Feed::open(&self.log, self.hub.subscribe_own(view), start).await
+    }
+
+    /// Writes down where it goes on.
+    async fn save(&mut self, unsaved: &mut Unsaved) {
+        let Some(place) = std::mem::take(unsaved).place else { return };
+        if let Err(error) = self.sink.settle().await {
+            // Written down later: what is not durable on the other side is sent again.
+            self.shared.saved(Some(error.to_string()));
+            return;
+        }
+        let saved = self.store.set_exporter_place(self.shared.name(), place).await;
+        self.shared.saved(saved.err().map(|error| error.to_string()));
+    }
+}
+
+/// Has the other side do something, for as long as it may take.
+async fn within_time<T>(
+    action: &str,
+    timeout: Duration,
+    stopping: &CancellationToken,
+    act: impl Future<Output = Result<T, SinkError>>,
+) -> Result<T, SinkError> {
+    tokio::select! {
+        done = act => done,
+        () = tokio::time::sleep(timeout) => {
+            Err(SinkError::new(action, format_args!("no answer within {} s", timeout.as_secs_f32())))
+        }
+        () = async { stopping.cancelled().await; tokio::time::sleep(LAST_ANSWER).await } => {
+            Err(SinkError::new(action, "the daemon stops"))
+        }
+    }
+}
+
+/// Waits until a moment; for ever without one.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,85 @@
+//! What is read for one scrape.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::process::Process;
+use crate::config::export::Selection;
+use crate::control::{ControlError, ControlHandle, Ledger, Registry};
+use crate::export::{ExporterStatus, Exporters};
+use crate::history::{History, HistoryCounts};
+use crate::model::Labels;
+use crate::pipeline::View;
+use crate::store::Store;
+
+/// Where the figures are.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// The ledger.
+    pub control: ControlHandle,
+    /// The labels of probes.
+    pub registry: Arc<Registry>,
+    /// The history, when one is kept.
+    pub history: Option<Arc<History>>,
+    /// The exporters of events.
+    pub exporters: Exporters,
+    /// Whether changes can be stored.
+    pub store: Store,
+    /// When the certificate for clients ends.
+    pub certificate_end: Option<SystemTime>,
+    /// Release of the running kernel.
+    pub kernel_release: String,
+    /// Mount point of procfs.
+    pub procfs: PathBuf,
+}
+
+/// Everything that one scrape shows.
+#[derive(Debug)]
+pub struct Figures {
+    /// Of selected probes only.
+    pub ledger: Ledger,
+    /// Which of its probes are switched on.
+    pub enabled: Vec<bool>,
+    /// The history.
+    pub history: Option<HistoryCounts>,
+    /// The exporters of events.
+    pub exporters: Vec<ExporterStatus>,
+    /// Whether the last change could be stored.
+    pub stores: bool,
+    /// When the certificate for clients ends.
+    pub certificate_end: Option<SystemTime>,
+    /// Release of the running kernel.
+    pub kernel_release: String,
+    /// The daemon itself.
+    pub process: Process,
+}
+
+impl Sources {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn read(&self, selection: &Selection) -> Result<Figures, ControlError> {
+        let mut ledger = self.control.ledger().await?;
+        let view =
+            View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
+        ledger.probes.retain(|probe| {
+            // An attached event has no labels.
+            let labels =
+                self.registry.by_uid(probe.uid).map_or_else(Labels::default, |probe| probe.labels.clone());
+            view.selects(&probe.name, &labels)
+        });
+        let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.enabled);
+        Ok(Figures {
+            enabled: ledger.probes.iter().map(|probe| is_on(probe.uid)).collect(),
+            ledger,
+            history: self.history.as_ref().map(|history| history.counts()),
+            exporters: self.exporters.statuses(),
+            stores: !self.store.health().failing,
+            certificate_end: self.certificate_end,
+            kernel_release: self.kernel_release.clone(),
+            process: Process::read(&self.procfs),
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! A connection that lines are written to: TCP, TLS, a unix socket, or a pipe.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::net::{TcpStream, UnixDatagram, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::super::SinkError;
+use super::encode::Encoder;
+use crate::config::export::NetworkAddress;
+
+/// TLS towards the other side.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) config: Arc<ClientConfig>,
+    /// Name in its certificate, if it is not the host of the address.
+    pub(super) domain: Option<String>,
+}
+
+/// Where it leads to.
+#[derive(Debug)]
+enum Peer {
+    Unix(PathBuf),
+    Pipe(PathBuf),
+    Tcp(NetworkAddress, Option<Tls>),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Pipe(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address, _) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+/// An open one.
+#[derive(Debug)]
+enum Open {
+    Tcp(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    Unix(UnixStream),
+    Datagrams(UnixDatagram),
+    Pipe(pipe::Sender),
+}
+
+/// A connection that is made again after each failure.
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: Peer,
+    open: Option<Open>,
+}
+
+impl Connection {
+    pub(super) const fn unix(path: PathBuf) -> Self {
+        Self { peer: Peer::Unix(path), open: None }
+    }
+
+    pub(super) const fn pipe(path: PathBuf) -> Self {
+        Self { peer: Peer::Pipe(path), open: None }
+    }
+
+    pub(super) const fn tcp(address: NetworkAddress, tls: Option<Tls>) -> Self {
+        Self { peer: Peer::Tcp(address, tls), open: None }
+    }
+
+    pub(super) async fn open(&mut self) -> Result<(), SinkError> {
+        self.open = None;
+        let opened = match &self.peer {
+            Peer::Unix(path) => match UnixStream::connect(path).await {
+                Ok(stream) => Ok(Open::Unix(stream)),
+                // A socket of datagrams, such as /dev/log.
+                Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => datagrams(path),
+                Err(error) => Err(error),
+            },
+            Peer::Pipe(path) => match pipe::OpenOptions::new().open_sender(path) {
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                    Err(io::Error::other("no program reads from the pipe"))
+                }
+                opened => opened.map(Open::Pipe),
+            },
+            Peer::Tcp(address, tls) => connect(address, tls.as_ref()).await,
+        };
+        self.open = Some(opened.map_err(|error| self.failed("connect to", &error))?);
+        Ok(())
+    }
+
+    /// Writes lines, which end at `ends`.
+    pub(super) async fn write(
+        &mut self,
+        lines: &[u8],
+        ends: &[usize],
+        encoder: &Encoder,
+    ) -> Result<(), SinkError> {
+        let Some(open) = &mut self.open else {
+            return Err(self.failed("write to", &ErrorKind::NotConnected.into()));
+        };
+        let written = match open {
+            Open::Datagrams(socket) => send_each(socket, lines, ends).await,
+            open if encoder.is_syslog() => {
+                let framed = counted(lines, ends);
+                write_all(open, &framed).await
+            }
+            open => write_all(open, lines).await,
+        };
+        written.map_err(|error| self.failed("write to", &error))
+    }
+
+    fn failed(&self, action: &str, error: &io::Error) -> SinkError {
+        SinkError::new(format_args!("{action} `{}`", self.peer), error)
+    }
+}
+
+fn datagrams(path: &PathBuf) -> io::Result<Open> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    Ok(Open::Datagrams(socket))
+}
+
+async fn connect(address: &NetworkAddress, tls: Option<&Tls>) -> io::Result<Open> {
+    let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    stream.set_nodelay(true)?;
+    let Some(Tls { config, domain }) = tls else { return Ok(Open::Tcp(stream)) };
+    let name = domain.as_ref().unwrap_or(&address.host).clone();
+    let name = ServerName::try_from(name).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+    let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
+    Ok(Open::Tls(Box::new(stream)))
+}
+
+async fn write_all(open: &mut Open, bytes: &[u8]) -> io::Result<()> {
+    // What is written to a connection that the other side has closed is lost without a word.
+    let mut byte = [0];
+    let is_closed = match open {
+        Open::Tcp(stream) => matches!(stream.try_read(&mut byte), Ok(0)),
+        Open::Unix(stream) => matches!(stream.try_read(&mut byte), Ok(0)),
+        Open::Tls(_) | Open::Datagrams(_) | Open::Pipe(_) => false,
+    };
+    if is_closed {
+        return Err(io::Error::other("the other side has closed the connection"));
+    }
+    let stream: &mut (dyn AsyncWrite + Send + Unpin) = match open {
+        Open::Tcp(stream) => stream,
+        Open::Tls(stream) => stream,
+        Open::Unix(stream) => stream,
+        Open::Pipe(pipe) => pipe,
+        Open::Datagrams(_) => return Err(ErrorKind::Unsupported.into()),
+    };
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+async fn send_each(socket: &UnixDatagram, lines: &[u8], ends: &[usize]) -> io::Result<()> {
+    for line in each(lines, ends) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        socket.send(line).await?;
+    }
+    Ok(())
+}
+
+fn each<'a>(lines: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
+    let begins = std::iter::once(0).chain(ends.iter().copied());
+    begins.zip(ends).filter_map(|(begin, end)| lines.get(begin..*end))
+}
+
+/// Each message with its length before it (RFC 6587, 3.4.1).
+fn counted(lines: &[u8], ends: &[usize]) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(lines.len() + ends.len() * 5);
+    for line in each(lines, ends) {
+        framed.extend_from_slice(format!("{} ", line.len()).as_bytes());
+        framed.extend_from_slice(line);
+    }
+    framed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted() {
+        assert_eq!(counted(b"<1>a<1>bcd", &[4, 10]), b"4 <1>a6 <1>bcd");
+        assert_eq!(counted(b"", &[]), b"");
+    }
+}

@@ -1,0 +1,126 @@
+//! From the configuration to exporters that run.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::runtime::Handle;
+
+use super::exporter::{Exporter, Policy};
+use super::figures::Sources;
+use super::jsonl::JsonLinesSink;
+use super::prometheus::{Prometheus, PrometheusError};
+use super::status::Shared;
+use super::{Exporters, Sink};
+use crate::config::export::{AddressError, Export, Selection};
+use crate::config::{PROMETHEUS, TlsError, server_config};
+use crate::feed::Log;
+use crate::pipeline::Hub;
+use crate::shutdown::Tasks;
+use crate::store::Store;
+
+/// Why an exporter cannot be made. The configuration was judged: a file has changed since.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Its certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Where it listens.
+    #[error(transparent)]
+    Prometheus(#[from] PrometheusError),
+    /// Its destination.
+    #[error("`{setting}`: {error}")]
+    Address {
+        /// The setting.
+        setting: &'static str,
+        /// Why.
+        error: AddressError,
+    },
+    /// What it selects.
+    #[error("{0}")]
+    Selection(String),
+}
+
+/// What exporters are made of.
+#[derive(Debug)]
+pub struct ExportParts<'a> {
+    /// Where events come from.
+    pub hub: &'a Arc<Hub>,
+    /// What was, and where the log is.
+    pub log: &'a Log,
+    /// Where their places are written down.
+    pub store: &'a Store,
+    /// Name of this host.
+    pub hostname: &'a str,
+    /// What they are, when the daemon stops.
+    pub tasks: &'a Tasks,
+    /// The threads that they run on.
+    pub threads: &'a Handle,
+}
+
+/// Serves figures, if the configuration asks for it.
+///
+/// # Errors
+/// See [`OpenError`].
+pub async fn serve(export: &Export, sources: Sources, tasks: &Tasks) -> Result<(), OpenError> {
+    let Some(settings) = &export.prometheus else { return Ok(()) };
+    let tls = settings.tls.as_ref().map(|files| server_config(&PROMETHEUS, files)).transpose()?;
+    let selection = selection("prometheus", settings.selecting().read())?;
+    let prometheus = Prometheus::bind(settings.listen, tls, selection, sources).await?;
+    tracing::info!(address = %settings.listen, "serving figures for Prometheus");
+    tasks.spawn("prometheus", prometheus.run(tasks.clone()));
+    Ok(())
+}
+
+/// Starts the exporters that the configuration asks for.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenError> {
+    let exporters = Exporters::default();
+    if let Some(settings) = &export.jsonl {
+        let target = settings
+            .path
+            .parse()
+            .map_err(|error| OpenError::Address { setting: "export.jsonl.path", error })?;
+        let sink = JsonLinesSink::new(settings, target, parts.hostname)?;
+        let defaults = Policy::default();
+        let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
+        let selection = selection("jsonl", settings.selecting().read())?;
+        let policy = Policy { save_interval, ..defaults };
+        start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
+    }
+    Ok(exporters)
+}
+
+fn selection(
+    exporter: &'static str,
+    read: Result<Selection, Vec<(&'static str, String)>>,
+) -> Result<Selection, OpenError> {
+    let list = |wrong: Vec<(&str, String)>| -> String {
+        let each = wrong.iter().map(|(setting, why)| format!("`export.{exporter}.{setting}`: {why}"));
+        each.collect::<Vec<_>>().join("; ")
+    };
+    read.map_err(|wrong| OpenError::Selection(list(wrong)))
+}
+
+fn start<S: Sink>(
+    name: &'static str,
+    destination: String,
+    (sink, selection, policy): (S, Selection, Policy),
+    exporters: &Exporters,
+    parts: &ExportParts<'_>,
+) {
+    let shared = Arc::new(Shared::new(name, destination, Arc::clone(parts.hub), parts.log.now));
+    exporters.add(Arc::clone(&shared));
+    let exporter = Exporter {
+        sink,
+        selection,
+        policy,
+        hub: Arc::clone(parts.hub),
+        log: parts.log.clone(),
+        store: parts.store.clone(),
+        shared,
+        tasks: parts.tasks.clone(),
+    };
+    parts.tasks.spawn_on(parts.threads, name, exporter.run());
+}

@@ -1,0 +1,203 @@
+//! The HTTP server that Prometheus scrapes.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::super::figures::Sources;
+use super::text;
+use crate::config::export::Selection;
+use crate::control::ControlError;
+use crate::shutdown::Tasks;
+
+/// Connections at a time. A Prometheus has one.
+const MAX_CONNECTIONS: usize = 16;
+
+/// What a scraper may take for its handshake, and for the head of its request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a scrape may take: the default of `scrape_timeout` in Prometheus.
+const SCRAPE: Duration = Duration::from_secs(10);
+
+/// What it has in its answer (OpenMetrics 1.0).
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why it cannot listen.
+#[derive(Debug, Error)]
+#[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
+pub struct PrometheusError {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Why there are no figures now.
+#[derive(Debug, Error)]
+enum ScrapeError {
+    /// The ledger cannot be read.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The text cannot be made.
+    #[error("cannot write the figures: {0}")]
+    Text(#[from] std::fmt::Error),
+}
+
+/// What serves `/metrics`.
+#[derive(Debug)]
+pub struct Prometheus {
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    scrape: Arc<Scrape>,
+}
+
+/// What answers requests.
+#[derive(Debug)]
+struct Scrape {
+    sources: Sources,
+    selection: Selection,
+    /// One reads the ledger at a time.
+    turn: Mutex<()>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Prometheus {
+    /// Listens.
+    ///
+    /// # Errors
+    /// See [`PrometheusError`].
+    pub async fn bind(
+        address: SocketAddr,
+        tls: Option<ServerConfig>,
+        selection: Selection,
+        sources: Sources,
+    ) -> Result<Self, PrometheusError> {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| PrometheusError { address, source })?;
+        let scrape = Arc::new(Scrape { sources, selection, turn: Mutex::new(()) });
+        Ok(Self { listener, tls: tls.map(Arc::new), scrape })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until the daemon stops.
+    pub async fn run(self, tasks: Tasks) {
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            // Whoever comes when there is no room waits in the kernel's queue.
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = tasks.stopping().cancelled() => return,
+            };
+            let socket = match accepted {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a scraper");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (tls, scrape, stopping) =
+                (self.tls.clone(), Arc::clone(&self.scrape), tasks.stopping().clone());
+            tasks.spawn("scraper", async move {
+                let served = async {
+                    match tls {
+                        None => serve(socket, scrape).await,
+                        Some(tls) => over_tls(socket, tls.into(), scrape).await,
+                    }
+                };
+                tokio::select! {
+                    () = served => {}
+                    () = stopping.cancelled() => {}
+                }
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn over_tls(socket: TcpStream, tls: TlsAcceptor, scrape: Arc<Scrape>) {
+    match tokio::time::timeout(PATIENCE, tls.accept(socket)).await {
+        Ok(Ok(socket)) => serve(socket, scrape).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a scraper did not finish its handshake"),
+        Err(_elapsed) => tracing::debug!("a scraper took too long for its handshake"),
+    }
+}
+
+async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, scrape: Arc<Scrape>) {
+    let service = service_fn(move |request| {
+        let scrape = Arc::clone(&scrape);
+        async move { Ok::<_, Infallible>(scrape.answer(&request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(socket), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "the connection of a scraper ended");
+    }
+}
+
+impl Scrape {
+    async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned());
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        if request.uri().path() != "/metrics" {
+            return plain(StatusCode::NOT_FOUND, "there is only /metrics\n".to_owned());
+        }
+        match tokio::time::timeout(SCRAPE, self.metrics()).await {
+            Ok(Ok(text)) => {
+                let mut answer = plain(StatusCode::OK, text);
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
+                answer
+            }
+            Ok(Err(error)) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+            Err(_elapsed) => {
+                let why = "the daemon is busy with the kernel: the ledger cannot be read now\n";
+                plain(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+            }
+        }
+    }
+
+    async fn metrics(&self) -> Result<String, ScrapeError> {
+        let _turn = self.turn.lock().await;
+        let figures = self.sources.read(&self.selection).await?;
+        Ok(text::text(figures)?)
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}

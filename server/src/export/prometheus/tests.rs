@@ -1,0 +1,64 @@
+//! What a scrape shows, and how many series it can have.
+
+use super::super::figures::samples::figures;
+use super::super::figures::{Figures, SERIES_OF_A_PROBE};
+use super::text::text;
+use crate::control::{RecordingProblem, Trouble};
+use crate::model::ProbeUid;
+
+/// Lines that are samples.
+fn samples(figures: Figures) -> Vec<String> {
+    let text = text(figures).unwrap();
+    assert!(text.ends_with("# EOF\n"));
+    text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn a_scrape_shows_the_ledger() {
+    let samples = samples(figures(1));
+    for expected in [
+        r#"kprobed_probe_hits_total{probe="kprobes/p1"} 13"#,
+        r#"kprobed_probe_missed_total{probe="kprobes/p1"} 2"#,
+        r#"kprobed_probe_events_total{probe="kprobes/p1",term="read"} 6"#,
+        r#"kprobed_probe_events_total{probe="kprobes/p1",term="own"} 3"#,
+        r#"kprobed_probe_up{probe="kprobes/p1"} 1"#,
+        r#"kprobed_buffer_events_total{term="overrun"} 4"#,
+        "kprobed_buffer_resets_total 2",
+        "kprobed_buffer_bytes 8192",
+        r#"kprobed_exporter_queued_events{exporter="jsonl"} 7"#,
+        r#"kprobed_exporter_acknowledged_timestamp_seconds{exporter="jsonl"} 5.0"#,
+        "kprobed_tls_not_after_timestamp_seconds 86400.0",
+        "kprobed_store_up 1",
+    ] {
+        assert!(samples.iter().any(|sample| sample == expected), "{expected}\n{}", samples.join("\n"));
+    }
+}
+
+#[test]
+fn what_is_not_known_has_no_series() {
+    let mut some = figures(2);
+    let unknown = some.ledger.probes.first_mut().unwrap();
+    (unknown.terms.lost, unknown.terms.own) = (None, None);
+    let trouble = Trouble { code: "SWITCHED_OFF", reason: String::new(), hint: String::new() };
+    let problem = RecordingProblem { uid: ProbeUid(1), name: unknown.name.clone(), trouble };
+    some.ledger.problems.push(problem);
+    some.enabled[1] = false;
+    let samples = samples(some);
+    let has = |text: &str| samples.iter().any(|sample| sample.contains(text));
+    assert!(!has(r#"{probe="kprobes/p1",term="lost"}"#) && has(r#"{probe="kprobes/p2",term="lost"}"#));
+    assert!(
+        has(r#"kprobed_probe_up{probe="kprobes/p1"} 0"#) && !has(r#"kprobed_probe_up{probe="kprobes/p2"}"#)
+    );
+}
+
+/// Thousands of tasks make no series: what there is depends on the number of probes and exporters alone.
+#[test]
+fn the_number_of_series_is_a_formula() {
+    let count = |probes| i64::try_from(samples(figures(probes)).len()).unwrap();
+    let (none, one, many) = (count(0), count(1), count(1000));
+    let of_a_probe = i64::try_from(SERIES_OF_A_PROBE).unwrap();
+    assert_eq!(one - none, of_a_probe);
+    assert_eq!(many - none, 1000 * of_a_probe);
+    // Buffers, subscribers, one exporter, the daemon: the same on every host.
+    assert_eq!(none, 24);
+}

@@ -1,0 +1,139 @@
+//! From a feed to chunks.
+//!
+//! A feed cannot be left in the middle of a step, and a chunk has to end when its time is up: a task of its own reads the feed.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::account::Walk;
+use super::{Chunk, ChunkItem};
+use crate::feed::{Feed, FeedError, FeedItem};
+use crate::pipeline::{Loss, LossCause};
+use crate::shutdown::Tasks;
+
+/// Items that may wait for the exporter, besides those that wait in the queue of its subscription.
+const AHEAD: usize = 8;
+
+/// How much a chunk may have, and how long it is gathered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// Bytes of messages.
+    pub(super) bytes: usize,
+    /// Events.
+    pub(super) events: u64,
+    /// Since its first item.
+    pub(super) linger: Duration,
+}
+
+/// A feed that is read by a task.
+#[derive(Debug)]
+pub(super) struct Pump {
+    items: mpsc::Receiver<Result<FeedItem, FeedError>>,
+    /// What ended the chunk before, and belongs to the next one.
+    left: Option<FeedItem>,
+}
+
+impl Pump {
+    /// Starts the task. It ends with the feed, or with the pump.
+    pub(super) fn start(tasks: &Tasks, mut feed: Feed) -> Self {
+        let (sender, items) = mpsc::channel(AHEAD);
+        tasks.spawn("pump", async move {
+            loop {
+                let item = tokio::select! {
+                    item = feed.next() => item.and_then(|item| item.ok_or(FeedError::Stopping)),
+                    () = sender.closed() => return,
+                };
+                let is_last = item.is_err();
+                if sender.send(item).await.is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        Self { items, left: None }
+    }
+
+    async fn next(&mut self) -> Result<FeedItem, FeedError> {
+        match self.left.take() {
+            Some(item) => Ok(item),
+            None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
+        }
+    }
+
+    /// The first item of the next chunk, to be given to [`Pump::gather`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn first(&mut self) -> Result<FeedItem, FeedError> {
+        self.next().await
+    }
+
+    /// The chunk that begins with an item. An error that ends the feed is returned with the next item.
+    pub(super) async fn gather(&mut self, first: FeedItem, walk: &mut Walk, measure: Measure) -> Chunk {
+        let mut chunk = Chunk::default();
+        let deadline = Instant::now() + measure.linger;
+        let mut events = 0;
+        let mut item = first;
+        loop {
+            if let FeedItem::Batch(delivery) = &item {
+                events += delivery.events;
+            }
+            take(item, walk, &mut chunk);
+            if chunk.bytes >= measure.bytes || events >= measure.events {
+                break;
+            }
+            match tokio::time::timeout_at(deadline, self.items.recv()).await {
+                // A chunk is of one run of the daemon.
+                Ok(Some(Ok(epoch @ FeedItem::Epoch { .. }))) if !chunk.is_empty() => {
+                    self.left = Some(epoch);
+                    break;
+                }
+                Ok(Some(Ok(next))) => item = next,
+                Ok(Some(Err(error))) => {
+                    self.end(error);
+                    break;
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+        chunk.walked = walk.take();
+        chunk.end = walk.place();
+        chunk
+    }
+
+    /// The feed has ended: says so once more.
+    fn end(&mut self, error: FeedError) {
+        let (sender, items) = mpsc::channel(1);
+        drop(sender.try_send(Err(error)));
+        self.items = items;
+    }
+}
+
+fn take(item: FeedItem, walk: &mut Walk, chunk: &mut Chunk) {
+    match item {
+        FeedItem::Epoch { cursor, may_miss } => {
+            if walk.epoch(cursor) || may_miss {
+                chunk.items.push(ChunkItem::Epoch { cursor, may_miss });
+            }
+        }
+        FeedItem::CaughtUp(cursor) | FeedItem::Progress(cursor) => walk.reach(cursor.sequence),
+        FeedItem::Watermark(_) => {}
+        FeedItem::Loss(loss) => {
+            if is_of_the_log(&loss) {
+                walk.missing(loss.count);
+            }
+            chunk.items.push(ChunkItem::Loss(loss));
+        }
+        FeedItem::Batch(delivery) => {
+            walk.entry(delivery.sequence, delivery.log_events, delivery.events);
+            chunk.bytes += delivery.message.len();
+            chunk.items.push(ChunkItem::Events(delivery));
+        }
+    }
+}
+
+/// Whether the missing events have places in the log. Those that the kernel lost have none.
+fn is_of_the_log(loss: &Loss) -> bool {
+    matches!(loss.cause, LossCause::Expired | LossCause::NotStored | LossCause::SubscriberQueue)
+}

@@ -1,0 +1,62 @@
+//! The events of a chunk as rows and columns, read by the same code as clients read their streams.
+
+use std::collections::HashSet;
+
+use kprobed_event::{Batch, Decoder, Loss, MalformedError, StreamItem};
+use kprobed_proto::v1;
+use kprobed_proto::v1::stream_events_response::Message;
+use prost::Message as _;
+use thiserror::Error;
+
+use crate::pipeline::{self, Delivery};
+use crate::wire::schema_message;
+
+/// A batch of the daemon itself that cannot be read.
+#[derive(Debug, Error)]
+pub(super) enum ReadError {
+    /// It is no message.
+    #[error("a batch of events is not a message: {0}")]
+    Decode(#[from] prost::DecodeError),
+    /// It does not fit its schemas.
+    #[error("a batch of events is malformed: {0}")]
+    Malformed(#[from] MalformedError),
+    /// It is another message.
+    #[error("a batch of events is another message")]
+    Other,
+}
+
+/// What is remembered from one chunk to the next.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    decoder: Decoder,
+    known: HashSet<u32>,
+    wall_offset_ns: i64,
+}
+
+impl Reader {
+    /// What follows is of another run of the daemon.
+    pub(super) fn begin_epoch(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Events.
+    pub(super) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
+        for origin in delivery.origins.iter() {
+            if self.known.insert(origin.schema_id) {
+                let schema = schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None);
+                self.decoder.item(v1::StreamEventsResponse { message: Some(Message::Schema(schema)) })?;
+            }
+        }
+        self.wall_offset_ns = delivery.wall_offset_ns;
+        let message = v1::StreamEventsResponse::decode(delivery.message.clone())?;
+        match self.decoder.item(message)? {
+            Some(StreamItem::Batch(batch)) => Ok(batch),
+            _ => Err(ReadError::Other),
+        }
+    }
+
+    /// A gap.
+    pub(super) fn loss(&self, loss: &pipeline::Loss) -> Loss {
+        Loss::new(&loss.into(), self.wall_offset_ns)
+    }
+}

@@ -1,0 +1,210 @@
+//! How the exporters stand.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::account::Account;
+use crate::pipeline::Hub;
+use crate::spool::Cursor;
+
+/// What an exporter is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It makes its other side ready for the first time.
+    #[default]
+    Starting,
+    /// It sends events, or waits for some.
+    Running,
+    /// The other side does not take anything. It is tried again.
+    Failing {
+        /// What was tried, and what came of it.
+        error: String,
+        /// Since when.
+        since: SystemTime,
+        /// Failures in a row.
+        failures: u64,
+        /// When it is tried again.
+        retry_time: SystemTime,
+    },
+}
+
+/// How one exporter stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExporterStatus {
+    /// Its section of the configuration, such as `jsonl`.
+    pub name: &'static str,
+    /// Where it sends, as an operator would write it.
+    pub destination: String,
+    /// Since when its terms are counted.
+    pub start: SystemTime,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Where its events went.
+    pub account: Account,
+    /// Events of the log that it has not left behind. Absent while it does not know where it goes on, or goes through an earlier run of the daemon.
+    pub queued: Option<u64>,
+    /// Where it goes on.
+    pub place: Option<Cursor>,
+    /// When the other side last took something.
+    pub acknowledged_time: Option<SystemTime>,
+    /// Requests that failed, or were answered too late.
+    pub failures: u64,
+    /// The last reason for which the other side refused events for good. Empty: none.
+    pub refusal: String,
+    /// Why its place could not be written down. Empty: it could.
+    pub place_error: String,
+}
+
+impl ExporterStatus {
+    /// Events of the log since it began. Absent if `queued` is.
+    pub fn read(&self) -> Option<u64> {
+        Some(self.account.passed + self.queued?)
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    phase: Phase,
+    account: Account,
+    place: Option<Cursor>,
+    acknowledged_time: Option<SystemTime>,
+    failures: u64,
+    refusal: String,
+    place_error: String,
+}
+
+/// What an exporter tells, and others ask.
+#[derive(Debug)]
+pub(super) struct Shared {
+    name: &'static str,
+    destination: String,
+    start: SystemTime,
+    hub: Arc<Hub>,
+    /// This run of the daemon.
+    now: Cursor,
+    inner: Mutex<Inner>,
+}
+
+impl Shared {
+    pub(super) fn new(name: &'static str, destination: String, hub: Arc<Hub>, now: Cursor) -> Self {
+        let inner = Inner {
+            phase: Phase::default(),
+            account: Account::default(),
+            place: None,
+            acknowledged_time: None,
+            failures: 0,
+            refusal: String::new(),
+            place_error: String::new(),
+        };
+        Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It goes on here.
+    pub(super) fn begin_at(&self, place: Option<Cursor>) {
+        let mut inner = self.inner();
+        if inner.place.is_none() {
+            inner.place = place;
+        }
+        drop(inner);
+    }
+
+    /// The other side is ready.
+    pub(super) fn running(&self) {
+        let mut inner = self.inner();
+        if let Phase::Failing { since, .. } = &inner.phase {
+            let seconds = since.elapsed().unwrap_or_default().as_secs();
+            tracing::info!(exporter = self.name, seconds, "the other side takes events again");
+        }
+        inner.phase = Phase::Running;
+    }
+
+    /// The other side did not do something.
+    pub(super) fn failed(&self, error: &str, retry_time: SystemTime) {
+        let mut inner = self.inner();
+        inner.failures += 1;
+        let (since, failures) = match &inner.phase {
+            Phase::Failing { since, failures, .. } => (*since, failures + 1),
+            Phase::Starting | Phase::Running => (SystemTime::now(), 1),
+        };
+        // A server that is away for a night is one line, not thousands.
+        if failures == 1 {
+            tracing::warn!(exporter = self.name, error, "the other side does not take events: trying again");
+        } else {
+            tracing::debug!(exporter = self.name, error, failures, "trying again");
+        }
+        inner.phase = Phase::Failing { error: error.to_owned(), since, failures, retry_time };
+    }
+
+    /// The other side has answered for a part of the log.
+    pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), refusal: &str) {
+        let mut inner = self.inner();
+        change(&mut inner.account);
+        inner.place = place.or(inner.place);
+        inner.acknowledged_time = Some(SystemTime::now());
+        if !refusal.is_empty() && inner.refusal != refusal {
+            tracing::warn!(exporter = self.name, refusal, "the other side refuses events");
+            refusal.clone_into(&mut inner.refusal);
+        }
+    }
+
+    /// Whether its place could be written down.
+    pub(super) fn saved(&self, error: Option<String>) {
+        let mut inner = self.inner();
+        let error = error.unwrap_or_default();
+        if !error.is_empty() && inner.place_error.is_empty() {
+            tracing::warn!(
+                exporter = self.name,
+                error,
+                "cannot write down where the exporter is: events may be sent again"
+            );
+        }
+        inner.place_error = error;
+    }
+
+    fn status(&self) -> ExporterStatus {
+        // First: what is published meanwhile is queued.
+        let inner = self.inner();
+        let head = self.hub.sequence();
+        let queued =
+            inner.place.filter(|place| (place.boot_id, place.epoch) == (self.now.boot_id, self.now.epoch));
+        ExporterStatus {
+            name: self.name,
+            destination: self.destination.clone(),
+            start: self.start,
+            phase: inner.phase.clone(),
+            account: inner.account,
+            queued: queued.map(|place| head.saturating_sub(place.sequence)),
+            place: inner.place,
+            acknowledged_time: inner.acknowledged_time,
+            failures: inner.failures,
+            refusal: inner.refusal.clone(),
+            place_error: inner.place_error.clone(),
+        }
+    }
+}
+
+/// All exporters of events.
+#[derive(Clone, Debug, Default)]
+pub struct Exporters {
+    list: Arc<Mutex<Vec<Arc<Shared>>>>,
+}
+
+impl Exporters {
+    pub(super) fn add(&self, exporter: Arc<Shared>) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(exporter);
+    }
+
+    /// How each of them stands, in the order of the configuration's documentation.
+    pub fn statuses(&self) -> Vec<ExporterStatus> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        list.iter().map(|exporter| exporter.status()).collect()
+    }
+}

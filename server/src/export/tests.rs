@@ -1,0 +1,299 @@
+//! Exporters over a real hub, history and database: every event arrives, once where the other side can tell, and every place has its term.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::exporter::{Exporter, Policy};
+use super::status::Shared;
+use super::*;
+use crate::config::Config;
+use crate::config::export::{Export, JsonLines, Selection};
+use crate::feed::Log;
+use crate::history::History;
+use crate::pipeline::Hub;
+use crate::pipeline::samples::{hub, publish, source};
+use crate::shutdown::Tasks;
+use crate::spool::{BootId, Cursor, SpoolOptions};
+use crate::store::Store;
+
+/// The events here are of 1970.
+const AGES: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// A run of the daemon.
+struct Run {
+    hub: Arc<Hub>,
+    log: Log,
+    store: Store,
+    tasks: Tasks,
+}
+
+impl Run {
+    async fn start(directory: &Path) -> Self {
+        let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
+        let options = SpoolOptions::new(&directory.join("spool"), 64 << 20, AGES, Duration::from_millis(50));
+        let hub = hub();
+        let boot_id = BootId([7; 16]);
+        let history = Arc::new(History::start(options, boot_id, &hub).unwrap());
+        let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
+        Self { hub, log: Log { history: Some(history), now }, store, tasks: Tasks::default() }
+    }
+
+    fn parts<'a>(&'a self, threads: &'a Handle) -> ExportParts<'a> {
+        let Self { hub, log, store, tasks } = self;
+        ExportParts { hub, log, store, hostname: "here", tasks, threads }
+    }
+
+    fn export(&self, export: &Export) -> Exporters {
+        open(export, &self.parts(&Handle::current())).unwrap()
+    }
+
+    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
+        let exporters = Exporters::default();
+        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
+        exporters.add(Arc::clone(&shared));
+        let policy = Policy {
+            linger: Duration::from_millis(5),
+            timeout: Duration::from_millis(300),
+            ..Policy::default()
+        };
+        let exporter = Exporter {
+            sink,
+            selection,
+            policy,
+            hub: Arc::clone(&self.hub),
+            log: self.log.clone(),
+            store: self.store.clone(),
+            shared,
+            tasks: self.tasks.clone(),
+        };
+        self.tasks.spawn("test", exporter.run());
+        exporters
+    }
+
+    async fn stop(self) {
+        self.hub.close();
+        assert!(self.tasks.stop(Duration::from_secs(5)).await);
+        self.log.history.unwrap().stop().await;
+    }
+
+    /// Waits until nothing is queued for the only exporter.
+    async fn drained(&self, exporters: &Exporters) -> ExporterStatus {
+        for _ in 0..2000 {
+            let status = exporters.statuses().remove(0);
+            assert!(status.account.closes(), "{status:?}");
+            if status.queued == Some(0) && status.place.is_some() {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{:?}", exporters.statuses());
+    }
+}
+
+fn jsonl(path: &Path) -> Export {
+    let text = format!("[export.jsonl]\npath = '{}'\n", path.display());
+    let config: Config = toml::from_str(&text).unwrap();
+    config.export
+}
+
+/// Every event of a file, as the time stamp and the thread id that tell them apart; checks that progress adds up.
+fn events(path: &Path) -> Vec<u64> {
+    let mut since_report = 0;
+    let mut events = Vec::new();
+    for line in fs::read_to_string(path).unwrap().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["host"], "here");
+        match line["type"].as_str().unwrap() {
+            "event" => {
+                since_report += 1;
+                events.push(line["timestamp_ns"].as_u64().unwrap());
+            }
+            "progress" => {
+                assert_eq!(line["events"].as_u64().unwrap(), since_report);
+                let sum: u64 = ["events", "not_selected", "expired"]
+                    .iter()
+                    .map(|term| line[term].as_u64().unwrap())
+                    .sum();
+                assert_eq!(line["read"].as_u64().unwrap(), sum);
+                since_report = 0;
+            }
+            "epoch" => {}
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(since_report, 0, "the file ends with a report");
+    events
+}
+
+struct Place {
+    directory: TempDir,
+    file: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("events.jsonl");
+        Self { directory, file }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_is_in_the_file_once_over_restarts() {
+    let place = Place::new();
+    let a = source("a", 1);
+    let mut expected = Vec::new();
+    for round in 0..3_u64 {
+        let run = Run::start(place.directory.path()).await;
+        let exporters = run.export(&jsonl(&place.file));
+        if round == 0 {
+            // It begins with the present, and the present begins when it is there.
+            run.drained(&exporters).await;
+        }
+        for batch in 0..20 {
+            let first_ns = (round * 100 + batch + 1) * 1000;
+            publish(&run.hub, &a, 0, 7, first_ns);
+            expected.extend(first_ns..first_ns + 7);
+        }
+        if round == 1 {
+            // Killed while it wrote: what was not written is read again from the history, and half a line at the end goes.
+            assert!(run.tasks.stop(Duration::from_secs(5)).await);
+            run.stop().await;
+            let mut file = fs::OpenOptions::new().append(true).open(&place.file).unwrap();
+            file.write_all(br#"{"type":"event","host":"here","ti"#).unwrap();
+        } else {
+            let status = run.drained(&exporters).await;
+            assert_eq!(status.phase, Phase::Running);
+            run.stop().await;
+        }
+    }
+    assert_eq!(events(&place.file), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_selected_has_its_term() {
+    let place = Place::new();
+    let run = Run::start(place.directory.path()).await;
+    let mut export = jsonl(&place.file);
+    let settings: &mut JsonLines = export.jsonl.as_mut().unwrap();
+    settings.probes = vec!["kprobes/b".to_owned()];
+    settings.filter = "pid < 2".to_owned();
+    let exporters = run.export(&export);
+    run.drained(&exporters).await;
+    let (a, b) = (source("a", 1), source("b", 2));
+    for batch in 1..=10 {
+        publish(&run.hub, &a, 0, 100_000, batch * 1_000_000);
+        publish(&run.hub, &b, 1, 5, batch * 1_000_000 + 500_000);
+    }
+    let status = run.drained(&exporters).await;
+    let expected = Terms { acknowledged: 20, not_selected: 1_000_030, ..Terms::default() };
+    assert_eq!((status.account.terms, status.read()), (expected, Some(1_000_050)));
+    assert_eq!(events(&place.file).len(), 20);
+    run.stop().await;
+}
+
+/// The other side as a test wants it.
+#[derive(Clone, Default)]
+struct Fake {
+    got: Arc<Mutex<Vec<u64>>>,
+    fails: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Sink for Fake {
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
+        Ok(None)
+    }
+
+    async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(SinkError::new("send", "it is broken"));
+        }
+        let events = chunk.items.iter().filter_map(|item| match item {
+            ChunkItem::Events(delivery) => Some(delivery.sequence..delivery.sequence + delivery.events),
+            _ => None,
+        });
+        self.got.lock().unwrap().extend(events.flatten());
+        let dropped = u64::from(self.refuses.load(Ordering::Relaxed)) * 3;
+        Ok(Sent { dropped, reason: if dropped > 0 { "too odd".to_owned() } else { String::new() } })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_that_fails_or_hangs_gets_everything_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let sink = Fake::default();
+    let exporters = run.export_to(sink.clone(), Selection::default());
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    for (round, bad) in [&sink.fails, &sink.hangs].into_iter().enumerate() {
+        bad.store(true, Ordering::Relaxed);
+        for batch in 0..50 {
+            publish(&run.hub, &a, 0, 100, (round as u64 * 100 + batch + 1) * 1000);
+        }
+        let failing = async {
+            loop {
+                let status = exporters.statuses().remove(0);
+                if let Phase::Failing { error, .. } = status.phase {
+                    assert_eq!(status.queued, Some(5000));
+                    return error;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let error = tokio::time::timeout(Duration::from_secs(20), failing).await.unwrap();
+        assert_eq!(error, ["send: it is broken", "send: no answer within 0.3 s"][round]);
+        bad.store(false, Ordering::Relaxed);
+        run.drained(&exporters).await;
+    }
+    assert_eq!(*sink.got.lock().unwrap(), (0..10_000).collect::<Vec<_>>());
+    sink.refuses.store(true, Ordering::Relaxed);
+    publish(&run.hub, &a, 0, 10, 1_000_000);
+    let status = run.drained(&exporters).await;
+    let expected = Terms { acknowledged: 10_007, dropped: 3, ..Terms::default() };
+    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "too odd"));
+    assert_eq!(status.failures, 2);
+    run.stop().await;
+    // It goes on where it was, without the file of another side to tell.
+    let run = Run::start(directory.path()).await;
+    publish(&run.hub, &a, 0, 5, 2_000_000);
+    let again = Fake::default();
+    let exporters = run.export_to(again.clone(), Selection::default());
+    run.drained(&exporters).await;
+    assert_eq!(*again.got.lock().unwrap(), (0..5).collect::<Vec<_>>());
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_that_is_slower_than_the_events_reads_the_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let sink = Fake::default();
+    let exporters = run.export_to(sink.clone(), Selection::default());
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    sink.hangs.store(true, Ordering::Relaxed);
+    // More than its queue holds: some twenty bytes an event.
+    for batch in 0..100 {
+        publish(&run.hub, &a, 0, 10_000, (batch + 1) * 100_000);
+        run.log.history.as_ref().unwrap().settle().await.unwrap();
+    }
+    sink.hangs.store(false, Ordering::Relaxed);
+    let status = run.drained(&exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: 1_000_000, ..Terms::default() });
+    assert_eq!(sink.got.lock().unwrap().len(), 1_000_000);
+    assert!(run.hub.counts().is_empty(), "an exporter is no subscriber of anybody");
+    run.stop().await;
+}

@@ -1,0 +1,233 @@
+//! What a stream consists of: the history as far back as was asked for, and then the present, without a seam.
+//!
+//! Owns the way from the one to the other. The streams of clients are made from it, and exporters read it. Never knows of messages.
+
+mod error;
+#[cfg(test)]
+mod tests;
+
+pub use error::FeedError;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::history::{History, HistoryError, HistoryItem, HistoryReader, HistoryStart};
+use crate::pipeline::{Delivery, Item, Loss, LossCause, Subscription};
+use crate::spool::Cursor;
+
+/// One thing in a stream.
+#[derive(Debug)]
+pub enum FeedItem {
+    /// Of another run of the daemon from here on, or the beginning.
+    Epoch {
+        /// Where it goes on.
+        cursor: Cursor,
+        /// Whether events may be missing before it of which nobody knows.
+        may_miss: bool,
+    },
+    /// The present begins.
+    CaughtUp(Cursor),
+    /// Events.
+    Batch(Delivery),
+    /// A gap.
+    Loss(Loss),
+    /// Everything before was delivered.
+    Watermark(u64),
+    /// Everything before was looked at.
+    Progress(Cursor),
+}
+
+/// Events that may be between the history and the present when the present is joined: they are read while new ones wait in the queue.
+const JOIN_EVENTS: u64 = 100_000;
+
+/// How often that is tried for a history that grows as fast as it is read.
+const JOIN_TRIALS: u32 = 16;
+
+#[derive(Debug)]
+enum State {
+    Past {
+        reader: Box<HistoryReader>,
+        trials: u32,
+    },
+    /// Up to where the present begins.
+    Joining {
+        reader: Box<HistoryReader>,
+        sequence: u64,
+    },
+    Present,
+    Over,
+}
+
+/// A stream's source.
+#[derive(Debug)]
+pub struct Feed {
+    subscription: Arc<Subscription>,
+    history: Option<Arc<History>>,
+    state: State,
+    ready: VecDeque<FeedItem>,
+    until_now: bool,
+    /// Where the present is in the log; its sequence is not looked at.
+    now: Cursor,
+}
+
+/// Where a stream begins and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedStart {
+    /// Where in the history. Absent: with the present.
+    pub place: Option<HistoryStart>,
+    /// Whether it ends where the present begins.
+    pub until_now: bool,
+}
+
+/// Where the log of this run is, and what was before.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// The history, when one is kept.
+    pub history: Option<Arc<History>>,
+    /// This run of the daemon.
+    pub now: Cursor,
+}
+
+impl Feed {
+    /// Begins where the subscriber wants.
+    ///
+    /// # Errors
+    /// See [`FeedError`].
+    pub async fn open(log: &Log, subscription: Subscription, start: FeedStart) -> Result<Self, FeedError> {
+        let mut feed = Self {
+            subscription: Arc::new(subscription),
+            history: log.history.clone(),
+            state: State::Over,
+            ready: VecDeque::new(),
+            until_now: start.until_now,
+            now: log.now,
+        };
+        let Some(place) = start.place else {
+            let sequence = feed.subscription.attach();
+            feed.begin(Cursor { sequence, ..feed.now }, false);
+            feed.caught_up(sequence);
+            return Ok(feed);
+        };
+        match (&feed.history, place) {
+            (Some(history), place) => {
+                let reader = history.read(place, Arc::clone(&feed.subscription)).await?;
+                feed.state = State::Past { reader: Box::new(reader), trials: 0 };
+            }
+            (None, HistoryStart::Cursor(cursor)) => feed.resume_without_history(cursor)?,
+            (None, _) => {
+                return Err(FeedError::NoHistory);
+            }
+        }
+        Ok(feed)
+    }
+
+    fn begin(&mut self, cursor: Cursor, may_miss: bool) {
+        self.ready.push_back(FeedItem::Epoch { cursor, may_miss });
+    }
+
+    fn caught_up(&mut self, sequence: u64) {
+        self.ready.push_back(FeedItem::CaughtUp(Cursor { sequence, ..self.now }));
+        self.state = if self.until_now { State::Over } else { State::Present };
+    }
+
+    /// Nothing that was is there any more.
+    fn resume_without_history(&mut self, cursor: Cursor) -> Result<(), FeedError> {
+        let is_same = (cursor.boot_id, cursor.epoch) == (self.now.boot_id, self.now.epoch);
+        let sequence = self.subscription.attach();
+        let missed = sequence.checked_sub(cursor.sequence);
+        if is_same && missed.is_none() {
+            return Err(FeedError::AheadOfLog { log: sequence, cursor: cursor.sequence });
+        }
+        self.begin(Cursor { sequence, ..self.now }, !is_same);
+        if !is_same || missed != Some(0) {
+            let count = if is_same { missed } else { None };
+            self.subscription.count_loss(count.unwrap_or(0));
+            let loss = Loss { cause: LossCause::Expired, cpu: None, count, before_ns: 0, gaps: 1 };
+            self.ready.push_back(FeedItem::Loss(loss));
+        }
+        self.caught_up(sequence);
+        Ok(())
+    }
+
+    /// The subscription.
+    pub fn subscription(&self) -> &Subscription {
+        &self.subscription
+    }
+
+    /// What comes next. `None` after everything that was asked for.
+    ///
+    /// # Errors
+    /// See [`FeedError`]. There is nothing behind it.
+    pub async fn next(&mut self) -> Result<Option<FeedItem>, FeedError> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Ok(Some(item));
+            }
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::Past { reader, trials } => self.go_on(reader, trials).await?,
+                State::Joining { reader, sequence } => self.join(reader, sequence).await?,
+                State::Present => {
+                    let item = self.subscription.next().await?;
+                    self.state = State::Present;
+                    match item {
+                        Item::Batch(delivery) => return Ok(Some(FeedItem::Batch(delivery))),
+                        Item::Loss(loss) => return Ok(Some(FeedItem::Loss(loss))),
+                        Item::Watermark(watermark_ns) => return Ok(Some(FeedItem::Watermark(watermark_ns))),
+                        Item::Progress(sequence) => {
+                            return Ok(Some(FeedItem::Progress(Cursor { sequence, ..self.now })));
+                        }
+                        // Only the history sets them.
+                        Item::Mark(_) => {}
+                    }
+                }
+                State::Over => return Ok(None),
+            }
+        }
+    }
+
+    async fn go_on(&mut self, reader: Box<HistoryReader>, trials: u32) -> Result<(), FeedError> {
+        let (mut reader, is_at_end) = self.read(reader).await?;
+        if !is_at_end {
+            self.state = State::Past { reader, trials };
+        } else if self.until_now {
+            self.caught_up(reader.cursor().sequence);
+        } else if trials < JOIN_TRIALS && reader.extend() > JOIN_EVENTS {
+            self.state = State::Past { reader, trials: trials + 1 };
+        } else if let Some(history) = &self.history {
+            let (sequence, limit) = history.attach(&self.subscription).await?;
+            reader.extend_to(limit);
+            self.state = State::Joining { reader, sequence };
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self, reader: Box<HistoryReader>, sequence: u64) -> Result<(), FeedError> {
+        let (reader, is_at_end) = self.read(reader).await?;
+        if is_at_end {
+            self.ready.extend(reader.missing_before(sequence).map(FeedItem::Loss));
+            self.caught_up(sequence);
+        } else {
+            self.state = State::Joining { reader, sequence };
+        }
+        Ok(())
+    }
+
+    async fn read(
+        &mut self,
+        mut reader: Box<HistoryReader>,
+    ) -> Result<(Box<HistoryReader>, bool), FeedError> {
+        let read = tokio::task::spawn_blocking(move || reader.next_piece().map(|piece| (reader, piece)));
+        let (reader, piece) = read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
+        for item in piece.items {
+            match item {
+                HistoryItem::Epoch { cursor, may_miss } => self.begin(cursor, may_miss),
+                HistoryItem::Batch(delivery) => self.ready.push_back(FeedItem::Batch(delivery)),
+                HistoryItem::Loss(loss) => self.ready.push_back(FeedItem::Loss(loss)),
+                HistoryItem::Watermark(watermark_ns) => {
+                    self.ready.push_back(FeedItem::Watermark(watermark_ns));
+                }
+            }
+        }
+        Ok((reader, piece.is_last))
+    }
+}

@@ -1,0 +1,99 @@
+//! Where a stream begins, and why it ends, between the wire and the feed.
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::stream_start::Start;
+use tonic::Status;
+
+use super::status;
+use crate::control::ControlError;
+use crate::feed::{FeedError, FeedStart};
+use crate::history::HistoryStart;
+use crate::spool::{BootId, Cursor};
+
+/// Where a client wants its stream to begin.
+pub(super) fn of(start: Option<v1::StreamStart>) -> Result<FeedStart, Status> {
+    let start = start.unwrap_or_default();
+    Ok(FeedStart { place: start.start.map(place_of).transpose()?, until_now: start.until_now })
+}
+
+fn place_of(start: Start) -> Result<HistoryStart, Status> {
+    Ok(match start {
+        Start::Oldest(true) => HistoryStart::Oldest,
+        Start::Oldest(false) => {
+            return Err(status::invalid("start.oldest", "`start.oldest` can only be true"));
+        }
+        Start::LastEvents(events) => HistoryStart::Last(events),
+        Start::Since(time) => {
+            let bad = || status::invalid("start.since", "`start.since` must be a time between 1970 and 2554");
+            let seconds = u64::try_from(time.seconds).map_err(|_negative| bad())?;
+            let nanos = u64::try_from(time.nanos).map_err(|_negative| bad())?;
+            let ns = seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos));
+            HistoryStart::SinceWall(ns.ok_or_else(bad)?)
+        }
+        Start::Cursor(cursor) => {
+            let boot_id = cursor.boot_id.parse::<BootId>();
+            let field = "start.cursor.boot_id";
+            let boot_id = boot_id.map_err(|error| status::invalid(field, &format!("`{field}`: {error}")))?;
+            HistoryStart::Cursor(Cursor { boot_id, epoch: cursor.epoch, sequence: cursor.sequence })
+        }
+    })
+}
+
+/// A place as a message.
+pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
+    let Cursor { boot_id, epoch, sequence } = *cursor;
+    v1::Cursor { boot_id: boot_id.to_string(), epoch, sequence }
+}
+
+/// Why there is no stream, or how it ended.
+pub(super) fn ended(error: FeedError) -> Status {
+    match error {
+        FeedError::NoHistory => status::no_history(),
+        FeedError::AheadOfLog { .. } => {
+            status::invalid("start.cursor", &format!("`start.cursor` is ahead of the log: {error}"))
+        }
+        FeedError::History(error) => status::of_history(&error),
+        FeedError::Stopping => ControlError::Stopping.into(),
+        FeedError::Overflowed { sequence } => status::overflowed(sequence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(start: Start) -> v1::StreamStart {
+        v1::StreamStart { start: Some(start), until_now: true }
+    }
+
+    #[test]
+    fn places_are_read() {
+        let boot_id = "0b5f3a52-3c1b-4a0e-9d5e-6f1c2d3e4f50".to_owned();
+        let cursor = v1::Cursor { boot_id, epoch: 3, sequence: 4 };
+        let read = of(Some(start(Start::Cursor(cursor.clone())))).unwrap();
+        let Some(HistoryStart::Cursor(place)) = read.place else { panic!("{read:?}") };
+        assert_eq!((message(&place), read.until_now), (cursor, true));
+        let since = prost_types::Timestamp { seconds: 2, nanos: 3 };
+        let read = of(Some(start(Start::Since(since)))).unwrap();
+        assert_eq!(read.place, Some(HistoryStart::SinceWall(2_000_000_003)));
+        assert_eq!(of(None).unwrap(), FeedStart::default());
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_with_its_field() {
+        let no_boot = v1::Cursor { boot_id: "x".to_owned(), epoch: 3, sequence: 4 };
+        let before_1970 = prost_types::Timestamp { seconds: -1, nanos: 0 };
+        for (place, field) in [
+            (Start::Cursor(no_boot), "`start.cursor.boot_id`"),
+            (Start::Since(before_1970), "`start.since`"),
+            (Start::Oldest(false), "`start.oldest`"),
+        ] {
+            let refused = of(Some(start(place))).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            assert!(refused.message().starts_with(field), "{refused}");
+        }
+        let refused = ended(FeedError::AheadOfLog { log: 4, cursor: 5 });
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(ended(FeedError::NoHistory).message().contains("spool.enabled"));
+    }
+}
