@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use nix::unistd::geteuid;
 
@@ -85,7 +86,14 @@ pub fn search_path(program: &str) -> Option<PathBuf> {
         .find(|file| executable(file))
 }
 
+/// Another program may be installing something: apt waits for it, in seconds.
+const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
+
+/// Threads of this program take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn install(packages: &[&str]) -> Result<(), String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if search_path("apt-get").is_none() {
         return Err("this machine has no apt-get".to_owned());
     }
@@ -118,6 +126,7 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
     }
     // `env`, because sudo passes no environment on.
     words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"].map(OsString::from));
+    words.extend(["-o", LOCK_TIMEOUT].map(OsString::from));
     words.extend(arguments.iter().map(OsString::from));
     let output = Command::new(&words[0])
         .args(&words[1..])

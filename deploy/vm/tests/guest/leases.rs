@@ -44,7 +44,7 @@ const LEASE_S: i64 = 6;
 const FIRST: i64 = 2_000_000;
 
 /// Waits until something holds.
-fn eventually(what: &str, guest: &DaemonGuest, holds: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn eventually(what: &str, guest: &DaemonGuest, holds: impl Fn() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !holds()? {
         ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", guest.log());
@@ -433,12 +433,13 @@ fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("ended", &config)?;
     let begun = uptime(&guest)?;
     lease(&guest, NUMBERS, 5)?;
+    let granted = uptime(&guest)?;
     guest.add("p:stays __x64_sys_getppid")?;
     kill_daemon(&guest)?;
     // It goes on recording: no program is there to end it.
     call(&guest, 40)?;
     ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2);
-    eventually("its time is over", &guest, || Ok(uptime(&guest)? > begun + 6.0))?;
+    eventually("its time is over", &guest, || Ok(uptime(&guest)? > granted + 6.0))?;
     guest.restart(&config)?;
     let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
     ensure!(probe.state() == ProbeState::Expired && probe.state_reason == "LEASE_ENDED", "{probe:?}");

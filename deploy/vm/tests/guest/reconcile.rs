@@ -49,8 +49,13 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
     let instance = guest.instance()?;
     let ours = format!("{instance}/events/kprobes");
     let uid = filtered.uid;
-    let delete =
-        format!("echo 0 > {ours}/filtered/enable; echo '-:kprobes/filtered' >> {TRACEFS}/kprobe_events");
+    // The daemon may switch it on again in between, and then the kernel refuses to delete it.
+    let delete = format!(
+        "echo 0 > {ours}/filtered/enable; until echo '-:kprobes/filtered' >> {TRACEFS}/kprobe_events; do echo 0 > {ours}/filtered/enable; done"
+    );
+    let delete_all = format!(
+        "echo 0 > {instance}/events/enable; until echo > {TRACEFS}/kprobe_events; do echo 0 > {instance}/events/enable; done"
+    );
     for harm in [
         format!("echo 0 > {ours}/filtered/enable"),
         format!("echo 0 > {ours}/filtered/filter"),
@@ -58,7 +63,7 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
         format!("echo 1 > {ours}/off/enable"),
         format!("echo 0 > {instance}/tracing_on"),
         delete.clone(),
-        format!("echo 0 > {instance}/events/enable; echo > {TRACEFS}/kprobe_events"),
+        delete_all,
     ] {
         // As often as it takes: each kind of harm is forgiven.
         for name in ["filtered", "off"] {
