@@ -52,6 +52,8 @@ pub struct GuestOptions {
     pub disk: Option<Disk>,
     /// Loopback ports of the host (0: any free one) and the guest ports that they lead to.
     pub forwards: Vec<(u16, u16)>,
+    /// Whether the guest reaches the host's network, and the host's loopback at [`protocol::HOST_ADDRESS`](crate::protocol::HOST_ADDRESS).
+    pub reaches_host: bool,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Virtual CPUs; more than one needs QEMU 10.
@@ -70,6 +72,7 @@ impl GuestOptions {
             files: Vec::new(),
             disk: None,
             forwards: Vec::new(),
+            reaches_host: false,
             memory_mib: 768,
             cpus: 1,
             cpus_possible: 1,
@@ -151,7 +154,8 @@ impl Lab {
             .map_err(LabError::from)
             .and_then(|disk| {
                 let log = run.join("serial.log");
-                Ok(Machine::restore(snapshot, disk, options.forwards.clone(), &log)?)
+                let network = (options.forwards.clone(), options.reaches_host);
+                Ok(Machine::restore(snapshot, disk, network, &log)?)
             });
         restored.or_else(|error| {
             progress::note(format_args!("a guest cannot be restored and is booted: {error}"));
@@ -186,6 +190,7 @@ impl Lab {
             cpus_possible: options.cpus_possible,
             disk: options.disk.clone(),
             forwards: options.forwards.clone(),
+            reaches_host: options.reaches_host,
             cmdline: options.cmdline.clone(),
             ..MachineConfig::new(&kernel.image, &initramfs, run.join("serial.log"))
         })

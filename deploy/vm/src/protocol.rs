@@ -22,6 +22,9 @@ pub const CHUNK_BYTES: usize = 64 << 10;
 pub const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The guest's address in QEMU's user network.
 pub const GUEST_ADDRESS: [u8; 4] = [10, 0, 2, 15];
+
+/// Where the guest finds the host's loopback, if it may.
+pub const HOST_ADDRESS: [u8; 4] = [10, 0, 2, 2];
 /// TCP port of the agent in the guest.
 pub const AGENT_PORT: u16 = 7001;
 /// What the guest writes on its console when the agent listens.

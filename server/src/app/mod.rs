@@ -281,7 +281,7 @@ impl App {
             hub: &hub,
             log: &log,
             store: &profiles.store,
-            hostname: &host.hostname,
+            host: &host,
             tasks: &tasks,
             threads: streams.handle(),
         };
@@ -296,7 +296,7 @@ impl App {
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
         };
-        export::serve(&config.export, figures, &tasks).await?;
+        export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
             hub,
             exporters: exporters.clone(),

@@ -18,6 +18,9 @@ pub enum ChunkItem {
     Events(Delivery),
     /// A gap.
     Loss(Loss),
+    /// Everything before this time was in this chunk or in those before it, in nanoseconds of the trace clock. Only for an exporter that
+    /// reads by time ([`Policy::order`](super::Policy::order)).
+    Watermark(u64),
 }
 
 /// A part of the log, as one exporter sees it.

@@ -18,7 +18,7 @@ use super::{Sink, SinkError};
 use crate::config::export::Selection;
 use crate::feed::{Feed, FeedError, FeedStart, Log};
 use crate::history::{HistoryError, HistoryStart};
-use crate::pipeline::{Hub, Overflow, Pace, QueueLimits, View};
+use crate::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};
 use crate::shutdown::Tasks;
 use crate::spool::{Cursor, SpoolError};
 use crate::store::Store;
@@ -36,6 +36,8 @@ pub struct Policy {
     pub timeout: Duration,
     /// How often the place is written down. So much is sent again after the daemon was killed.
     pub save_interval: Duration,
+    /// In which order it reads: by time, it gets watermarks.
+    pub order: Order,
 }
 
 impl Default for Policy {
@@ -46,6 +48,7 @@ impl Default for Policy {
             chunk_events: 1 << 16,
             timeout: Duration::from_secs(10),
             save_interval: Duration::from_secs(1),
+            order: Order::default(),
         }
     }
 }
@@ -93,7 +96,8 @@ impl<S: Sink> Exporter<S> {
         while !self.tasks.stopping().is_cancelled() {
             let round = self.round(&mut place, &mut unsaved, &mut backoff).await;
             let Round::Failed(error) = round else { break };
-            let wait = backoff.next(random.hash_one(SystemTime::now()));
+            let own = backoff.next(random.hash_one(SystemTime::now()));
+            let wait = own.max(error.wait().unwrap_or_default());
             self.shared.failed(&error.to_string(), SystemTime::now() + wait);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -198,6 +202,7 @@ impl<S: Sink> Exporter<S> {
             labels: self.selection.labels.clone(),
             filter: self.selection.filter.clone(),
             pace: Pace::Throughput,
+            order: self.policy.order,
             limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::Disconnect },
             ..View::default()
         };

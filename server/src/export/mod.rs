@@ -15,6 +15,7 @@ mod exporter;
 pub mod figures;
 pub mod jsonl;
 mod open;
+pub mod otlp;
 pub mod prometheus;
 mod pump;
 mod read;

@@ -8,15 +8,23 @@ use tokio::runtime::Handle;
 use super::exporter::{Exporter, Policy};
 use super::figures::Sources;
 use super::jsonl::JsonLinesSink;
+use super::otlp::{self, Connection, ConnectionError, OtlpSink, Signals};
 use super::prometheus::{Prometheus, PrometheusError};
 use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
 use crate::config::{PROMETHEUS, TlsError, server_config};
 use crate::feed::Log;
-use crate::pipeline::Hub;
+use crate::kernel::HostIdentity;
+use crate::pipeline::{Hub, Order};
 use crate::shutdown::Tasks;
 use crate::store::Store;
+
+/// Records of OTLP are some fifteen times as large as events in their messages, and a failure repeats a chunk.
+const OTLP_CHUNK_BYTES: usize = 256 << 10;
+
+/// The same in events.
+const OTLP_CHUNK_EVENTS: u64 = 1 << 13;
 
 /// Why an exporter cannot be made. The configuration was judged: a file has changed since.
 #[derive(Debug, Error)]
@@ -35,6 +43,9 @@ pub enum OpenError {
         /// Why.
         error: AddressError,
     },
+    /// The receiver of OTLP.
+    #[error("`export.otlp.endpoint`: {0}")]
+    Otlp(#[from] ConnectionError),
     /// What it selects.
     #[error("{0}")]
     Selection(String),
@@ -49,8 +60,8 @@ pub struct ExportParts<'a> {
     pub log: &'a Log,
     /// Where their places are written down.
     pub store: &'a Store,
-    /// Name of this host.
-    pub hostname: &'a str,
+    /// Which host this is.
+    pub host: &'a HostIdentity,
     /// What they are, when the daemon stops.
     pub tasks: &'a Tasks,
     /// The threads that they run on.
@@ -61,7 +72,19 @@ pub struct ExportParts<'a> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub async fn serve(export: &Export, sources: Sources, tasks: &Tasks) -> Result<(), OpenError> {
+pub async fn serve(
+    export: &Export,
+    sources: Sources,
+    host: &HostIdentity,
+    tasks: &Tasks,
+) -> Result<(), OpenError> {
+    if let Some(settings) = &export.otlp
+        && let Some(interval) = settings.metrics_interval()
+    {
+        let selection = selection("otlp", settings.selecting().read())?;
+        let receiver = (Connection::new(settings)?, otlp::resource(host, &settings.resource));
+        tasks.spawn("metrics", otlp::report(receiver, (sources.clone(), selection), interval, tasks.clone()));
+    }
     let Some(settings) = &export.prometheus else { return Ok(()) };
     let tls = settings.tls.as_ref().map(|files| server_config(&PROMETHEUS, files)).transpose()?;
     let selection = selection("prometheus", settings.selecting().read())?;
@@ -82,12 +105,23 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
             .path
             .parse()
             .map_err(|error| OpenError::Address { setting: "export.jsonl.path", error })?;
-        let sink = JsonLinesSink::new(settings, target, parts.hostname)?;
+        let sink = JsonLinesSink::new(settings, target, &parts.host.hostname)?;
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;
         let policy = Policy { save_interval, ..defaults };
         start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
+    }
+    if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
+        let resource = otlp::resource(parts.host, &settings.resource);
+        let signals = Signals { logs: settings.logs, traces: settings.traces };
+        let limit = settings.max_request_bytes();
+        let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);
+        let selection = selection("otlp", settings.selecting().read())?;
+        let order = if settings.traces { Order::Time } else { Order::default() };
+        let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
+        let policy = Policy { chunk_bytes, chunk_events, order, ..Policy::default() };
+        start("otlp", settings.endpoint.clone(), (sink, selection, policy), &exporters, parts);
     }
     Ok(exporters)
 }

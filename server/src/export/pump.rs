@@ -118,7 +118,7 @@ fn take(item: FeedItem, walk: &mut Walk, chunk: &mut Chunk) {
             }
         }
         FeedItem::CaughtUp(cursor) | FeedItem::Progress(cursor) => walk.reach(cursor.sequence),
-        FeedItem::Watermark(_) => {}
+        FeedItem::Watermark(watermark_ns) => chunk.items.push(ChunkItem::Watermark(watermark_ns)),
         FeedItem::Loss(loss) => {
             if is_of_the_log(&loss) {
                 walk.missing(loss.count);

@@ -9,6 +9,7 @@ use prost::Message as _;
 use thiserror::Error;
 
 use crate::pipeline::{self, Delivery};
+use crate::spool::Cursor;
 use crate::wire::schema_message;
 
 /// A batch of the daemon itself that cannot be read.
@@ -58,5 +59,14 @@ impl Reader {
     /// A gap.
     pub(super) fn loss(&self, loss: &pipeline::Loss) -> Loss {
         Loss::new(&loss.into(), self.wall_offset_ns)
+    }
+}
+
+/// A place of the log as clients write it.
+pub(super) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
+    kprobed_event::Cursor {
+        boot_id: cursor.boot_id.to_string(),
+        epoch: cursor.epoch,
+        sequence: cursor.sequence,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use super::Chunk;
 use crate::spool::Cursor;
@@ -10,12 +11,25 @@ use crate::spool::Cursor;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkError {
     message: String,
+    /// How long the other side wants to be left alone, at least.
+    wait: Option<Duration>,
 }
 
 impl SinkError {
     /// What was tried, and what came of it.
     pub fn new(action: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { message: format!("{action}: {why}") }
+        Self { message: format!("{action}: {why}"), wait: None }
+    }
+
+    /// The other side said how long it wants to be left alone.
+    #[must_use]
+    pub fn not_before(self, wait: Option<Duration>) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// How long to wait at least before it is tried again.
+    pub const fn wait(&self) -> Option<Duration> {
+        self.wait
     }
 }
 

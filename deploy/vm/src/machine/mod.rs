@@ -61,6 +61,8 @@ pub struct MachineConfig {
     pub disk: Option<Disk>,
     /// Loopback ports of the host and the guest ports that they lead to; host port 0 takes a free one.
     pub forwards: Vec<(u16, u16)>,
+    /// Whether the guest reaches the host's network, and the host's loopback at [`protocol::HOST_ADDRESS`].
+    pub reaches_host: bool,
     /// More for the kernel command line.
     pub cmdline: String,
     /// Where the console goes; QEMU's own messages go to a file with `.qemu` appended.
@@ -86,6 +88,7 @@ impl MachineConfig {
             cpus_possible: 1,
             disk: None,
             forwards: Vec::new(),
+            reaches_host: false,
             cmdline: String::new(),
             serial_log: serial_log.into(),
             boot_deadline: Duration::from_secs(90),

@@ -182,7 +182,8 @@ pub(super) fn arguments(
     accelerator: Accelerator,
 ) -> Vec<String> {
     let guest = Ipv4Addr::from(protocol::GUEST_ADDRESS);
-    let mut network = vec!["user,id=net,restrict=on".to_owned()];
+    let restrict = if config.reaches_host { "off" } else { "on" };
+    let mut network = vec![format!("user,id=net,restrict={restrict}")];
     network
         .extend(forwards.iter().map(|(host, port)| format!("hostfwd=tcp:127.0.0.1:{host}-{guest}:{port}")));
     let mut arguments: Vec<String> = Vec::new();

@@ -75,11 +75,12 @@ impl Machine {
     pub fn restore(
         snapshot: &Snapshot,
         disk: Option<Disk>,
-        forwards: Vec<(u16, u16)>,
+        (forwards, reaches_host): (Vec<(u16, u16)>, bool),
         serial_log: &Path,
     ) -> Result<Self, MachineError> {
         let serial_log = serial_log.to_owned();
-        let machine = Self::boot(&MachineConfig { disk, forwards, serial_log, ..snapshot.config.clone() })?;
+        let config = MachineConfig { disk, forwards, reaches_host, serial_log, ..snapshot.config.clone() };
+        let machine = Self::boot(&config)?;
         // The guest's clock goes on from where it stood still.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         machine.exec(&Command::new("date").args(["-u", "-s", &format!("@{}", now.as_secs())]))?;

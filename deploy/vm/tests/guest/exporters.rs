@@ -33,12 +33,12 @@ fn config(settings: &str) -> String {
     format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
 }
 
-fn call(guest: &DaemonGuest, first: i64, count: i64) -> Result<()> {
+pub(crate) fn call(guest: &DaemonGuest, first: i64, count: i64) -> Result<()> {
     guest.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
 }
 
 /// The only exporter, when it is as a test wants it.
-fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<Exporter> {
+pub(crate) fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<Exporter> {
     let begun = Instant::now();
     loop {
         // What is recorded is read first.
@@ -59,7 +59,7 @@ fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<E
     }
 }
 
-fn is_drained(exporter: &Exporter) -> bool {
+pub(crate) fn is_drained(exporter: &Exporter) -> bool {
     exporter.state() == ExporterState::Running
         && exporter.ledger.as_ref().is_some_and(|ledger| ledger.queued == Some(0))
 }

@@ -214,7 +214,7 @@ impl Fixture {
     pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
         let disk = self.disk_name(name);
         if config != daemon::DEFAULT_CONFIG {
-            return DaemonGuest::over(self.own_machine(&disk)?, config);
+            return DaemonGuest::over(self.own_machine(&disk, false)?, config);
         }
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         if let Kept::Snapshot(snapshot) = &*serving {
@@ -223,10 +223,10 @@ impl Fixture {
                 progress::note(format_args!(
                     "a daemon does not go on where it was, and is started: {error:#}"
                 ));
-                DaemonGuest::over(self.own_machine(&disk)?, config)
+                DaemonGuest::over(self.own_machine(&disk, false)?, config)
             });
         }
-        let machine = self.own_machine(&disk)?;
+        let machine = self.own_machine(&disk, false)?;
         daemon::start(&machine, config)?;
         if matches!(*serving, Kept::NotYet) {
             *serving = self.snapshot_serving(&machine).unwrap_or_else(|error| {
@@ -235,6 +235,18 @@ impl Fixture {
             });
         }
         DaemonGuest::in_service(machine)
+    }
+
+    /// A machine with an empty disk that reaches servers on the host, for one trial. `prepare` gets it before the daemon starts.
+    pub(crate) fn own_daemon_with_host(
+        &self,
+        name: &str,
+        config: &str,
+        prepare: impl FnOnce(&Machine) -> Result<()>,
+    ) -> Result<DaemonGuest> {
+        let machine = self.own_machine(&self.disk_name(name), true)?;
+        prepare(&machine)?;
+        DaemonGuest::over(machine, config)
     }
 
     /// A snapshot of a guest whose daemon serves, when it has read what it needs of the kernel.
@@ -247,8 +259,8 @@ impl Fixture {
     }
 
     /// A machine with the programs in it and an empty disk. Only the first one boots; the others begin where it was then.
-    fn own_machine(&self, disk: &str) -> Result<Machine> {
-        let options = self.options()?;
+    fn own_machine(&self, disk: &str, reaches_host: bool) -> Result<Machine> {
+        let options = GuestOptions { reaches_host, ..self.options()? };
         let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Kept::Snapshot(snapshot) = &*booted {
             return Ok(self.lab()?.restore(snapshot, &options, disk)?);

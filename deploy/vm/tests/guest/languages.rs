@@ -26,11 +26,11 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The tools. `None`: they are not here, and there is no network to fetch them.
-fn tools(fixture: &Fixture) -> Result<Option<Environment>> {
+pub(crate) fn tools(fixture: &Fixture) -> Result<Option<Environment>> {
     match Environment::ensure(fixture.lab()?.cache(), Requirements::LANGUAGES) {
         Ok(tools) => Ok(Some(tools)),
         Err(error @ PythonError::NoNetwork { .. }) => {
-            progress::note(format_args!("\n######## NOT TESTED, clients in other languages: {error}\n"));
+            progress::note(format_args!("\n######## NOT TESTED, what needs Python packages: {error}\n"));
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -49,6 +49,7 @@ mod manifests;
 mod neighbour_war;
 mod neighbours;
 mod offline;
+mod otlp;
 mod overload;
 mod packaging;
 mod plans;
@@ -103,6 +104,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("arming", arming::TESTS),
     ("api", api::TESTS),
     ("languages", languages::TESTS),
+    ("otlp", otlp::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),

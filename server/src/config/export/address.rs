@@ -26,12 +26,24 @@ pub enum JsonLinesTarget {
     Tcp(NetworkAddress),
 }
 
+/// Where a receiver of OTLP over gRPC is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpEndpoint {
+    /// Whether it speaks TLS.
+    pub is_https: bool,
+    /// Where it listens.
+    pub address: NetworkAddress,
+}
+
 /// Why a text is no destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// It begins like none.
     #[error("it is neither an absolute path, nor `unix:PATH`, nor `tcp://HOST:PORT`")]
     UnknownForm,
+    /// It begins with neither of the two schemes of OTLP.
+    #[error("it is neither `http://HOST:PORT` nor `https://HOST:PORT`")]
+    UnknownScheme,
     /// A path that is relative or has a NUL.
     #[error("its path is not absolute")]
     RelativePath,
@@ -69,6 +81,26 @@ impl fmt::Display for NetworkAddress {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl FromStr for OtlpEndpoint {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) = text.split_once("://").ok_or(AddressError::UnknownScheme)?;
+        let is_https = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return Err(AddressError::UnknownScheme),
+        };
+        Ok(Self { is_https, address: rest.strip_suffix('/').unwrap_or(rest).parse()? })
+    }
+}
+
+impl fmt::Display for OtlpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.is_https { "https" } else { "http" }, self.address)
     }
 }
 
@@ -139,12 +171,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn endpoints_are_read_as_they_are_written() {
+        for text in ["http://127.0.0.1:4317", "https://otel.example:4317", "https://[::1]:1"] {
+            let endpoint: OtlpEndpoint = text.parse().unwrap();
+            assert_eq!(
+                (endpoint.to_string(), endpoint.is_https),
+                (text.to_owned(), text.starts_with("https"))
+            );
+        }
+        assert_eq!(
+            "http://localhost:4317/".parse::<OtlpEndpoint>().unwrap().to_string(),
+            "http://localhost:4317"
+        );
+        for (text, expected) in [
+            ("localhost:4317", AddressError::UnknownScheme),
+            ("grpc://localhost:4317", AddressError::UnknownScheme),
+            ("http://localhost", AddressError::NoPort),
+            ("http://localhost:4317/v1/logs", AddressError::NoPort),
+            ("http://:4317", AddressError::NoHost),
+        ] {
+            assert_eq!(text.parse::<OtlpEndpoint>().unwrap_err(), expected, "{text}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
         #[test]
         fn no_text_can_panic(text in ".{0,40}", host in "[a-z.-]{1,12}", port in 1..=u16::MAX) {
             if let Ok(target) = text.parse::<JsonLinesTarget>() {
                 prop_assert_eq!(target.to_string().parse(), Ok(target));
+            }
+            if let Ok(endpoint) = text.parse::<OtlpEndpoint>() {
+                prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
             }
             let address = NetworkAddress { host, port };
             prop_assert_eq!(address.to_string().parse(), Ok(address));

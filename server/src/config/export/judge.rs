@@ -2,15 +2,18 @@
 
 use std::fs;
 
+use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as MetadataValue};
+
 use super::super::problem::Problem;
 use super::super::tls;
-use super::{ClientTls, JsonLinesTarget, LineFormat, NetworkAddress, Selecting};
+use super::{ClientTls, JsonLinesTarget, LineFormat, NetworkAddress, OtlpEndpoint, Selecting};
 use crate::config::Config;
 
 /// Everything that is wrong with the sections `[export.*]`.
 pub(in crate::config) fn judge(config: &Config) -> Vec<Problem> {
     let mut found = jsonl(config);
     found.extend(prometheus(config));
+    found.extend(otlp(config));
     found
 }
 
@@ -86,6 +89,83 @@ fn prometheus(config: &Config) -> Vec<Problem> {
     }
     found.extend(prometheus.tls.iter().flat_map(|files| tls::judge(&tls::PROMETHEUS, files)));
     found
+}
+
+fn otlp(config: &Config) -> Vec<Problem> {
+    let Some(otlp) = &config.export.otlp else { return Vec::new() };
+    let mut found = if otlp.has_events() { history("export.otlp", config) } else { Vec::new() };
+    found.extend(selecting("export.otlp", otlp.selecting()));
+    match otlp.endpoint.parse::<OtlpEndpoint>() {
+        Err(error) => found.push(Problem::value(
+            "export.otlp.endpoint",
+            &otlp.endpoint,
+            error,
+            "use for example `http://127.0.0.1:4317`, where a collector on this host listens".to_owned(),
+        )),
+        Ok(OtlpEndpoint { is_https: true, .. }) if otlp.tls.is_none() => {
+            let why = "`[export.otlp.tls]` is missing, and with it the authority that signs the receiver's certificate";
+            let hint = "add `[export.otlp.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
+            found.push(Problem::value("export.otlp.endpoint", &otlp.endpoint, why, hint.to_owned()));
+        }
+        Ok(OtlpEndpoint { is_https: false, address }) => {
+            if !is_local(&address) {
+                found.push(in_the_open(
+                    "export.otlp.endpoint",
+                    &otlp.endpoint,
+                    "`https://` with `[export.otlp.tls]`",
+                ));
+            }
+            if otlp.tls.is_some() {
+                found.push(Problem::warning(
+                    "export.otlp.tls",
+                    "`export.otlp.tls` is not used: `http://` has no TLS".to_owned(),
+                    "use `https://HOST:PORT` as the endpoint, or leave the section out",
+                ));
+            }
+        }
+        Ok(_) => {}
+    }
+    if !otlp.has_events() && otlp.metrics_interval_s == 0 {
+        found.push(Problem::error(
+            "export.otlp",
+            "`[export.otlp]` sends nothing: `logs` and `traces` are false, and `metrics_interval_s` is 0"
+                .to_owned(),
+            "switch one of them on, or leave the section out",
+        ));
+    }
+    found.extend(within("export.otlp.metrics_interval_s", otlp.metrics_interval_s, 86_400));
+    if !(16..=65_536).contains(&otlp.max_request_kib) {
+        let hint = "use 1024: receivers refuse requests beyond 4 MiB unless their own settings allow more";
+        let why = "it must be from 16 to 65536";
+        found.push(Problem::value("export.otlp.max_request_kib", otlp.max_request_kib, why, hint.to_owned()));
+    }
+    found.extend(otlp.headers.iter().filter_map(|(name, value)| header(name, value.reveal())));
+    found.extend(otlp.resource.keys().filter(|name| name.trim().is_empty()).map(|name| {
+        let why = "an attribute needs a name";
+        Problem::value(
+            "export.otlp.resource",
+            name,
+            why,
+            "name it, such as `deployment.environment.name`".to_owned(),
+        )
+    }));
+    found.extend(otlp.tls.iter().flat_map(|tls| client_tls("export.otlp.tls", tls)));
+    found
+}
+
+/// What is wrong with a header. Its value is a secret: no message shows it.
+fn header(name: &str, value: &str) -> Option<Problem> {
+    let setting = format!("export.otlp.headers.{name}");
+    if name.ends_with("-bin") || MetadataKey::from_bytes(name.as_bytes()).is_err() {
+        let why = "it cannot be the name of a header: those are of letters, digits, `-`, `_` and `.`, and `-bin` at the end is for bytes";
+        let message = format!("`{setting}`: {why}");
+        return Some(Problem::error(&setting, message, "use a name such as `authorization`"));
+    }
+    let is_bad = MetadataValue::try_from(value).is_err();
+    is_bad.then(|| {
+        let message = format!("`{setting}`: its value has characters that a header cannot have");
+        Problem::error(&setting, message, "use printable ASCII; the value is hidden here")
+    })
 }
 
 /// An exporter reads the history: it goes on there after a break.

@@ -4,9 +4,11 @@
 
 mod address;
 mod judge;
+mod otlp;
 
-pub use address::{AddressError, JsonLinesTarget, NetworkAddress};
+pub use address::{AddressError, JsonLinesTarget, NetworkAddress, OtlpEndpoint};
 pub(super) use judge::judge;
+pub use otlp::{Otlp, Secret};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +28,8 @@ pub struct Export {
     pub prometheus: Option<Prometheus>,
     /// Events as JSON, one object a line.
     pub jsonl: Option<JsonLines>,
+    /// Events and figures for a receiver of OTLP.
+    pub otlp: Option<Otlp>,
 }
 
 /// `/metrics` for Prometheus.

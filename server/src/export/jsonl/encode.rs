@@ -2,7 +2,7 @@
 
 use kprobed_event::format::{JsonLines, Progress};
 
-use super::super::read::Reader;
+use super::super::read::{Reader, cursor_of};
 use super::super::{Chunk, ChunkItem, SinkError};
 use super::syslog;
 
@@ -41,6 +41,8 @@ impl Encoder {
                         lines.push_epoch(line, &cursor_of(cursor), *may_miss);
                     });
                 }
+                // Not asked for.
+                ChunkItem::Watermark(_) => {}
                 ChunkItem::Loss(loss) => {
                     let loss = self.reader.loss(loss);
                     self.line(buffer, &mut ends, |lines, line| lines.push_loss(line, &loss));
@@ -82,13 +84,5 @@ impl Encoder {
             buffer.pop();
         }
         ends.push(buffer.len());
-    }
-}
-
-pub(super) fn cursor_of(cursor: &crate::spool::Cursor) -> kprobed_event::Cursor {
-    kprobed_event::Cursor {
-        boot_id: cursor.boot_id.to_string(),
-        epoch: cursor.epoch,
-        sequence: cursor.sequence,
     }
 }

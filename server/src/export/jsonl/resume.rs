@@ -94,8 +94,8 @@ mod tests {
     use kprobed_event::format::{JsonLines, Progress};
     use proptest::prelude::*;
 
-    use super::super::encode::cursor_of;
     use super::*;
+    use crate::export::read::cursor_of;
     use crate::spool::BootId;
 
     fn at(sequence: u64) -> Cursor {

@@ -1,5 +1,8 @@
 //! Exporters over a real hub, history and database: every event arrives, once where the other side can tell, and every place has its term.
 
+#[expect(clippy::disallowed_methods, reason = "answers of a receiver")]
+mod otlp;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,7 @@ use crate::config::Config;
 use crate::config::export::{Export, JsonLines, Selection};
 use crate::feed::Log;
 use crate::history::History;
+use crate::kernel::HostIdentity;
 use crate::pipeline::Hub;
 use crate::pipeline::samples::{hub, publish, source};
 use crate::shutdown::Tasks;
@@ -26,12 +30,24 @@ use crate::store::Store;
 /// The events here are of 1970.
 const AGES: Duration = Duration::from_hours(100 * 365 * 24);
 
+fn here() -> HostIdentity {
+    let text = |text: &str| text.to_owned();
+    HostIdentity {
+        hostname: text("here"),
+        kernel_release: text("6.12.0"),
+        kernel_version: text("#1 SMP"),
+        machine: text("x86_64"),
+        boot_id: text("07070707-0707-0707-0707-070707070707"),
+    }
+}
+
 /// A run of the daemon.
 struct Run {
     hub: Arc<Hub>,
     log: Log,
     store: Store,
     tasks: Tasks,
+    host: HostIdentity,
 }
 
 impl Run {
@@ -42,12 +58,12 @@ impl Run {
         let boot_id = BootId([7; 16]);
         let history = Arc::new(History::start(options, boot_id, &hub).unwrap());
         let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
-        Self { hub, log: Log { history: Some(history), now }, store, tasks: Tasks::default() }
+        Self { hub, log: Log { history: Some(history), now }, store, tasks: Tasks::default(), host: here() }
     }
 
     fn parts<'a>(&'a self, threads: &'a Handle) -> ExportParts<'a> {
-        let Self { hub, log, store, tasks } = self;
-        ExportParts { hub, log, store, hostname: "here", tasks, threads }
+        let Self { hub, log, store, tasks, host } = self;
+        ExportParts { hub, log, store, host, tasks, threads }
     }
 
     fn export(&self, export: &Export) -> Exporters {

@@ -1,0 +1,99 @@
+//! The section `[export.otlp]`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{ClientTls, Selecting};
+
+/// Events and figures for a receiver of OTLP over gRPC, such as an OpenTelemetry collector.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Otlp {
+    /// `http://HOST:PORT`, or `https://HOST:PORT`.
+    pub endpoint: String,
+    /// Whether events are sent, as log records.
+    #[serde(default = "Otlp::default_logs")]
+    pub logs: bool,
+    /// Whether pairs of an entry and a return of the same function are sent too, as spans.
+    #[serde(default)]
+    pub traces: bool,
+    /// Seconds between two reports of the figures, as metrics; 0 for none.
+    #[serde(default = "Otlp::default_metrics_interval_s")]
+    pub metrics_interval_s: u64,
+    /// KiB that a request may have. Receivers refuse larger ones than 4 MiB unless they are told otherwise.
+    #[serde(default = "Otlp::default_max_request_kib")]
+    pub max_request_kib: u64,
+    /// Only probes whose names match one of these globs. Empty: all.
+    #[serde(default)]
+    pub probes: Vec<String>,
+    /// Only probes whose labels match.
+    #[serde(default)]
+    pub labels: String,
+    /// Only events that this filter selects.
+    #[serde(default)]
+    pub filter: String,
+    /// Attributes of the resource, besides those that the daemon knows, or in place of them.
+    #[serde(default)]
+    pub resource: BTreeMap<String, String>,
+    /// Metadata of each request, such as `authorization`.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Secret>,
+    /// Certificates for `https://`.
+    #[serde(default)]
+    pub tls: Option<ClientTls>,
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl Otlp {
+    const fn default_logs() -> bool {
+        true
+    }
+
+    const fn default_metrics_interval_s() -> u64 {
+        60
+    }
+
+    const fn default_max_request_kib() -> u64 {
+        1024
+    }
+
+    /// Whether events are read at all.
+    pub const fn has_events(&self) -> bool {
+        self.logs || self.traces
+    }
+
+    /// How often figures are sent. Absent: never.
+    pub fn metrics_interval(&self) -> Option<Duration> {
+        (self.metrics_interval_s > 0).then(|| Duration::from_secs(self.metrics_interval_s))
+    }
+
+    /// What a request may have, in bytes.
+    pub fn max_request_bytes(&self) -> usize {
+        usize::try_from(self.max_request_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
+    }
+
+    /// What selects its probes and events.
+    pub fn selecting(&self) -> Selecting<'_> {
+        Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
+    }
+}

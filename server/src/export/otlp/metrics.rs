@@ -1,0 +1,204 @@
+//! Figures as metrics.
+//!
+//! The same families as Prometheus scrapes, with the same labels, at the same places of the ledger. A report that fails is not made up for: the
+//! next one has the sums.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kprobed_otlp::metrics::metric::Data;
+use kprobed_otlp::metrics::number_data_point::Value as PointValue;
+use kprobed_otlp::metrics::{
+    AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+};
+use kprobed_otlp::metrics_service::ExportMetricsServiceRequest;
+use kprobed_otlp::metrics_service::metrics_service_client::MetricsServiceClient;
+use kprobed_otlp::resource::Resource;
+use tonic::transport::Channel;
+
+use super::answer::{Partial, read};
+use super::connection::Connection;
+use super::resource::scope;
+use super::sink::now_ns;
+use super::value::{attribute, text};
+use crate::config::export::Selection;
+use crate::export::SinkError;
+use crate::export::figures::{Family, Figures, Kind, Point, Sources, Value};
+use crate::shutdown::Tasks;
+
+/// How long a receiver may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reports the figures of `sources` every `interval`, until the daemon stops.
+pub async fn report(
+    (connection, resource): (Connection, Resource),
+    (sources, selection): (Sources, Selection),
+    interval: Duration,
+    tasks: Tasks,
+) {
+    let start = SystemTime::now();
+    let mut open = None;
+    let mut fails = false;
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = tasks.stopping().cancelled() => return,
+        }
+        let once = once(&connection, &mut open, || read_request(&sources, &selection, &resource, start));
+        let outcome = tokio::select! {
+            outcome = tokio::time::timeout(TIMEOUT, once) => {
+                let late = || SinkError::new("export metrics", format_args!("no answer within {} s", TIMEOUT.as_secs()));
+                outcome.unwrap_or_else(|_| Err(late()))
+            }
+            () = tasks.stopping().cancelled() => return,
+        };
+        match outcome {
+            Ok(()) if fails => tracing::info!("the receiver of OTLP takes metrics again"),
+            Ok(()) => {}
+            Err(error) => {
+                open = None;
+                if !fails {
+                    tracing::warn!(%error, "metrics were not sent; the next report has their sums");
+                }
+                fails = true;
+                continue;
+            }
+        }
+        fails = false;
+    }
+}
+
+async fn read_request(
+    sources: &Sources,
+    selection: &Selection,
+    resource: &Resource,
+    start: SystemTime,
+) -> Result<ExportMetricsServiceRequest, SinkError> {
+    let figures = sources.read(selection).await.map_err(|error| SinkError::new("read the ledger", error))?;
+    Ok(request(&figures, resource, (nanoseconds(start), now_ns())))
+}
+
+async fn once<F: Future<Output = Result<ExportMetricsServiceRequest, SinkError>>>(
+    connection: &Connection,
+    open: &mut Option<Channel>,
+    make: impl FnOnce() -> F,
+) -> Result<(), SinkError> {
+    let channel = match open {
+        Some(channel) => channel.clone(),
+        None => open.insert(connection.open().await?).clone(),
+    };
+    let request = connection.request(make().await?);
+    let answer = MetricsServiceClient::new(channel).export(request).await.map(|answer| {
+        let partial = answer.into_inner().partial_success.unwrap_or_default();
+        Partial { rejected: partial.rejected_data_points, message: partial.error_message }
+    });
+    let sent = read("metrics", u64::MAX, answer)?;
+    if sent.dropped > 0 { Err(SinkError::new("export metrics", sent.reason)) } else { Ok(()) }
+}
+
+/// The figures as a request. Times are in nanoseconds since 1970.
+pub(super) fn request(
+    figures: &Figures,
+    resource: &Resource,
+    (start_ns, now_ns): (u64, u64),
+) -> ExportMetricsServiceRequest {
+    let metrics = figures
+        .families()
+        .iter()
+        .filter(|family| !family.points.is_empty())
+        .map(|family| metric(family, start_ns, now_ns))
+        .collect();
+    let scope_metrics = ScopeMetrics { scope: Some(scope(None)), metrics, ..ScopeMetrics::default() };
+    let of_resource = ResourceMetrics {
+        resource: Some(resource.clone()),
+        scope_metrics: vec![scope_metrics],
+        ..ResourceMetrics::default()
+    };
+    ExportMetricsServiceRequest { resource_metrics: vec![of_resource] }
+}
+
+fn metric(family: &Family<'_>, start_ns: u64, now_ns: u64) -> Metric {
+    let is_sum = family.kind == Kind::Counter;
+    // A gauge has no beginning.
+    let start_ns = if is_sum { start_ns } else { 0 };
+    let data_points = family.points.iter().map(|point| data_point(point, start_ns, now_ns)).collect();
+    let data = if is_sum {
+        Data::Sum(Sum {
+            data_points,
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: true,
+        })
+    } else {
+        Data::Gauge(Gauge { data_points })
+    };
+    Metric {
+        name: family.name.to_owned(),
+        description: family.help.to_owned(),
+        unit: unit(family.name).to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+/// The unit as UCUM writes it, from the name's end.
+fn unit(name: &str) -> &'static str {
+    match name.rsplit(['.', '_']).next() {
+        Some("bytes") => "By",
+        Some("seconds") => "s",
+        Some("events") => "{event}",
+        _ => "1",
+    }
+}
+
+fn data_point(point: &Point<'_>, start_ns: u64, now_ns: u64) -> NumberDataPoint {
+    let value = match point.value {
+        Value::Count(count) => PointValue::AsInt(i64::try_from(count).unwrap_or(i64::MAX)),
+        Value::Number(number) => PointValue::AsDouble(number),
+    };
+    NumberDataPoint {
+        attributes: point.labels.iter().map(|(name, value)| attribute(*name, text(&**value))).collect(),
+        start_time_unix_nano: start_ns,
+        time_unix_nano: now_ns,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::figures::samples::figures;
+
+    #[test]
+    fn metrics_are_the_figures() {
+        let request = request(&figures(2), &Resource::default(), (5, 9));
+        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let find = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+        let hits = find("kprobed.probe.hits");
+        let Some(Data::Sum(sum)) = &hits.data else { panic!("{hits:?}") };
+        assert!(sum.is_monotonic && sum.aggregation_temporality() == AggregationTemporality::Cumulative);
+        let point = &sum.data_points[0];
+        assert_eq!((point.start_time_unix_nano, point.time_unix_nano), (5, 9));
+        assert_eq!(point.value, Some(PointValue::AsInt(13)));
+        assert_eq!(point.attributes, [attribute("probe", text("kprobes/p1"))]);
+        let bytes = find("kprobed.buffer.bytes");
+        let Some(Data::Gauge(gauge)) = &bytes.data else { panic!("{bytes:?}") };
+        assert_eq!((bytes.unit.as_str(), gauge.data_points[0].value), ("By", Some(PointValue::AsInt(8192))));
+        assert_eq!(find("kprobed.tls.not_after.timestamp_seconds").unit, "s");
+        // As many points as a scrape has samples.
+        let families = figures(2);
+        let points: usize = families.families().iter().map(|family| family.points.len()).sum();
+        let sent = metrics.iter().map(|metric| match &metric.data {
+            Some(Data::Sum(sum)) => sum.data_points.len(),
+            Some(Data::Gauge(gauge)) => gauge.data_points.len(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(sent.sum::<usize>(), points);
+    }
+}

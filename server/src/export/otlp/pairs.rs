@@ -1,0 +1,303 @@
+//! Entries and returns of the same call.
+//!
+//! Owns which return belongs to which entry: that of the same thread, whose function is where the entry's probe is, last in, first out. Events
+//! are taken in the order of time, up to the watermarks of the log. Behind a gap nothing is paired with what was before it.
+//!
+//! A part of the log that comes again after a failure is recognised by its places, so that what was paired stays so.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kprobed_event::Row;
+use kprobed_otlp::common::KeyValue;
+
+use super::log_record::of_task;
+use super::value::of_field;
+
+/// Calls that may be open. Of more, the oldest are given up: those that never return, and probes that have no return probe.
+const MOST_OPEN: usize = 1 << 14;
+
+/// A thread. All idle tasks have the same id: they are told apart by their CPU.
+type Thread = (i32, Option<u32>);
+
+/// Trace-clock time and place in the log.
+type Moment = (u64, u64);
+
+/// One end of a call.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    /// Place in the log.
+    pub(super) sequence: u64,
+    /// In nanoseconds since 1970.
+    pub(super) wall_ns: u64,
+    /// Where the probe is, by name if it is known.
+    pub(super) location: String,
+    /// The probe's name.
+    pub(super) probe: String,
+    /// Whose it is.
+    pub(super) task: Vec<KeyValue>,
+    /// Its fields, with a prefix before their names.
+    pub(super) fields: Vec<KeyValue>,
+}
+
+/// A call that returned.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) entry: End,
+    pub(super) exit: End,
+    /// Places of the entries of the calls that it was made in, the outermost first.
+    pub(super) callers: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Entry(Thread, u64, End),
+    Return(Thread, u64, End),
+    Gap,
+}
+
+#[derive(Debug)]
+struct Open {
+    moment: Moment,
+    function: u64,
+    entry: End,
+}
+
+/// Calls that are open, and events that wait for the watermark.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    waiting: BTreeMap<Moment, Step>,
+    open: HashMap<Thread, Vec<Open>>,
+    /// Whose they are, the oldest first.
+    ages: BTreeMap<Moment, Thread>,
+    /// Up to here the log was taken in.
+    seen: u64,
+}
+
+impl Pairs {
+    /// Another run of the daemon begins: its places begin anew, and no call goes on.
+    pub(super) fn begin_epoch(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether a place of the log was taken in before.
+    pub(super) const fn has_seen(&self, sequence: u64) -> bool {
+        sequence < self.seen
+    }
+
+    /// Everything before a place was taken in.
+    pub(super) fn saw(&mut self, sequence: u64) {
+        self.seen = self.seen.max(sequence);
+    }
+
+    /// An event.
+    pub(super) fn push(&mut self, row: &Row<'_>, sequence: u64) {
+        let (Some(tid), Some(location)) = (row.tid(), row.location()) else { return };
+        let thread = (tid, (tid == 0).then(|| row.cpu()));
+        let is_return = row.schema().is_return();
+        let prefix = if is_return { "kprobed.return" } else { "kprobed.entry" };
+        let field = |(name, value): (&str, kprobed_event::Value<'_>)| KeyValue {
+            key: format!("{prefix}.{name}"),
+            value: Some(of_field(&value)),
+            ..KeyValue::default()
+        };
+        let end = End {
+            sequence,
+            wall_ns: row.wall_ns(),
+            location: location.to_string(),
+            probe: row.probe().to_owned(),
+            task: if is_return { Vec::new() } else { of_task(row) },
+            fields: row.fields().map(field).collect(),
+        };
+        let step = if is_return {
+            Step::Return(thread, location.address, end)
+        } else {
+            Step::Entry(thread, location.address, end)
+        };
+        self.waiting.insert((row.timestamp_ns(), sequence + 1), step);
+    }
+
+    /// Events are missing before a time; absent if nothing has followed them yet.
+    pub(super) fn gap(&mut self, before_ns: Option<u64>) {
+        match before_ns {
+            // Before everything of that moment: places count from 1 here.
+            Some(before_ns) => drop(self.waiting.insert((before_ns, 0), Step::Gap)),
+            None => *self = Self { seen: self.seen, ..Self::default() },
+        }
+    }
+
+    /// The calls that returned before a time, of which no event is still to come.
+    pub(super) fn until(&mut self, watermark_ns: u64) -> Vec<Pair> {
+        let later = self.waiting.split_off(&(watermark_ns, 0));
+        let steps = std::mem::replace(&mut self.waiting, later);
+        let mut pairs = Vec::new();
+        for (moment, step) in steps {
+            match step {
+                Step::Gap => {
+                    self.open.clear();
+                    self.ages.clear();
+                }
+                Step::Entry(thread, function, entry) => {
+                    self.open.entry(thread).or_default().push(Open { moment, function, entry });
+                    self.ages.insert(moment, thread);
+                    self.give_up();
+                }
+                Step::Return(thread, function, exit) => pairs.extend(self.pair(thread, function, exit)),
+            }
+        }
+        pairs
+    }
+
+    fn pair(&mut self, thread: Thread, function: u64, exit: End) -> Option<Pair> {
+        let calls = self.open.get_mut(&thread)?;
+        let index = calls.iter().rposition(|call| call.function == function)?;
+        // Calls inside it cannot return any more.
+        let mut inner = calls.split_off(index).into_iter();
+        let call = inner.next();
+        let callers = calls.iter().map(|call| call.entry.sequence).collect();
+        if calls.is_empty() {
+            self.open.remove(&thread);
+        }
+        for abandoned in inner {
+            self.ages.remove(&abandoned.moment);
+        }
+        let Open { moment, entry, .. } = call?;
+        self.ages.remove(&moment);
+        Some(Pair { entry, exit, callers })
+    }
+
+    fn give_up(&mut self) {
+        while self.ages.len() > MOST_OPEN
+            && let Some((moment, thread)) = self.ages.pop_first()
+        {
+            let Some(calls) = self.open.get_mut(&thread) else { continue };
+            calls.retain(|call| call.moment != moment);
+            if calls.is_empty() {
+                self.open.remove(&thread);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn end(sequence: u64, wall_ns: u64) -> End {
+        End {
+            sequence,
+            wall_ns,
+            location: String::new(),
+            probe: String::new(),
+            task: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    impl Pairs {
+        fn entry(&mut self, tid: i32, function: u64, time: u64, sequence: u64) {
+            let step = Step::Entry((tid, None), function, end(sequence, time));
+            self.waiting.insert((time, sequence + 1), step);
+        }
+
+        fn exit(&mut self, tid: i32, function: u64, time: u64, sequence: u64) {
+            let step = Step::Return((tid, None), function, end(sequence, time));
+            self.waiting.insert((time, sequence + 1), step);
+        }
+    }
+
+    fn times(pairs: &[Pair]) -> Vec<(u64, u64, usize)> {
+        pairs.iter().map(|pair| (pair.entry.wall_ns, pair.exit.wall_ns, pair.callers.len())).collect()
+    }
+
+    #[test]
+    fn calls_nest_and_recurse() {
+        let mut pairs = Pairs::default();
+        pairs.entry(1, 10, 100, 0);
+        pairs.entry(1, 20, 110, 1);
+        pairs.entry(1, 10, 120, 2);
+        pairs.entry(2, 10, 125, 3);
+        pairs.exit(1, 10, 130, 4);
+        pairs.exit(1, 20, 140, 5);
+        pairs.exit(2, 10, 145, 6);
+        pairs.exit(1, 10, 150, 7);
+        assert_eq!(times(&pairs.until(151)), [(120, 130, 2), (110, 140, 1), (125, 145, 0), (100, 150, 0)]);
+        assert!(pairs.open.is_empty() && pairs.ages.is_empty() && pairs.waiting.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_paired_before_its_watermark_or_over_a_gap() {
+        let mut pairs = Pairs::default();
+        // The return was read first: it was on another CPU.
+        pairs.exit(1, 10, 200, 0);
+        assert!(pairs.until(100).is_empty());
+        pairs.entry(1, 10, 150, 1);
+        assert!(pairs.until(200).is_empty());
+        assert_eq!(times(&pairs.until(201)), [(150, 200, 0)]);
+        pairs.entry(1, 10, 300, 2);
+        pairs.gap(Some(350));
+        pairs.exit(1, 10, 400, 3);
+        assert!(pairs.until(500).is_empty());
+        assert!(pairs.open.is_empty());
+    }
+
+    #[test]
+    fn entries_without_returns_do_not_grow_for_ever() {
+        let mut pairs = Pairs::default();
+        for index in 0..MOST_OPEN as u64 * 2 {
+            pairs.entry((index % 100) as i32, 30, index, index);
+        }
+        assert!(pairs.until(u64::MAX).is_empty());
+        assert_eq!(pairs.ages.len(), MOST_OPEN);
+        assert_eq!(pairs.open.values().map(Vec::len).sum::<usize>(), MOST_OPEN);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+        /// Well-nested calls of some threads: each is found, however the log mixes them, and wherever watermarks fall.
+        #[test]
+        fn every_call_is_found(
+            calls in prop::collection::vec((0..4_i32, any::<bool>(), 0..3_u64), 1..80),
+            order in any::<u64>(),
+            watermarks in prop::collection::vec(0..200_u64, 0..6),
+        ) {
+            let mut steps = Vec::new();
+            let mut stacks: HashMap<i32, Vec<(u64, u64)>> = HashMap::new();
+            let mut expected = Vec::new();
+            let mut time = 0;
+            for (tid, enters, function) in calls {
+                time += 1;
+                let stack = stacks.entry(tid).or_default();
+                if enters {
+                    stack.push((function, time));
+                    steps.push((time, tid, function, false));
+                } else if let Some((function, entered)) = stack.pop() {
+                    expected.push((entered, time));
+                    steps.push((time, tid, function, true));
+                }
+            }
+            // Only what is after the last watermark may still be mixed.
+            let mut pairs = Pairs::default();
+            let mut found = Vec::new();
+            let mut rest = steps;
+            let mut limits = watermarks;
+            limits.push(u64::MAX);
+            limits.sort_unstable();
+            for limit in limits {
+                let (mut now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|step| step.0 < limit);
+                rest = later;
+                now.sort_by_key(|step| step.0.wrapping_mul(order | 1));
+                for (time, tid, function, is_return) in now {
+                    if is_return {
+                        pairs.exit(tid, function, time, time);
+                    } else {
+                        pairs.entry(tid, function, time, time);
+                    }
+                }
+                found.extend(pairs.until(limit).into_iter().map(|pair| (pair.entry.wall_ns, pair.exit.wall_ns)));
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

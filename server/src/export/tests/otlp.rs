@@ -1,0 +1,336 @@
+//! OTLP against a collector in this process, whose services are generated from the same files.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use kprobed_otlp::common::any_value::Value as Any;
+use kprobed_otlp::common::{AnyValue, KeyValue};
+use kprobed_otlp::logs::LogRecord;
+use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceServer};
+use kprobed_otlp::logs_service::{
+    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+use super::*;
+
+/// What the collector answers.
+#[derive(Clone, Debug, Default)]
+enum Answer {
+    #[default]
+    Takes,
+    Refuses(Status),
+    Rejects(i64),
+    Hangs,
+}
+
+#[derive(Clone, Default)]
+struct Collector {
+    answer: Arc<Mutex<Answer>>,
+    taken: Arc<Mutex<Vec<ExportLogsServiceRequest>>>,
+    tokens: Arc<Mutex<BTreeSet<String>>>,
+}
+
+#[tonic::async_trait]
+impl LogsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        let token = request.metadata().get("authorization").and_then(|token| token.to_str().ok());
+        self.tokens.lock().unwrap().extend(token.map(ToOwned::to_owned));
+        let answer = self.answer.lock().unwrap().clone();
+        let mut response = ExportLogsServiceResponse::default();
+        match answer {
+            Answer::Takes => {}
+            Answer::Refuses(status) => return Err(status),
+            Answer::Rejects(rejected_log_records) => {
+                let error_message = "too old".to_owned();
+                response.partial_success =
+                    Some(ExportLogsPartialSuccess { rejected_log_records, error_message });
+            }
+            Answer::Hangs => std::future::pending().await,
+        }
+        self.taken.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(response))
+    }
+}
+
+/// A collector that listens. Its connections end with it.
+struct Served(Option<Runtime>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+fn field<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Any> {
+    attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()
+}
+
+fn integer(value: Option<&Any>) -> u64 {
+    match value {
+        Some(Any::IntValue(value)) => u64::try_from(*value).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn body(record: &LogRecord) -> &[KeyValue] {
+    match &record.body {
+        Some(AnyValue { value: Some(Any::KvlistValue(list)) }) => &list.values,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Collector {
+    fn answers(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    fn listen(&self, address: &str) -> (SocketAddr, Served) {
+        self.serve(address, Server::builder())
+    }
+
+    fn serve(&self, address: &str, mut server: Server) -> (SocketAddr, Served) {
+        let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = LogsServiceServer::new(self.clone());
+        threads.spawn(async move {
+            let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
+        });
+        (address, Served(Some(threads)))
+    }
+
+    fn records(&self) -> Vec<LogRecord> {
+        let taken = self.taken.lock().unwrap();
+        let logs = taken.iter().flat_map(|request| &request.resource_logs);
+        logs.flat_map(|logs| &logs.scope_logs).flat_map(|scope| &scope.log_records).cloned().collect()
+    }
+
+    /// Places of the events in the log.
+    fn sequences(&self) -> Vec<u64> {
+        let records = self.records();
+        let events = records.iter().filter(|record| record.event_name == "kprobed.event");
+        events.map(|event| integer(field(&event.attributes, "kprobed.sequence"))).collect()
+    }
+}
+
+fn otlp(endpoint: &str, rest: &str) -> Export {
+    let text = format!("[export.otlp]\nendpoint = '{endpoint}'\nmetrics_interval_s = 0\n{rest}\n");
+    let config: Config = toml::from_str(&text).unwrap();
+    config.export
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_arrives_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let collector = Collector::default();
+    let (address, _server) = collector.listen("127.0.0.1:0");
+    let settings = "[export.otlp.headers]\nauthorization = 'Bearer x'\n[export.otlp.resource]\n\"service.name\" = 'probes'";
+    let exporters = run.export(&otlp(&format!("http://{address}"), settings));
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    for batch in 0..20 {
+        publish(&run.hub, &a, 3, 7, (batch + 1) * 1000);
+    }
+    let status = run.drained(&exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: 140, ..Terms::default() });
+    assert_eq!(collector.sequences(), (0..140).collect::<Vec<_>>());
+    assert_eq!(*collector.tokens.lock().unwrap(), BTreeSet::from(["Bearer x".to_owned()]));
+
+    let records = collector.records();
+    let event = records.iter().find(|record| record.event_name == "kprobed.event").unwrap();
+    assert_eq!((event.time_unix_nano, body(event).len()), (1000, 0));
+    assert_eq!(field(&event.attributes, "kprobed.probe"), Some(&Any::StringValue("kprobes/a".to_owned())));
+    assert_eq!(integer(field(&event.attributes, "cpu.logical_number")), 3);
+    assert_eq!(integer(field(&event.attributes, "thread.id")), 0);
+    // What was not selected or has expired would be here: all of the log is accounted for.
+    let progress = records.iter().filter(|record| record.event_name == "kprobed.progress");
+    let sum = |term: &str| progress.clone().map(|record| integer(field(body(record), term))).sum::<u64>();
+    assert_eq!((sum("read"), sum("events"), sum("not_selected"), sum("expired")), (140, 140, 0, 0));
+
+    let taken = collector.taken.lock().unwrap().clone();
+    let logs = &taken[0].resource_logs[0];
+    let resource = &logs.resource.as_ref().unwrap().attributes;
+    for (name, expected) in [
+        ("service.name", "probes"),
+        ("host.name", "here"),
+        ("host.arch", "amd64"),
+        ("os.type", "linux"),
+        ("os.version", "6.12.0"),
+    ] {
+        assert_eq!(field(resource, name), Some(&Any::StringValue(expected.to_owned())), "{name}");
+    }
+    let scope = logs.scope_logs[0].scope.as_ref().unwrap();
+    assert_eq!(integer(field(&scope.attributes, "kprobed.epoch")), run.log.now.epoch);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_is_away_gets_everything_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let collector = Collector::default();
+    let (address, server) = collector.listen("127.0.0.1:0");
+    let exporters = run.export(&otlp(&format!("http://{address}"), ""));
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    publish(&run.hub, &a, 0, 10, 1000);
+    run.drained(&exporters).await;
+    drop(server);
+    publish(&run.hub, &a, 0, 10, 2000);
+    let failing = async {
+        loop {
+            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
+                return error;
+            }
+            publish(&run.hub, &a, 0, 10, 3000);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_secs(20), failing).await.unwrap();
+    assert!(error.contains("connect to") || error.contains("export logs"), "{error}");
+    let (_, _server) = collector.listen(&address.to_string());
+    let status = run.drained(&exporters).await;
+    let sequences: BTreeSet<u64> = collector.sequences().into_iter().collect();
+    assert_eq!(sequences, (0..status.account.terms.acknowledged).collect());
+    assert_eq!(status.account.terms.sum(), status.account.terms.acknowledged);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_are_counted_and_failures_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let collector = Collector::default();
+    let (address, _server) = collector.listen("127.0.0.1:0");
+    let exporters = run.export(&otlp(&format!("http://{address}"), ""));
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+
+    collector.answers(Answer::Rejects(4));
+    publish(&run.hub, &a, 0, 10, 1000);
+    let status = run.drained(&exporters).await;
+    let expected = Terms { acknowledged: 6, dropped: 4, ..Terms::default() };
+    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "too old"));
+
+    collector.answers(Answer::Refuses(Status::invalid_argument("cannot read that")));
+    publish(&run.hub, &a, 0, 10, 2000);
+    let status = run.drained(&exporters).await;
+    let expected = Terms { acknowledged: 6, dropped: 14, ..Terms::default() };
+    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "cannot read that"));
+
+    collector.answers(Answer::Refuses(Status::unauthenticated("who are you")));
+    publish(&run.hub, &a, 0, 10, 3000);
+    let failing = async {
+        loop {
+            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_secs(20), failing).await.unwrap();
+    assert!(error.contains("who are you") && error.contains("export.otlp.headers"), "{error}");
+    collector.answers(Answer::Takes);
+    let status = run.drained(&exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: 16, dropped: 14, ..Terms::default() });
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_hangs_does_not_hold_up_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let collector = Collector::default();
+    collector.answers(Answer::Hangs);
+    let (address, _server) = collector.listen("127.0.0.1:0");
+    let exporters = run.export(&otlp(&format!("http://{address}"), ""));
+    let a = source("a", 1);
+    publish(&run.hub, &a, 0, 10, 1000);
+    // `stop` asserts that all tasks end in time.
+    run.stop().await;
+    assert!(collector.records().is_empty());
+    assert_eq!(exporters.statuses()[0].account.terms.acknowledged, 0);
+    // Nothing was acknowledged: another run of the daemon sends it.
+    collector.answers(Answer::Takes);
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&otlp(&format!("http://{address}"), ""));
+    run.drained(&exporters).await;
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_as_large_as_they_may_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let collector = Collector::default();
+    let (address, _server) = collector.listen("127.0.0.1:0");
+    let exporters = run.export(&otlp(&format!("http://{address}"), "max_request_kib = 16"));
+    run.drained(&exporters).await;
+    publish(&run.hub, &source("a", 1), 0, 1000, 1000);
+    run.drained(&exporters).await;
+    assert_eq!(collector.sequences(), (0..1000).collect::<Vec<_>>());
+    let sizes: Vec<usize> = collector.taken.lock().unwrap().iter().map(prost::Message::encoded_len).collect();
+    assert!(sizes.iter().all(|size| *size <= 16 << 10), "{sizes:?}");
+    // Not one record each.
+    assert!(sizes.len() < 40, "{sizes:?}");
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn https_is_that_of_the_authority_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = |name: &str| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let path = directory.path().join(name);
+        fs::write(&path, issuer.pem()).unwrap();
+        (issuer, path)
+    };
+    let ((issuer, good), (_, other)) = (authority("ca.pem"), authority("other.pem"));
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["collector.example".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let identity = Identity::from_pem(certificate.pem(), key.serialize_pem());
+    let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity)).unwrap();
+
+    let collector = Collector::default();
+    let (address, _server) = collector.serve("127.0.0.1:0", server);
+    let settings = |ca: &Path| {
+        let tls = format!("[export.otlp.tls]\nca = '{}'\ndomain = 'collector.example'", ca.display());
+        otlp(&format!("https://{address}"), &tls)
+    };
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&settings(&other));
+    let refused = async {
+        loop {
+            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    run.stop().await;
+
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&settings(&good));
+    run.drained(&exporters).await;
+    publish(&run.hub, &source("a", 1), 0, 10, 1000);
+    run.drained(&exporters).await;
+    assert_eq!(collector.sequences(), (0..10).collect::<Vec<_>>());
+    run.stop().await;
+}
