@@ -116,6 +116,25 @@ impl Apt {
         self.get(&arguments, Some(directory))
     }
 
+    /// Downloads `package` and what it needs and this machine does not have into `directory`.
+    pub(crate) fn download_with_missing(&self, package: &str, directory: &Path) -> Result<(), AptError> {
+        // Apt wants a place for what it has not got whole.
+        let partial = directory.join("partial");
+        fs::create_dir_all(&partial).map_err(|source| AptError::Private { path: partial.clone(), source })?;
+        let archives = format!("Dir::Cache::archives={}", directory.display());
+        let mut arguments =
+            vec!["-o", "APT::Sandbox::User=root", "-o", "Debug::NoLocking=1", "-o", &archives];
+        arguments.extend([
+            "install",
+            "-y",
+            "--no-install-recommends",
+            "--reinstall",
+            "--download-only",
+            package,
+        ]);
+        self.get(&arguments, None)
+    }
+
     fn cache(&self, arguments: &[&str]) -> Result<String, AptError> {
         let output = run("apt-cache", &self.options, arguments, None)?;
         // It fails for unknown packages: no output says the same.

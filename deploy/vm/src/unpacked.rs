@@ -1,5 +1,6 @@
 //! Debian packages that are unpacked into the cache and not installed: servers that tests talk to would start by themselves otherwise.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,23 @@ impl Unpacked {
     /// # Errors
     /// See [`UnpackedError`].
     pub fn ensure(cache: &Cache, name: &str) -> Result<Self, UnpackedError> {
+        let download = |directory: &Path| Apt::machine().download(&[name.to_owned()], directory);
+        Self::unpack(cache, name, download)
+    }
+
+    /// The same with what it needs and this machine does not have.
+    ///
+    /// # Errors
+    /// See [`UnpackedError`].
+    pub fn ensure_with_missing(cache: &Cache, name: &str) -> Result<Self, UnpackedError> {
+        Self::unpack(cache, name, |directory| Apt::machine().download_with_missing(name, directory))
+    }
+
+    fn unpack(
+        cache: &Cache,
+        name: &str,
+        download: impl FnOnce(&Path) -> Result<(), AptError>,
+    ) -> Result<Self, UnpackedError> {
         let directory = cache.root().join("packages");
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -52,7 +70,7 @@ impl Unpacked {
         let step = Step::start(format!("fetching the package {name}"));
         // Renamed when it is whole: what was interrupted is made anew.
         let made = tempfile::tempdir_in(&directory).map_err(failed(&directory))?;
-        Apt::machine().download(&[name.to_owned()], made.path())?;
+        download(made.path())?;
         let tree = made.path().join("tree");
         for entry in fs::read_dir(made.path()).map_err(failed(made.path()))? {
             let path = entry.map_err(failed(made.path()))?.path();
@@ -68,5 +86,12 @@ impl Unpacked {
     /// A program of the package, such as `usr/bin/promtool`.
     pub fn program(&self, path: &str) -> PathBuf {
         self.root.join(path)
+    }
+
+    /// Directories of the package that have libraries, as `LD_LIBRARY_PATH` lists them.
+    pub fn libraries(&self, directories: &[&str]) -> OsString {
+        let all = directories.iter().map(|directory| self.root.join(directory));
+        let paths: Vec<OsString> = all.map(PathBuf::into_os_string).collect();
+        paths.join(OsStr::new(":"))
     }
 }

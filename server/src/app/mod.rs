@@ -286,13 +286,14 @@ impl App {
             threads: streams.handle(),
         };
         let exporters = export::open(&config.export, &parts)?;
+        let certificate_end = config.listen.tls.as_ref().and_then(|tls| certificate_end(&tls.certificate));
         let figures = Sources {
             control: control.clone(),
             registry: Arc::clone(&events_registry),
             history,
             exporters: exporters.clone(),
             store: profiles.store.clone(),
-            certificate_end: config.listen.tls.as_ref().and_then(|tls| certificate_end(&tls.certificate)),
+            certificate_end,
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
         };
@@ -315,7 +316,7 @@ impl App {
             }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
-            .add_service(ExportServiceServer::new(ExportServer { exporters }))
+            .add_service(ExportServiceServer::new(ExportServer { exporters: exporters.clone() }))
             .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
             .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
@@ -326,6 +327,8 @@ impl App {
                 storage,
                 checker,
                 declarations,
+                exporters,
+                certificate_end,
             }))
             .add_service(health_service)
             .add_service(reflection);

@@ -71,7 +71,7 @@ pub use command::{
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
-pub use doctor::{CheckStatus, Doctor, HostCheck};
+pub use doctor::{CheckStatus, Doctor, HostCheck, certificate_check};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};
 pub use guard::{Guarded, MeaningChange};

@@ -10,6 +10,7 @@
 
 mod account;
 mod backoff;
+mod checks;
 mod chunk;
 mod exporter;
 pub mod figures;
@@ -25,6 +26,7 @@ mod status;
 mod tests;
 
 pub use account::{Account, Terms};
+pub use checks::check;
 pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};

@@ -9,8 +9,11 @@ use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{CheckStatus, Checker, Declarations, Doctor, HostCheck, ProbeStates, Storage};
+use crate::control::{
+    CheckStatus, Checker, Declarations, Doctor, HostCheck, ProbeStates, Storage, certificate_check,
+};
 use crate::definition::Features;
+use crate::export::{self, Exporters};
 use crate::kernel::{HostIdentity, TRACE_CLOCK};
 use crate::ring::PageLayout;
 
@@ -42,6 +45,10 @@ pub struct HostServer {
     pub checker: Arc<Checker>,
     /// What files declare and what became of it.
     pub declarations: Arc<Declarations>,
+    /// What sends events elsewhere.
+    pub exporters: Exporters,
+    /// When the certificate for clients ends.
+    pub certificate_end: Option<SystemTime>,
 }
 
 #[tonic::async_trait]
@@ -56,6 +63,9 @@ impl HostService for HostServer {
             tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
         checks.push(self.declarations.check());
         checks.extend(self.storage.checks().await);
+        let now = SystemTime::now();
+        checks.extend(export::check(&self.exporters.statuses(), now));
+        checks.extend(self.certificate_end.map(|end| certificate_check(end, now)));
         let info = &self.info;
         let (buffer_kib, header_page) = self
             .doctor

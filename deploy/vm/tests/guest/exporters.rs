@@ -177,6 +177,8 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     call(&guest, FIRST, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(failing.error.contains("no answer within 10 s"), "{failing:?}");
+    let doctor = guest.machine.exec(&Command::new("kprobectl").arg("doctor"))?;
+    ensure!(doctor.stdout_text().contains("jsonl has sent nothing for"), "{doctor:?}");
     let ledger = guest.ledger()?;
     let lost: u64 = ledger.buffers.iter().map(|buffer| buffer.overrun).sum();
     let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers").context("no probe")?;

@@ -60,6 +60,7 @@ mod prototype_table;
 mod prototypes;
 mod readers;
 mod rebuilt_module;
+mod recipes;
 mod reconcile;
 mod refusals;
 mod report;
@@ -105,6 +106,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("api", api::TESTS),
     ("languages", languages::TESTS),
     ("otlp", otlp::TESTS),
+    ("recipes", recipes::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),

@@ -1,0 +1,85 @@
+//! How the exporters stand, as one more check of the host.
+
+use std::time::SystemTime;
+
+use super::{ExporterStatus, Phase};
+use crate::control::{CheckStatus, HostCheck};
+
+/// What is wrong with exporters. Absent if there are none.
+pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck> {
+    if exporters.is_empty() {
+        return None;
+    }
+    let troubles: Vec<String> = exporters.iter().filter_map(|exporter| trouble(exporter, now)).collect();
+    let (status, finding, fix) = if troubles.is_empty() {
+        let names: Vec<&str> = exporters.iter().map(|exporter| exporter.name).collect();
+        (CheckStatus::Ok, format!("all send what they should: {}", names.join(", ")), "")
+    } else {
+        let fix = "mend the other side, or its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
+                   until it has no more room for them ([spool])";
+        (CheckStatus::Warning, troubles.join("; "), fix)
+    };
+    Some(HostCheck { id: "exporters", status, finding, fix: fix.to_owned() })
+}
+
+fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
+    let ExporterStatus { name, destination, account, .. } = exporter;
+    if let Phase::Failing { error, since, .. } = &exporter.phase {
+        let seconds = now.duration_since(*since).unwrap_or_default().as_secs();
+        let queued = exporter.queued.map_or_else(|| "events".to_owned(), |queued| format!("{queued} events"));
+        return Some(format!("{name} has sent nothing for {seconds} s, and {queued} wait: {error}"));
+    }
+    if !exporter.place_error.is_empty() {
+        return Some(format!("{name} cannot write down where it is: {}", exporter.place_error));
+    }
+    if account.terms.expired > 0 {
+        let expired = account.terms.expired;
+        return Some(format!(
+            "{name} was too slow for the history: {expired} events expired before it had sent them"
+        ));
+    }
+    let dropped = account.terms.dropped;
+    (dropped > 0)
+        .then(|| format!("`{destination}` has refused {dropped} events of {name}: {}", exporter.refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::export::figures::samples::figures;
+
+    fn finding(exporter: ExporterStatus) -> (CheckStatus, String) {
+        let check = check(&[exporter], SystemTime::UNIX_EPOCH + Duration::from_secs(100)).unwrap();
+        assert_eq!(check.status == CheckStatus::Ok, check.fix.is_empty());
+        (check.status, check.finding)
+    }
+
+    #[test]
+    fn each_trouble_is_found() {
+        assert_eq!(check(&[], SystemTime::UNIX_EPOCH), None);
+        let mut good = figures(0).exporters.remove(0);
+        good.account = super::super::Account::default();
+        assert_eq!(finding(good.clone()), (CheckStatus::Ok, "all send what they should: jsonl".to_owned()));
+        let mut bad = good.clone();
+        bad.phase = Phase::Failing {
+            error: "connect: refused".to_owned(),
+            since: SystemTime::UNIX_EPOCH + Duration::from_secs(40),
+            failures: 3,
+            retry_time: SystemTime::UNIX_EPOCH,
+        };
+        bad.queued = Some(7);
+        let expected = "jsonl has sent nothing for 60 s, and 7 events wait: connect: refused";
+        assert_eq!(finding(bad), (CheckStatus::Warning, expected.to_owned()));
+        let mut bad = good.clone();
+        bad.account.terms.expired = 5;
+        assert!(finding(bad).1.contains("5 events expired"));
+        let mut bad = good.clone();
+        (bad.account.terms.dropped, bad.refusal) = (4, "too old".to_owned());
+        assert!(finding(bad).1.ends_with("has refused 4 events of jsonl: too old"));
+        let mut bad = good;
+        bad.place_error = "disk full".to_owned();
+        assert!(finding(bad).1.contains("disk full"));
+    }
+}
