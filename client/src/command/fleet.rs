@@ -18,7 +18,7 @@ use crate::config::{replace, state_file};
 use crate::output::{HostRecord, Output, Said};
 
 /// Above so many hosts a change asks for `--yes`.
-const CONFIRM_ABOVE: u64 = 20;
+pub(super) const CONFIRM_ABOVE: u64 = 20;
 
 /// A command that many hosts can be asked for.
 #[derive(Clone, Debug)]

@@ -28,6 +28,7 @@ mod probe;
 mod profile;
 mod rates;
 mod reconciled;
+mod rollout;
 mod style;
 mod table;
 mod time;
