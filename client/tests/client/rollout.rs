@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use kprobed_client::api::{CheckedMeaning, CheckedValue};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -287,6 +288,63 @@ fn a_client_that_runs_can_be_paused_and_interrupted() {
     assert!(shown(&paused).contains("this roll-out is paused"), "{}", shown(&paused));
     assert_eq!(code(&fleet.run(&["undo", "--state", "roll.json"])), 0);
     assert_eq!(fleet.made(), [4, 0]);
+}
+
+#[test]
+fn hosts_that_would_record_different_things_are_shown_side_by_side() {
+    let fleet = Fleet::new(3);
+    for (kept, first) in [
+        (0, "struct user_namespace *mnt_userns"),
+        (1, "struct inode *dir"),
+        (2, "struct user_namespace *mnt_userns"),
+    ] {
+        let value = CheckedValue {
+            argument: "d".to_owned(),
+            written: "%di".to_owned(),
+            meaning: format!("parameter {first}"),
+            parameter: first.rsplit('*').next().unwrap().to_owned(),
+        };
+        let prototype = format!("int vfs_unlink({first}, struct inode *dir)");
+        let meaning = CheckedMeaning { prototype, values: vec![value], code: String::new() };
+        fleet.hosts[kept].0.change(|habits| habits.meaning = Some(meaning));
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = kprobectl(arguments);
+        command
+            .env("KPROBECTL_CONFIG", fleet.path("config.yaml"))
+            .env("XDG_STATE_HOME", fleet.directory.path());
+        command.current_dir(fleet.directory.path()).output().unwrap()
+    };
+    let check = ["check", "p:u vfs_unlink d=%di", "--hosts", "h*"];
+    let warned = run(&check);
+    assert_eq!(code(&warned), 0, "{}", shown(&warned));
+    let text = shown(&warned);
+    let wanted = "\
+warning: `p:u vfs_unlink d=%di` is taken by all of these kernels, and does not record the same on them:
+  6.1.0 (h[1,3], 2 hosts): int vfs_unlink(struct user_namespace *mnt_userns, struct inode *dir)
+    d=%di: parameter struct user_namespace *mnt_userns
+  6.12.1 (h2, 1 host): int vfs_unlink(struct inode *dir, struct inode *dir)
+    d=%di: parameter struct inode *dir
+hint: `d=dir` records on all of them what `%di` does on 6.12.1
+hosts: 3 targeted = 3 answered";
+    assert!(text.contains(wanted), "{text}");
+    assert_eq!(code(&run(&[&check[..], &["--strict"]].concat())), 1);
+    let records = String::from_utf8(run(&[&check[..], &["-o", "json"]].concat()).stdout).unwrap();
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.len(), 5, "three hosts, the contrast and the ledger");
+    let contrast = &records[3]["contrast"];
+    assert_eq!(
+        (&contrast["records"], &contrast["groups"][0]["hosts"]),
+        (&"differs".into(), &serde_json::json!(["h1", "h3"]))
+    );
+    assert_eq!(records[0]["answer"]["meaning"]["values"][0]["written"], "%di");
+    let dry = run(&["apply", "-f", "wanted.yaml", "--dry-run", "--strict", "--hosts", "h*"]);
+    assert!(
+        code(&dry) == 1 && shown(&dry).matches("does not record the same").count() == 2,
+        "{}",
+        shown(&dry)
+    );
+    assert_eq!(fleet.made(), [0; 3]);
 }
 
 #[test]

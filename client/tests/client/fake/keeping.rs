@@ -40,6 +40,8 @@ pub(crate) struct Habits {
     pub(crate) refuses: Option<String>,
     /// Changes are made, and never answered.
     pub(crate) never_answers: bool,
+    /// What every definition records.
+    pub(crate) meaning: Option<CheckedMeaning>,
 }
 
 impl Kept {

@@ -62,6 +62,7 @@ mod rebuilt_module;
 mod reconcile;
 mod refusals;
 mod report;
+mod rollout;
 mod seeds;
 mod start_errors;
 mod survival;
@@ -107,6 +108,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
     ("plans", plans::TESTS),
+    ("rollout", rollout::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
