@@ -13,7 +13,7 @@ use kprobed_client::{Client, Target};
 use crate::command::{
     accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe, diff,
     disasm, doctor, explain, exporters, filter, get, hist, label, latency, ledger, list, observe, profile,
-    reconcile, renew, stacks, switch, symbols, trace, version,
+    reconcile, renew, rollout, stacks, switch, symbols, trace, version,
 };
 use crate::config::LabelSelector;
 use crate::quantity::{Tolerance, duration};
@@ -198,6 +198,8 @@ pub(crate) enum Command {
     Exporters(exporters::Arguments),
     /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
+    /// Change a fleet wave by wave, and put everything back if a gate is not passed
+    Rollout(rollout::Arguments),
     /// Show and change contexts: hosts, groups, and how to reach them
     Config(config::Arguments),
     /// Print a shell completion script
@@ -210,7 +212,7 @@ impl Command {
     /// Whether it talks to a daemon at all.
     pub(crate) fn needs_daemon(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Completions(_) => false,
+            Self::Config(_) | Self::Completions(_) | Self::Rollout(_) => false,
             Self::Version(arguments) => !arguments.client,
             _ => true,
         }

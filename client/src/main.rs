@@ -10,6 +10,7 @@ mod config;
 mod glob;
 mod output;
 mod quantity;
+mod rollout;
 
 use std::process::ExitCode;
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::PlannedStep;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_client::{Client, Definition};
 
 use super::connection::connect;
 use super::documents;
@@ -62,6 +62,9 @@ pub(crate) struct Arguments {
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// With several hosts and --dry-run: exit with 1 too if all take a definition, and it does not record the same on all
+    #[arg(long, requires = "dry_run")]
+    pub(super) strict: bool,
 }
 
 /// Where documents are.
@@ -95,7 +98,7 @@ struct Asked {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let Arguments { files, prune, atomic, take_over, dry_run } = arguments;
+    let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
     let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
         output.note("nothing was changed");
         return Ok(Exit::Refused);
@@ -106,6 +109,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
         None => Vec::new(),
     };
+    // What hosts make of a definition is compared, if there are several.
+    let compared: Vec<_> = planned
+        .iter()
+        .filter(|one| dry_run && output.is_keeping() && one.change.is_some())
+        .map(|one| match &one.wanted.definition {
+            kprobed_document::Definition::Text(text) => Definition::Text(text.clone()),
+            kprobed_document::Definition::Fields(spec) => Definition::Spec((**spec).clone()),
+        })
+        .collect();
     let mut asked: Vec<_> = planned
         .into_iter()
         .map(|one| {
@@ -144,6 +156,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return Ok(exit);
     }
     if dry_run {
+        for definition in compared {
+            let answer = client.check_probe(definition).await?;
+            output.remember(&answer.definition, &answer);
+        }
         output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
         output.plan(&plan);
         output.note("nothing was changed");

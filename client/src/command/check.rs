@@ -37,13 +37,18 @@ NO_DEFINITION, WOULD_APPEND, PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` \
 and `kprobectl get -o yaml` print them under `spec`.
 
+With --hosts, answers are grouped by kernel. A definition that several kernels take is compared: where a register or an offset is another parameter or \
+member there, the prototypes and what is recorded are shown side by side (with -o json: a record `contrast`). That is a \
+warning; with --strict it is an exit code too. `apply --dry-run` compares in the same way.
+
 Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
   kprobectl check -f probes.txt
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
-  kprobectl check --spec probe.yaml";
+  kprobectl check --spec probe.yaml
+  kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict";
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
@@ -58,6 +63,9 @@ pub(crate) struct Arguments {
     /// Check the definitions in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     spec: Option<PathBuf>,
+    /// With several hosts: exit with 1 too if all take a definition, and it does not record the same on all
+    #[arg(long)]
+    pub(super) strict: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -77,7 +85,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let (text, outcome) = pieces::of_file(path)?;
-    let mut checks = client.check_probes(text, false).await?;
+    let mut checks = client.check_probes(text, output.is_keeping()).await?;
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {

@@ -51,11 +51,7 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     let context = config.context(global.context.as_deref())?;
     let asks_for_hosts = !global.hosts.is_empty() || global.host_selector.is_some();
     let tls = tls(global, context.map(|(_, context)| context))?;
-    let options = |domain: Option<String>| ConnectOptions {
-        tls: tls.clone().map(|tls| TlsOptions { domain: domain.or(tls.domain.clone()), ..tls }),
-        connect_timeout: global.timeout.min(Duration::from_secs(5)),
-        request_timeout: global.timeout,
-    };
+    let options = |domain: Option<String>| options(global, tls.as_ref(), domain);
     if !asks_for_hosts && let Some(target) = &global.server {
         let options = options(None);
         return Ok(Aim::One(Host { name: target.to_string(), target: target.clone(), options }));
@@ -95,6 +91,35 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
         }
         [one] => Ok(Aim::One(host(one)?)),
         several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
+    }
+}
+
+/// Hosts whose names, addresses and names in certificates are known. The certificates of this side are those of options and configuration.
+pub(super) fn at_addresses(
+    global: &Global,
+    known: &[(String, String, Option<String>)],
+) -> Result<Vec<Host>, Failure> {
+    let config = Config::read()?;
+    let tls = tls(global, config.context(global.context.as_deref())?.map(|(_, context)| context))?;
+    let host = |(name, address, domain): &(String, String, Option<String>)| {
+        let target = address.parse().map_err(ConfigError::Target)?;
+        Ok(Host { name: name.clone(), target, options: options(global, tls.as_ref(), domain.clone()) })
+    };
+    known.iter().map(host).collect()
+}
+
+/// The most hosts that are asked at the same time, if that is set.
+pub(super) fn parallel(global: &Global) -> Result<Option<std::num::NonZeroUsize>, Failure> {
+    let config = Config::read()?;
+    let context = config.context(global.context.as_deref())?;
+    Ok(global.parallel.or(context.and_then(|(_, context)| context.parallel)))
+}
+
+fn options(global: &Global, tls: Option<&TlsOptions>, domain: Option<String>) -> ConnectOptions {
+    ConnectOptions {
+        tls: tls.cloned().map(|tls| TlsOptions { domain: domain.or(tls.domain.clone()), ..tls }),
+        connect_timeout: global.timeout.min(Duration::from_secs(5)),
+        request_timeout: global.timeout,
     }
 }
 

@@ -14,6 +14,7 @@ use tonic::Code;
 
 use crate::config::ConfigError;
 use crate::output::Output;
+use crate::rollout::StateError;
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +131,12 @@ pub(crate) enum Failure {
     /// A last reading failed.
     #[error("cannot read the final counts")]
     NotCounted,
+    /// The state of a roll-out cannot be used.
+    #[error(transparent)]
+    Rollout(#[from] StateError),
+    /// Ctrl-C, while a roll-out went on.
+    #[error("interrupted: the roll-out stands in `{0}`")]
+    RolloutInterrupted(PathBuf),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -170,8 +177,9 @@ impl Failure {
             Self::Client(Error::Disconnected(_))
             | Self::InStream(_)
             | Self::StreamEnded
+            | Self::RolloutInterrupted(_)
             | Self::Interrupted => Exit::Interrupted,
-            Self::Usage { .. } | Self::Config(_) => Exit::Usage,
+            Self::Usage { .. } | Self::Config(_) | Self::Rollout(_) => Exit::Usage,
             // Whoever closed the pipe has seen all that he wanted to see.
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
@@ -209,6 +217,13 @@ impl Failure {
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
+            Self::Rollout(error) => error.hint().into_iter().collect(),
+            Self::RolloutInterrupted(path) => {
+                let path = path.display();
+                vec![format!(
+                    "`kprobectl rollout resume --state {path}` goes on, and `kprobectl rollout undo --state {path}` puts everything back"
+                )]
+            }
             Self::NotCounted => vec!["the daemon's log has the reason: `journalctl -u kprobed`".to_owned()],
             Self::Client(error) | Self::InStream(error) => error.hints(),
             Self::File { .. }
@@ -243,9 +258,12 @@ impl Operation for Failure {
             | Self::Labelled { .. }
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. } => Outcome::Refused,
-            Self::StreamEnded | Self::NotCounted | Self::Interrupted => Outcome::Failed,
+            Self::StreamEnded | Self::NotCounted | Self::Interrupted | Self::RolloutInterrupted(_) => {
+                Outcome::Failed
+            }
             // What is wrong is here: it was found before anything was asked.
             Self::Config(_)
+            | Self::Rollout(_)
             | Self::Usage { .. }
             | Self::File { .. }
             | Self::NotWritten { .. }

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::cli::{Format, Global};
 use crate::config::{replace, state_file};
-use crate::output::{HostRecord, Output, Said};
+use crate::output::{Contrast, HostRecord, Judged, Output, Said};
 
 /// Above so many hosts a change asks for `--yes`.
-const CONFIRM_ABOVE: u64 = 20;
+pub(super) const CONFIRM_ABOVE: u64 = 20;
 
 /// A command that many hosts can be asked for.
 #[derive(Clone, Debug)]
@@ -40,6 +40,7 @@ struct Answer {
     kernel: String,
     data: String,
     messages: String,
+    judged: Vec<Judged>,
 }
 
 /// Why it did not, and what it printed.
@@ -120,6 +121,15 @@ impl Asked {
         matches!(self, Self::Apply(_))
     }
 
+    /// Whether hosts that would record different things are a refusal.
+    fn is_strict(&self) -> bool {
+        match self {
+            Self::Check(arguments) => arguments.strict,
+            Self::Apply(arguments) => arguments.strict,
+            _ => false,
+        }
+    }
+
     async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Check(arguments) => check::run(global, arguments, output).await,
@@ -177,6 +187,8 @@ async fn ask_all(
         deadline: global.timeout,
         fail_fast: global.fail_fast,
     };
+    let is_strict = asked.is_strict();
+    let mut judged = Vec::new();
     let shared = Arc::new((asked, global.clone(), output.keeping()));
     let operation = move |_host: Host, client: Client| {
         let shared = Arc::clone(&shared);
@@ -202,6 +214,7 @@ async fn ask_all(
         let record = match result {
             Ok(answer) => {
                 worst = worst.max(answer.exit);
+                judged.push((host.clone(), answer.kernel.clone(), answer.judged));
                 let said = Said { data: answer.data, messages: answer.messages };
                 HostRecord { host, outcome, kernel: answer.kernel, said }
             }
@@ -230,7 +243,11 @@ async fn ask_all(
         records.push(record);
     }
     let ledger = run.ledger();
-    output.hosts(&records, &ledger)?;
+    let contrasts = Contrast::find(&judged);
+    if is_strict && !contrasts.iter().all(Contrast::is_harmless) {
+        worst = worst.max(Exit::Refused);
+    }
+    output.hosts(&records, &contrasts, &ledger)?;
     Ok((exit(&ledger, worst, global), missing))
 }
 
@@ -268,12 +285,13 @@ async fn on_one(
     };
     match asked.run(&global, &mut output).await {
         Ok(exit) => {
+            let judged = output.take_judged();
             let (data, messages) = output.into_kept();
             if can_be_refused && exit != Exit::Success {
                 let outcome = if exit == Exit::Refused { Outcome::Refused } else { Outcome::Failed };
                 return Err(Problem { outcome, exit, kernel, messages });
             }
-            Ok(Answer { exit, kernel, data, messages })
+            Ok(Answer { exit, kernel, data, messages, judged })
         }
         Err(failure) => {
             let outcome = failure.outcome();

@@ -30,6 +30,7 @@ pub(crate) mod observe;
 pub(crate) mod profile;
 pub(crate) mod reconcile;
 pub(crate) mod renew;
+pub(crate) mod rollout;
 pub(crate) mod stacks;
 pub(crate) mod switch;
 pub(crate) mod symbols;
@@ -102,6 +103,7 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
         Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
         Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
         Command::Aggregations(arguments) => aggregations::run(&cli.global, arguments, output).await,
+        Command::Rollout(arguments) => rollout::run(&cli.global, arguments, output).await,
         command => tokio::select! {
             result = dispatch(command, &cli.global, output) => result,
             _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
@@ -147,6 +149,7 @@ async fn dispatch(
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
+        Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
         Command::Config(arguments) => config::run(global, arguments, output).await,
         Command::Completions(arguments) => completions::run(&arguments, output),
         Command::Version(arguments) => version::run(global, arguments, output).await,

@@ -30,20 +30,25 @@ pub(super) async fn compare(client: &Client, declared: Vec<Declared>) -> Result<
     let mut planned = Vec::with_capacity(declared.len());
     for declared in declared {
         let document = &declared.entry.document;
-        planned.push(match probes.remove(&document.name) {
-            None => {
-                let (wanted, change) = (document.clone(), Some(Change::Create(creation(document))));
-                Planned { wanted, change, live: None, declared }
-            }
-            Some(live) => {
-                let definition = other_definition(client, document, &live).await?;
-                let wanted = described(document, &live, definition.as_deref());
-                let change = changed(document, &live, definition).map(Change::Update);
-                Planned { wanted, change, live: Some(live), declared }
-            }
-        });
+        let live = probes.remove(&document.name);
+        let (wanted, change) = compare_one(client, document, live.as_ref()).await?;
+        planned.push(Planned { declared, live, wanted, change });
     }
     Ok(planned)
+}
+
+/// A document as it is to be, and what must be done for it.
+pub(super) async fn compare_one(
+    client: &Client,
+    document: &Document,
+    live: Option<&Probe>,
+) -> Result<(Document, Option<Change>), Failure> {
+    let Some(live) = live else {
+        return Ok((document.clone(), Some(Change::Create(creation(document)))));
+    };
+    let definition = other_definition(client, document, live).await?;
+    let wanted = described(document, live, definition.as_deref());
+    Ok((wanted, changed(document, live, definition).map(Change::Update)))
 }
 
 /// The definition of a document, as text, if it means something else than that of the probe.

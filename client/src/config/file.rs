@@ -121,6 +121,15 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Where the roll-out of a context is. None: there is no place for state.
+pub(crate) fn rollout_file(context: Option<&str>) -> Option<PathBuf> {
+    let directory = directory("XDG_STATE_HOME", ".local/state")?;
+    Some(match context {
+        Some(context) => directory.join("rollout").join(format!("{context}.json")),
+        None => directory.join("rollout-without-context.json"),
+    })
+}
+
 /// Replaces a file so that it has either its old content or all of the new one, whenever the process or the machine stops.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
     // A link stays a link.

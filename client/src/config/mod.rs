@@ -7,7 +7,7 @@ mod inventory;
 mod labels;
 mod targets;
 
-pub(crate) use file::{replace, state_file};
+pub(crate) use file::{replace, rollout_file, state_file};
 pub(crate) use labels::LabelSelector;
 pub(crate) use targets::{NamedHost, Targets, place};
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 
 use kprobed_client::api::{
-    CheckProbeResponse, CheckedDefinition, Diagnostic, FileDefinition, Instruction, RefusedBy, Severity,
-    Verdict,
+    CheckProbeResponse, CheckedDefinition, CheckedMeaning, Diagnostic, FileDefinition, Instruction,
+    RefusedBy, Severity, Verdict,
 };
 use serde::Serialize;
 
@@ -42,8 +42,38 @@ struct CheckView<'a> {
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
     diagnostics: Vec<DiagnosticView<'a>>,
+    /// What it records on this kernel. Left out where that is not known, and for a definition of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meaning: Option<MeaningView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     listing: Option<Vec<InstructionView<'a>>>,
+}
+
+/// What a definition records, for programs.
+#[derive(Serialize)]
+struct MeaningView<'a> {
+    prototype: Option<&'a str>,
+    values: Vec<ValueView<'a>>,
+    code: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ValueView<'a> {
+    argument: &'a str,
+    written: &'a str,
+    /// Null where nothing tells.
+    meaning: Option<&'a str>,
+}
+
+impl<'a> MeaningView<'a> {
+    fn new(meaning: &'a CheckedMeaning) -> Self {
+        let values = meaning.values.iter().map(|value| ValueView {
+            argument: &value.argument,
+            written: &value.written,
+            meaning: known(&value.meaning),
+        });
+        Self { prototype: known(&meaning.prototype), values: values.collect(), code: known(&meaning.code) }
+    }
 }
 
 /// One instruction, for programs.
@@ -101,6 +131,7 @@ impl<'a> CheckView<'a> {
             nearest_before: answer.nearest_before,
             nearest_after: answer.nearest_after,
             diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
+            meaning: answer.meaning.as_ref().map(MeaningView::new),
             listing: None,
         }
     }
@@ -125,6 +156,7 @@ impl<'a> InstructionView<'a> {
 impl Output {
     /// Prints a verdict with all that led to it.
     pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
+        self.remember(definition, answer);
         if self.structured_stream(&CheckView::new(definition, answer).with_listing(answer))? {
             return Ok(());
         }
@@ -141,6 +173,7 @@ impl Output {
     /// Prints the verdict on one of many definitions: one line or one document each, for programs.
     pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
         let Some(answer) = &checked.check else { return Ok(()) };
+        self.remember(&checked.definition, answer);
         let view = CheckView { line: Some(checked.line), ..CheckView::new(&checked.definition, answer) };
         if self.structured_stream(&view)? {
             return Ok(());

@@ -6,8 +6,8 @@ use kprobed_client::fleet::{HostLedger, Outcome, names};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Output;
 use super::style::Tone;
+use super::{Contrast, Output};
 
 /// What a command printed on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,13 @@ impl Output {
     }
 
     /// Prints equal answers once, for people, and the ledger for all.
-    pub(crate) fn hosts(&mut self, records: &[HostRecord], ledger: &HostLedger) -> io::Result<()> {
+    pub(crate) fn hosts(
+        &mut self,
+        records: &[HostRecord],
+        contrasts: &[Contrast],
+        ledger: &HostLedger,
+    ) -> io::Result<()> {
+        self.contrast_records(contrasts)?;
         if self.structured_stream(&LedgerView::new(ledger))? {
             return self.flush();
         }
@@ -145,6 +151,7 @@ impl Output {
                 self.message(&text);
             }
         }
+        self.contrast_warnings(contrasts);
         self.message(&format!("hosts: {ledger}\n"));
         Ok(())
     }

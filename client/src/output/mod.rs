@@ -8,6 +8,7 @@ mod attached;
 mod check;
 mod code;
 mod config;
+mod contrast;
 mod csv;
 mod data;
 mod describe;
@@ -28,6 +29,7 @@ mod probe;
 mod profile;
 mod rates;
 mod reconciled;
+mod rollout;
 mod style;
 mod table;
 mod time;
@@ -37,6 +39,7 @@ mod width;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
+pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use fleet::{HostRecord, Said};
@@ -64,6 +67,8 @@ pub(crate) struct Output {
     stdout: BufWriter<Way>,
     /// Where messages go instead of stderr, if they are kept.
     messages: Option<String>,
+    /// What is kept of verdicts, to compare hosts.
+    judged: Vec<Judged>,
     style: Style,
     error_style: Style,
 }
@@ -104,6 +109,7 @@ impl Output {
             format,
             stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
             messages: None,
+            judged: Vec::new(),
             style: style(io::stdout().is_terminal()),
             error_style: style(io::stderr().is_terminal()),
         }
@@ -115,9 +121,20 @@ impl Output {
             format: self.format,
             stdout: BufWriter::new(Way::Kept(Vec::new())),
             messages: Some(String::new()),
+            judged: Vec::new(),
             style: self.style,
             error_style: self.error_style,
         }
+    }
+
+    /// Whether what is printed is kept, because several hosts are asked.
+    pub(crate) fn is_keeping(&self) -> bool {
+        self.messages.is_some()
+    }
+
+    /// Takes what was kept of verdicts.
+    pub(crate) fn take_judged(&mut self) -> Vec<Judged> {
+        std::mem::take(&mut self.judged)
     }
 
     /// What was kept: data and messages.

@@ -51,6 +51,7 @@ fn help_says_what_there_is() {
       ledger        Show where every event went
       exporters     Show what the daemon sends elsewhere, and how that stands
       doctor        Check the host, and show how to fix what is missing
+      rollout       Change a fleet wave by wave, and put everything back if a gate is not passed
       config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script
       version       Print the versions of this command and the daemon

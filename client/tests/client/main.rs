@@ -29,6 +29,8 @@ mod reach;
 #[cfg(test)]
 mod reconciling;
 #[cfg(test)]
+mod rollout;
+#[cfg(test)]
 mod tracing;
 mod types;
 mod watching;

@@ -17,6 +17,7 @@ mod host;
 mod labels;
 mod leases;
 mod ledger;
+mod meaning;
 mod metadata;
 mod order;
 mod probes;

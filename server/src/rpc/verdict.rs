@@ -5,7 +5,7 @@
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use super::{convert, spec, status};
+use super::{convert, meaning, spec, status};
 use crate::control::{Against, CheckOutcome, Checker, ControlError, Preview};
 use crate::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
 use crate::kernel::RecentFacts;
@@ -70,6 +70,9 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         None => v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() },
     };
     let is_accepted = against.is_none();
+    if is_accepted && detail == Detail::Listing {
+        response.meaning = meaning::checked(&outcome.meaning());
+    }
     let livepatched = is_accepted.then(|| outcome.livepatched(&checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {

@@ -6,6 +6,7 @@ mod aggregations;
 pub(crate) mod answers;
 mod exports;
 mod history;
+mod keeping;
 mod leases;
 mod probes;
 mod profiles;
@@ -14,6 +15,7 @@ mod services;
 mod sources;
 
 pub(crate) use history::History;
+pub(crate) use keeping::Kept;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -68,6 +70,15 @@ pub(crate) struct Fake {
 impl Fake {
     /// Starts a fake whose event stream ends in this way. It lives in a thread until the process ends.
     pub(crate) fn start(ending: Ending) -> Self {
+        Self::launch(ending, None)
+    }
+
+    /// Starts a fake that keeps the probes that it is given.
+    pub(crate) fn keeping(kept: Kept) -> Self {
+        Self::launch(Ending::Open, Some(kept))
+    }
+
+    fn launch(ending: Ending, kept: Option<Kept>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("kprobed.sock");
@@ -81,6 +92,7 @@ impl Fake {
             asked: Arc::clone(&asked),
             changed_at_once: Arc::clone(&changed_at_once),
             log: Arc::clone(&log),
+            kept,
         };
         let aggregations = Aggregations::default();
         let counting = AggregationServiceServer::new(aggregations.clone());

@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::Ending;
 use super::answers;
+use super::keeping::Kept;
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -28,6 +29,8 @@ pub(super) struct Services {
     pub(super) changed_at_once: Arc<Mutex<Vec<usize>>>,
     /// Holds, and the changes of requests for several, in order.
     pub(super) log: Arc<Mutex<Vec<String>>>,
+    /// Probes, if it keeps them.
+    pub(super) kept: Option<Kept>,
 }
 
 #[tonic::async_trait]
@@ -149,14 +152,14 @@ impl EventService for Services {
     }
 
     async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {
-        Ok(Response::new(answers::ledger()))
+        Ok(Response::new(self.kept.as_ref().map_or_else(answers::ledger, Kept::ledger)))
     }
 }
 
 #[tonic::async_trait]
 impl HostService for Services {
     async fn get_host(&self, _: Request<GetHostRequest>) -> Answer<GetHostResponse> {
-        Ok(Response::new(answers::host()))
+        Ok(Response::new(self.kept.as_ref().map_or_else(answers::host, Kept::answer)))
     }
 }
 

@@ -64,6 +64,7 @@ mod recipes;
 mod reconcile;
 mod refusals;
 mod report;
+mod rollout;
 mod seeds;
 mod start_errors;
 mod survival;
@@ -111,6 +112,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
     ("plans", plans::TESTS),
+    ("rollout", rollout::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),

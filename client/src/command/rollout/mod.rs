@@ -1,0 +1,354 @@
+//! `kprobectl rollout`: a change that goes over a fleet in waves.
+//!
+//! Owns the words of the command and the exit codes. What is done next is decided in `rollout`; `world` does it.
+
+mod ask;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use kprobed_client::Client;
+use kprobed_client::fleet::Host;
+
+use self::world::Fleet;
+use super::connection::{Aim, aim, at_addresses};
+use super::{Exit, Failure, apply, documents};
+use crate::cli::Global;
+use crate::config::{Config, rollout_file};
+use crate::output::Output;
+use crate::quantity::duration;
+use crate::rollout::{
+    self, Gate, Gates, OnFailure, Phase, Setting, State, StateError, StateFile, Stopped, Waves, drive,
+    pause_file,
+};
+
+const AFTER_HELP: &str = "\
+`apply` changes the hosts of --hosts wave by wave. Before a wave every host of it is asked for its verdict; then all changes \
+of a host are made or none; then the hosts are read for --soak, and every gate has to hold on each of them:
+
+  errors<=0        probes of the host that are not as wanted
+  health<=0        checks of `kprobectl doctor` that fail, and did not before
+  loss<=0.1%       events of a probe that were lost, of its hits since the change; or a number
+  misses<=0.1%     hits of a probe that the kernel skipped; or a number
+  hits<=100000/s   hits of a probe in a second between two readings: what it costs
+
+These are the defaults; --gate replaces one, and `--gate loss=off` opens it. Missing data never passes: a host that does not \
+answer, a figure that it does not know, a counter that went backwards or a daemon that was started anew pauses the roll-out. \
+A gate that is not passed stops it, and puts everything back on all hosts: new probes are deleted, the others get their \
+definition, filter, labels and switch back. A probe that someone else has changed since is left alone, and that is said. A lease \
+that is put back begins anew, and counters of a definition that is put back begin at zero.
+
+The state is a file that is replaced as a whole before and after each step. It has the documents, the addresses, what was \
+there before, and the id of each request: after the end of this command at any point, `resume` goes on, here or on another \
+machine, and no change is made twice. It has no keys: those are of the machine that goes on. Without --state it is one file for \
+each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
+
+With -o json each thing that happens is one line: rollout, time, wave, event (started, intended, changed, passed, left_out, \
+gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line has the roll-out as `status` prints it.
+
+Exit codes: 0 all hosts have passed; 1 everything was put back; 4 it is paused, or something could not be put back.
+
+Examples:
+  kprobectl rollout apply -f probes/ --hosts all --waves 1,5%,100% --soak 5m --yes
+  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --gate hits<=1000000/s --state roll.json
+  kprobectl rollout status --state roll.json
+  kprobectl rollout pause
+  kprobectl rollout resume --state roll.json
+  kprobectl rollout undo
+  kprobectl rollout history -o json";
+
+/// Arguments of `rollout`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make probes what documents say, wave by wave
+    Apply(Apply),
+    /// Show how the roll-out stands
+    Status(Place),
+    /// Let it wait, and leave everything as it is
+    Pause(Place),
+    /// Go on with one that waits, or whose client has ended
+    Resume(Place),
+    /// Put everything back on all hosts that it changed
+    Undo(Place),
+    /// Show what has happened
+    History(Place),
+}
+
+#[derive(Debug, Args)]
+struct Apply {
+    #[command(flatten)]
+    files: apply::Files,
+    /// How many hosts are changed when each wave is over, counted from the first by name; percentages are rounded up
+    #[arg(long, value_name = "LIST", default_value = "1,5%,100%")]
+    waves: Waves,
+    /// What must hold before the next wave; may be given more than once
+    #[arg(long = "gate", value_name = "GATE")]
+    gates: Vec<Gate>,
+    /// How long a wave is watched
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    soak: Duration,
+    /// What is done when a gate is not passed
+    #[arg(long, value_name = "WHAT", default_value = "undo")]
+    on_failure: OnFailure,
+    /// Only show the waves, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where the state is.
+#[derive(Debug, Args)]
+struct Place {
+    /// The file with the state [default: one for each context]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+}
+
+impl Place {
+    fn path(self, global: &Global) -> Result<PathBuf, Failure> {
+        let Self { state: None } = self else { return Ok(self.state.unwrap_or_default()) };
+        let config = Config::read()?;
+        let context = config.context(global.context.as_deref())?.map(|(name, _)| name);
+        let hint = "name a file with `--state FILE`".to_owned();
+        rollout_file(context).ok_or_else(|| {
+            Failure::usage("there is no directory for state: HOME is not set".to_owned(), Some(hint))
+        })
+    }
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    match arguments.action {
+        Action::Apply(arguments) => start(global, arguments, output).await,
+        Action::Status(place) => {
+            let path = place.path(global)?;
+            let state = StateFile::read(&path)?;
+            output.rollout(&state, &path)?;
+            Ok(Exit::Success)
+        }
+        Action::History(place) => {
+            let state = StateFile::read(&place.path(global)?)?;
+            for happened in &state.history {
+                output.rollout_event(&state.id, happened)?;
+            }
+            Ok(Exit::Success)
+        }
+        Action::Pause(place) => pause(&place.path(global)?, output),
+        Action::Resume(place) => {
+            let (file, state) = locked(&place.path(global)?)?;
+            if matches!(state.phase, Phase::Done | Phase::Undone) {
+                output.note(&format!(
+                    "this roll-out is {}: there is nothing to go on with",
+                    state.phase.name()
+                ));
+                return Ok(exit(state.phase));
+            }
+            go_on(global, &file, state, Way::Forward, output).await
+        }
+        Action::Undo(place) => {
+            let (file, state) = locked(&place.path(global)?)?;
+            if state.phase == Phase::Undone {
+                output.note("this roll-out is undone already");
+                return Ok(Exit::Success);
+            }
+            match go_on(global, &file, state, Way::Back, output).await? {
+                // That everything was put back is what was asked for.
+                Exit::Refused => Ok(Exit::Success),
+                other => Ok(other),
+            }
+        }
+    }
+}
+
+fn exit(phase: Phase) -> Exit {
+    match phase {
+        Phase::Done => Exit::Success,
+        Phase::Undone => Exit::Refused,
+        Phase::Running | Phase::Paused | Phase::Undoing => Exit::Interrupted,
+    }
+}
+
+fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
+    // Before the lock, whose file would be made beside a state that does not exist.
+    StateFile::read(path)?;
+    let file = StateFile::lock(path)?;
+    let state = StateFile::read(file.path())?;
+    Ok((file, state))
+}
+
+/// The shortest time in which two readings tell a rate.
+const SHORTEST_SOAK: Duration = Duration::from_millis(100);
+
+async fn start(global: &Global, arguments: Apply, output: &mut Output) -> Result<Exit, Failure> {
+    let Apply { files, waves, gates, soak, on_failure, dry_run, place } = arguments;
+    if soak < SHORTEST_SOAK {
+        let message = format!("{soak:?} is too short to read a rate");
+        return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
+    }
+    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
+        output.note("nothing was changed");
+        return Ok(Exit::Refused);
+    };
+    if declared.len() > Client::CHANGES_AT_ONCE {
+        let message = format!(
+            "these are {} documents, and a host can change at most {} probes as a whole",
+            declared.len(),
+            Client::CHANGES_AT_ONCE
+        );
+        return Err(Failure::usage(message, Some("roll the files out one by one".to_owned())));
+    }
+    let Aim::Many(fleet) = aim(global).await? else {
+        let message =
+            "a roll-out goes over a fleet, and the command does not say which hosts are meant".to_owned();
+        return Err(Failure::usage(
+            message,
+            Some("add `--hosts all`, or name the hosts; `apply` is for one daemon".to_owned()),
+        ));
+    };
+    let path = place.path(global)?;
+    let mut hosts = fleet.hosts;
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    let documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
+    let text =
+        kprobed_document::write(&documents).map_err(|error| Failure::usage(error.to_string(), None))?;
+    let setting = Setting {
+        documents: text,
+        waves: waves.to_string(),
+        gates: Gates::with(&gates),
+        soak_ms: u64::try_from(soak.as_millis()).unwrap_or(u64::MAX),
+        on_failure,
+        tolerated: (0..=hosts.len() as u64)
+            .rev()
+            .find(|missing| global.tolerate.covers(*missing, hosts.len() as u64))
+            .unwrap_or(0),
+    };
+    let cut = waves.cut(hosts.len()).map_err(|error| Failure::usage(error.to_string(), None))?;
+    let mut members: Vec<_> = hosts.iter().map(member).collect();
+    for (wave, range) in cut.into_iter().enumerate() {
+        for member in members.get_mut(range).unwrap_or_default() {
+            member.wave = wave;
+        }
+    }
+    let state = State::new(unique(), setting, members);
+    let limit = fleet.confirm_above.unwrap_or(super::fleet::CONFIRM_ABOVE);
+    let unconfirmed = hosts.len() as u64 > limit && !global.yes;
+    if dry_run || unconfirmed {
+        output.rollout(&state, &path)?;
+        output.note("nothing was changed");
+        if dry_run {
+            return Ok(Exit::Success);
+        }
+        let message =
+            format!("this would change {} hosts, and more than {limit} need a confirmation", hosts.len());
+        return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
+    }
+    let file = StateFile::lock(&path)?;
+    if file.path().exists() {
+        let before = StateFile::read(file.path())?;
+        if !matches!(before.phase, Phase::Done | Phase::Undone) {
+            let message = format!("`{}` has a roll-out that is {}", path.display(), before.phase.name());
+            let hint = "`kprobectl rollout resume` goes on with it and `rollout undo` puts everything back; or name another file with `--state`";
+            return Err(Failure::usage(message, Some(hint.to_owned())));
+        }
+    }
+    go_on(global, &file, state, Way::New, output).await
+}
+
+fn member(host: &Host) -> rollout::Host {
+    let domain = host.options.tls.as_ref().and_then(|tls| tls.domain.clone());
+    rollout::Host::new(host.name.clone(), host.target.to_string(), domain)
+}
+
+/// Which way a roll-out goes when it is taken up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    New,
+    Forward,
+    Back,
+}
+
+async fn go_on(
+    global: &Global,
+    file: &StateFile,
+    mut state: State,
+    way: Way,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let damaged = |problem| StateError::Form { path: file.path().to_owned(), problem };
+    let addresses: Vec<_> = state
+        .hosts
+        .iter()
+        .map(|host| (host.name.clone(), host.address.clone(), host.domain.clone()))
+        .collect();
+    let hosts = at_addresses(global, &addresses)?;
+    let documents = state.documents().map_err(damaged)?;
+    // A wish for a pause that is older than this.
+    std::fs::remove_file(pause_file(file.path())).ok();
+    let world = Fleet::new(global, hosts, documents, file, &state.id, output)?;
+    let work = async {
+        match way {
+            Way::New => rollout::begin(&world, &mut state)?,
+            Way::Forward => rollout::resume(&world, &mut state)?,
+            Way::Back if state.phase == Phase::Undoing => {}
+            Way::Back => {
+                rollout::take_back(&world, &mut state, "`kprobectl rollout undo` asked for it".to_owned())?;
+            }
+        }
+        drive(&world, &mut state).await
+    };
+    let result = tokio::select! {
+        result = work => result,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(Failure::Signals)?;
+            return Err(Failure::RolloutInterrupted(file.path().to_owned()));
+        }
+    };
+    drop(world);
+    result.map_err(|stopped| match stopped {
+        Stopped::World(failure) => failure,
+        Stopped::State(problem) => damaged(problem).into(),
+    })?;
+    output.rollout_end(&state, file.path())?;
+    Ok(exit(state.phase))
+}
+
+/// Pauses a roll-out: by itself if no other process drives it, or by asking that one.
+fn pause(path: &Path, output: &mut Output) -> Result<Exit, Failure> {
+    match locked(path) {
+        Ok((file, mut state)) => {
+            if state.phase != Phase::Running {
+                output.note(&format!("this roll-out is {}: nothing was changed", state.phase.name()));
+                return Ok(Exit::Success);
+            }
+            state.phase = Phase::Paused;
+            "`kprobectl rollout pause` asked for it".clone_into(&mut state.reason);
+            file.write(&state)?;
+            output.note("this roll-out is paused: its client had ended before");
+            Ok(Exit::Success)
+        }
+        Err(Failure::Rollout(StateError::InUse(path))) => {
+            let wish = pause_file(&path);
+            crate::config::replace(&wish, b"")?;
+            output.note("its client was asked to pause: it does before the next reading or change");
+            Ok(Exit::Success)
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// An id that no other roll-out has: the hashes of the standard library begin with random keys of the system.
+fn unique() -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    let half =
+        |salt: u64| RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now(), salt));
+    format!("{:016x}{:016x}", half(0), half(1))
+}

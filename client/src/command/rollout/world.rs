@@ -1,0 +1,120 @@
+//! The world of a roll-out: hosts over the network, a state on disk, and an output.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kprobed_client::Client;
+use kprobed_client::fleet::{FanOut, Host, Run};
+use kprobed_document::Document;
+
+use super::super::Failure;
+use super::super::connection::parallel;
+use super::ask;
+use crate::cli::Global;
+use crate::output::Output;
+use crate::rollout::{Ask, Happened, Heard, State, StateFile, World, pause_file};
+
+/// What is not written yet is at most so old. It may be lost: what was asked is in the state, and is asked again.
+const WRITE_EACH: Duration = Duration::from_millis(200);
+
+pub(super) struct Fleet<'a> {
+    id: String,
+    hosts: Vec<Host>,
+    documents: Arc<Vec<Document>>,
+    fan_out: FanOut,
+    file: &'a StateFile,
+    written: Cell<Instant>,
+    output: RefCell<&'a mut Output>,
+}
+
+impl<'a> Fleet<'a> {
+    /// The hosts are in the order of those in the state.
+    pub(super) fn new(
+        global: &Global,
+        hosts: Vec<Host>,
+        documents: Vec<Document>,
+        file: &'a StateFile,
+        id: &str,
+        output: &'a mut Output,
+    ) -> Result<Self, Failure> {
+        let default = FanOut::default();
+        let fan_out = FanOut {
+            parallel: parallel(global)?.unwrap_or(default.parallel),
+            deadline: global.timeout,
+            fail_fast: false,
+        };
+        Ok(Self {
+            id: id.to_owned(),
+            hosts,
+            documents: Arc::new(documents),
+            fan_out,
+            file,
+            written: Cell::new(Instant::now()),
+            output: RefCell::new(output),
+        })
+    }
+}
+
+impl World for Fleet<'_> {
+    type Error = Failure;
+
+    async fn ask(
+        &self,
+        state: &mut State,
+        asks: Vec<(usize, Ask)>,
+        said: &mut Heard<'_>,
+    ) -> Result<(), Failure> {
+        let hosts: Vec<_> = asks.iter().filter_map(|(index, _)| self.hosts.get(*index).cloned()).collect();
+        let indexes: HashMap<_, _> =
+            hosts.iter().zip(&asks).map(|(host, (index, _))| (host.name.clone(), *index)).collect();
+        let asks: HashMap<_, _> =
+            hosts.iter().map(|host| host.name.clone()).zip(asks.into_iter().map(|(_, ask)| ask)).collect();
+        let shared = Arc::new((asks, Arc::clone(&self.documents)));
+        let operation = move |host: Host, client: Client| {
+            let shared = Arc::clone(&shared);
+            async move {
+                let (asks, documents) = &*shared;
+                // Each host of the run has something that it is asked.
+                let what = asks.get(&host.name).cloned().unwrap_or(Ask::Read);
+                Box::pin(ask::ask(client, what, documents)).await
+            }
+        };
+        let mut run = Run::start(hosts, self.fan_out, operation);
+        while let Some(report) = run.next().await {
+            let Some(index) = indexes.get(&report.host.name) else { continue };
+            said(state, *index, report.result.map_err(ask::trouble));
+            if self.written.get().elapsed() >= WRITE_EACH {
+                self.save(state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&self, state: &State) -> Result<(), Failure> {
+        self.file.write(state)?;
+        self.written.set(Instant::now());
+        Ok(())
+    }
+
+    fn tell(&self, happened: &Happened) -> Result<(), Failure> {
+        let mut output = self.output.borrow_mut();
+        output.rollout_event(&self.id, happened)?;
+        Ok(output.flush()?)
+    }
+
+    async fn wait(&self, time: Duration) -> Result<(), Failure> {
+        tokio::time::sleep(time).await;
+        Ok(())
+    }
+
+    fn now_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_pause_asked(&self) -> bool {
+        pause_file(self.file.path()).exists()
+    }
+}

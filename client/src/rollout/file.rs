@@ -1,0 +1,134 @@
+//! The file of a roll-out: locked by whoever drives it, and replaced as a whole.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::state::{FormError, State};
+use crate::config::{ConfigError, replace};
+
+/// Why a state cannot be read, written or driven.
+#[derive(Debug, Error)]
+pub(crate) enum StateError {
+    /// Cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not a state that this command understands.
+    #[error("`{path}` cannot be used: {problem}")]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: FormError,
+    },
+    /// Another client drives it.
+    #[error("another `kprobectl rollout` works on `{0}`")]
+    InUse(PathBuf),
+    /// The lock cannot be taken.
+    #[error("cannot lock `{path}`: {source}")]
+    Lock {
+        /// The file of the lock.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Cannot be written.
+    #[error(transparent)]
+    Write(#[from] ConfigError),
+    /// A value that has no JSON form, which no state has.
+    #[error("the state cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl StateError {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("`kprobectl rollout apply` begins one, and `--state FILE` names it".to_owned())
+            }
+            Self::InUse(path) => {
+                let path = path.display();
+                Some(format!("wait for it, or let it pause: `kprobectl rollout pause --state {path}`"))
+            }
+            Self::Write(error) => error.hint(),
+            Self::Read { .. } | Self::Form { .. } | Self::Lock { .. } | Self::Json(_) => None,
+        }
+    }
+}
+
+/// A file that this process alone drives. The system gives the lock back when the process ends, however it does.
+#[derive(Debug)]
+pub(crate) struct StateFile {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateFile {
+    /// Takes the lock; the file need not exist.
+    ///
+    /// # Errors
+    /// [`StateError::InUse`] when another process has it.
+    pub(crate) fn lock(path: &Path) -> Result<Self, StateError> {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
+        let beside = with_ending(&path, ".lock");
+        let failed = |source| StateError::Lock { path: beside.clone(), source };
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&beside)
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(StateError::InUse(path)),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    /// Reads a state, without the lock: to look at it.
+    ///
+    /// # Errors
+    /// When there is none, or none that can be understood.
+    pub(crate) fn read(path: &Path) -> Result<State, StateError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| StateError::Read { path: path.to_owned(), source })?;
+        State::decode(&bytes).map_err(|problem| StateError::Form { path: path.to_owned(), problem })
+    }
+
+    /// Replaces the file: whenever the machine stops, it has the old state or the new one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write(&self, state: &State) -> Result<(), StateError> {
+        Ok(replace(&self.path, &state.encode()?)?)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The file that asks the driver of a state to pause, by being there.
+pub(crate) fn pause_file(path: &Path) -> PathBuf {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
+    with_ending(&path, ".pause")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut text = path.as_os_str().to_owned();
+    text.push(ending);
+    text.into()
+}

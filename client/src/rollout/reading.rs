@@ -1,0 +1,40 @@
+//! What a host says of itself at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// A reading of a host: counters as they are, absent where the host does not know them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reading {
+    /// The boot: counters of another one say nothing.
+    pub(crate) boot_id: String,
+    /// When the daemon was started, in milliseconds since 1970.
+    pub(crate) daemon_start_ms: u64,
+    /// Checks of the host that fail.
+    pub(crate) failed_checks: BTreeSet<String>,
+    /// By name, those that the roll-out is about.
+    pub(crate) probes: BTreeMap<String, ProbeReading>,
+}
+
+/// A probe at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProbeReading {
+    pub(crate) uid: i64,
+    pub(crate) etag: String,
+    pub(crate) enabled: bool,
+    /// Whether its state is what was asked for.
+    pub(crate) is_as_wanted: bool,
+    /// Its state, with the reason.
+    pub(crate) state: String,
+    /// When the kernel's counters were read, in milliseconds since 1970.
+    pub(crate) counted_ms: Option<u64>,
+    pub(crate) hits: Option<u64>,
+    pub(crate) misses: Option<u64>,
+    /// Hits as the ledger has them.
+    pub(crate) ledger_hits: Option<u64>,
+    /// Events of it that were lost. Absent where the ledger does not know the part of this probe.
+    pub(crate) lost: Option<u64>,
+}

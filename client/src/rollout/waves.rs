@@ -1,0 +1,199 @@
+//! How far each wave reaches.
+//!
+//! Owns the notation `1,5%,100%`, and the cut of a list of hosts into waves.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// How many hosts are changed when a wave is over, counted from the first one: `1,5%,100%`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waves(Vec<Reach>);
+
+/// A number of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Hosts(u64),
+    /// Of a hundred, rounded up.
+    Percent(u8),
+}
+
+/// Why a text names no waves.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum WavesError {
+    /// Not a number.
+    #[error(
+        "`{0}` is neither a number of hosts nor a percentage from 1% to 100%: write waves as in `1,5%,100%`"
+    )]
+    Form(String),
+    /// Not upward.
+    #[error(
+        "the wave `{next}` reaches no further than `{before}`: each wave counts from the first host, as in `1,5%,100%`"
+    )]
+    Order {
+        /// The wave before.
+        before: String,
+        /// The one that is too small.
+        next: String,
+    },
+    /// Some hosts are in no wave.
+    #[error("the last wave reaches {reached} of {hosts} hosts: end with `100%`")]
+    Short {
+        /// Hosts in waves.
+        reached: usize,
+        /// All hosts.
+        hosts: usize,
+    },
+}
+
+impl Reach {
+    fn of(self, hosts: usize) -> usize {
+        match self {
+            Self::Hosts(count) => usize::try_from(count).unwrap_or(usize::MAX).min(hosts),
+            Self::Percent(percent) => {
+                // At most `hosts`, because a percentage is at most 100.
+                let exact = (hosts as u128 * u128::from(percent)).div_ceil(100);
+                usize::try_from(exact).unwrap_or(hosts)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hosts(count) => write!(f, "{count}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl FromStr for Reach {
+    type Err = WavesError;
+
+    fn from_str(text: &str) -> Result<Self, WavesError> {
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        let wrong = || WavesError::Form(text.to_owned());
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let number: u64 = digits.parse().map_err(|_too_large| wrong())?;
+        if digits.len() == text.len() {
+            return if number > 0 { Ok(Self::Hosts(number)) } else { Err(wrong()) };
+        }
+        u8::try_from(number)
+            .ok()
+            .filter(|percent| (1..=100).contains(percent))
+            .map(Self::Percent)
+            .ok_or_else(wrong)
+    }
+}
+
+impl FromStr for Waves {
+    type Err = WavesError;
+
+    fn from_str(text: &str) -> Result<Self, WavesError> {
+        let reaches = text.split(',').map(|term| term.trim().parse()).collect::<Result<Vec<Reach>, _>>()?;
+        for pair in reaches.windows(2) {
+            // A number and a percentage compare only when the hosts are known.
+            let is_upward = match (pair[0], pair[1]) {
+                (Reach::Hosts(before), Reach::Hosts(next)) => before < next,
+                (Reach::Percent(before), Reach::Percent(next)) => before < next,
+                _ => true,
+            };
+            if !is_upward {
+                return Err(WavesError::Order { before: pair[0].to_string(), next: pair[1].to_string() });
+            }
+        }
+        Ok(Self(reaches))
+    }
+}
+
+impl fmt::Display for Waves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, reach) in self.0.iter().enumerate() {
+            write!(f, "{}{reach}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl Waves {
+    /// Cuts so many hosts into waves: each host is in exactly one. A wave that would add none is left out.
+    ///
+    /// # Errors
+    /// When hosts are left over behind the last wave.
+    pub(crate) fn cut(&self, hosts: usize) -> Result<Vec<Range<usize>>, WavesError> {
+        let (mut waves, mut begin) = (Vec::new(), 0);
+        for reach in &self.0 {
+            let end = reach.of(hosts);
+            if end > begin {
+                waves.push(begin..end);
+                begin = end;
+            }
+        }
+        if begin < hosts { Err(WavesError::Short { reached: begin, hosts }) } else { Ok(waves) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cut(waves: &str, hosts: usize) -> Vec<usize> {
+        waves.parse::<Waves>().unwrap().cut(hosts).unwrap().into_iter().map(|wave| wave.len()).collect()
+    }
+
+    #[test]
+    fn waves_count_from_the_first_host_and_round_up() {
+        assert_eq!(cut("1,5%,100%", 480), [1, 23, 456]);
+        assert_eq!(cut("1,5%,100%", 10), [1, 9], "5% of 10, rounded up, is the first host");
+        assert_eq!(cut("1,5%,100%", 1), [1]);
+        assert_eq!(cut("2,50%,100%", 3), [2, 1]);
+        assert_eq!(cut("100%", 0), [0_usize; 0]);
+        assert_eq!(cut("3,9", 5), [3, 2]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for text in ["", "0", "1,,2", "0%", "101%", "1.5%", "-1", "one", "%", "99999999999999999999"] {
+            assert!(matches!(text.parse::<Waves>(), Err(WavesError::Form(_))), "{text}");
+        }
+        assert!(matches!("50%,5%,100%".parse::<Waves>(), Err(WavesError::Order { .. })));
+        assert!(matches!("3,3".parse::<Waves>(), Err(WavesError::Order { .. })));
+        let short = "1,50%".parse::<Waves>().unwrap().cut(9).unwrap_err();
+        assert_eq!(short, WavesError::Short { reached: 5, hosts: 9 });
+    }
+
+    proptest! {
+        #[test]
+        fn each_host_is_in_exactly_one_wave(
+            terms in proptest::collection::vec((1_u64..300, any::<bool>()), 0..6),
+            hosts in 0_usize..2000,
+        ) {
+            let mut text: Vec<String> = terms
+                .iter()
+                .map(|(number, percent)| if *percent { format!("{}%", number % 100 + 1) } else { number.to_string() })
+                .collect();
+            text.push("100%".to_owned());
+            if let Ok(waves) = text.join(",").parse::<Waves>() {
+                prop_assert_eq!(waves.to_string(), text.join(","));
+                let cut = waves.cut(hosts).unwrap();
+                let all: Vec<usize> = cut.iter().cloned().flatten().collect();
+                prop_assert_eq!(all, (0..hosts).collect::<Vec<_>>());
+                prop_assert!(cut.iter().all(|wave| !wave.is_empty()));
+            }
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in "[0-9%, a-]{0,30}") {
+            if let Ok(waves) = text.parse::<Waves>() {
+                waves.cut(100).ok();
+            }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! `kprobectl rollout` against several daemons that keep what they are given: some refuse, one is dead, one never answers.
+
+use std::fmt::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use kprobed_client::api::{CheckedMeaning, CheckedValue};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::fake::{Fake, Kept, interrupt, kprobectl, shown};
+
+const WANTED: &str = "\
+probe: kprobes/open
+definition: p:kprobes/open do_sys_openat2 dfd=$arg1
+enabled: true
+---
+probe: kprobes/read
+definition: p:kprobes/read vfs_read
+enabled: true
+";
+
+struct Fleet {
+    directory: TempDir,
+    hosts: Vec<(Kept, Fake)>,
+}
+
+impl Fleet {
+    /// So many hosts `h1`, `h2` and so on with a probe of their own and an older `open`; and `x-dead`, which is dead.
+    fn new(count: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        drop(UnixListener::bind(at("dead")).unwrap());
+        let hosts: Vec<_> = (0..count)
+            .map(|number| {
+                let kept = Kept::new(if number % 2 == 0 { "6.1.0" } else { "6.12.1" });
+                kept.define("kprobes/open", "p:kprobes/open do_sys_openat2 old=$arg2", "old != 0");
+                kept.define("kprobes/own", "p:kprobes/own vfs_close", "");
+                let fake = Fake::keeping(kept.clone());
+                (kept, fake)
+            })
+            .collect();
+        let mut text =
+            "current_context: test\ncontexts:\n  test:\n    confirm_above: 5\n    hosts:\n".to_owned();
+        for (number, (_, fake)) in hosts.iter().enumerate() {
+            writeln!(text, "      h{}: {{address: '{}'}}", number + 1, fake.socket().display()).unwrap();
+        }
+        writeln!(text, "      x-dead: {{address: '{}'}}", at("dead").display()).unwrap();
+        std::fs::write(at("config.yaml"), text).unwrap();
+        std::fs::write(at("wanted.yaml"), WANTED).unwrap();
+        Self { directory, hosts }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = kprobectl(&[&["rollout"], arguments].concat());
+        command
+            .env("KPROBECTL_CONFIG", self.path("config.yaml"))
+            .env("XDG_STATE_HOME", self.directory.path());
+        command.current_dir(self.directory.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs `apply` on hosts, with a soak that is short.
+    fn apply(&self, hosts: &str, more: &[&str]) -> Output {
+        let arguments = ["apply", "-f", "wanted.yaml", "--hosts", hosts, "--soak", "200ms"];
+        self.run(&[&arguments[..], more].concat())
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.run(&["status", "-o", "json"]).stdout).unwrap()
+    }
+
+    fn shown(&self) -> Vec<Vec<String>> {
+        self.hosts.iter().map(|(kept, _)| kept.shown()).collect()
+    }
+
+    fn made(&self) -> Vec<usize> {
+        self.hosts.iter().map(|(kept, _)| kept.made().len()).collect()
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn waves_follow_each_other_and_an_undo_puts_everything_back() {
+    let fleet = Fleet::new(5);
+    let before = fleet.shown();
+    let done = fleet.apply("h*", &["--waves", "1,40%,100%", "-o", "json"]);
+    assert_eq!(code(&done), 0, "{}", shown(&done));
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<_> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    let wave = ["intended", "changed", "passed"];
+    let wanted = [&["started"][..], &wave, &wave, &wave, &["done"]].concat();
+    assert_eq!(events, wanted);
+    let passed: Vec<_> =
+        lines.iter().filter(|line| line["event"] == "passed").map(|line| &line["hosts"]).collect();
+    assert_eq!(
+        format!("{passed:?}").replace("String", ""),
+        r#"[Array [("h1")], Array [("h2")], Array [("h3"), ("h4"), ("h5")]]"#
+    );
+    let end = lines.last().unwrap();
+    assert_eq!((&end["phase"], &end["hosts"][1]["kernel"]), (&"done".into(), &"6.12.1".into()));
+    assert_eq!(end["hosts"][0]["figures"]["errors"], "0");
+    let after = [
+        "kprobes/open | p:kprobes/open do_sys_openat2 dfd=$arg1 |  | true",
+        "kprobes/own | p:kprobes/own vfs_close |  | true",
+        "kprobes/read | p:kprobes/read vfs_read |  | true",
+    ];
+    assert!(fleet.shown().iter().all(|host| *host == after), "{:?}", fleet.shown());
+
+    let undone = fleet.run(&["undo"]);
+    assert_eq!(code(&undone), 0, "{}", shown(&undone));
+    assert!(shown(&undone).contains("undone: 5 hosts put back as they were"), "{}", shown(&undone));
+    assert_eq!(fleet.shown(), before);
+    let history = String::from_utf8(fleet.run(&["history"]).stdout).unwrap();
+    assert_eq!(history.lines().count(), 11 + 3, "{history}");
+    assert_eq!(code(&fleet.run(&["undo"])), 0, "already");
+}
+
+#[test]
+fn one_host_that_fails_its_gate_puts_all_hosts_back() {
+    let fleet = Fleet::new(4);
+    let before = fleet.shown();
+    fleet.hosts[2].0.change(|habits| habits.misses = 3);
+    let failed = fleet.apply("h*", &["--waves", "1,100%"]);
+    assert_eq!(code(&failed), 1, "{}", shown(&failed));
+    let text = shown(&failed);
+    assert!(text.contains("gate failed h3 (1 host): a gate is not passed: h3: misses<=0.1%:"), "{text}");
+    assert_eq!(fleet.shown(), before);
+    assert_eq!(fleet.made(), [4, 4, 4, 4]);
+    // A gate that is wider lets it pass.
+    let passed = fleet.apply("h*", &["--waves", "100%", "--gate", "misses<=50%"]);
+    assert_eq!(code(&passed), 0, "{}", shown(&passed));
+}
+
+#[test]
+fn a_refusal_comes_before_any_change_of_its_wave() {
+    let fleet = Fleet::new(3);
+    let before = fleet.shown();
+    fleet.hosts[1].0.change(|habits| habits.refuses = Some("vfs_read".to_owned()));
+    let refused = fleet.apply("h*", &["--waves", "1,100%"]);
+    assert_eq!(code(&refused), 1, "{}", shown(&refused));
+    assert!(
+        shown(&refused).contains("the change is refused: h2: `kprobes/read`: probe point is not"),
+        "{}",
+        shown(&refused)
+    );
+    assert_eq!(fleet.shown(), before);
+    assert_eq!(fleet.made(), [4, 0, 0]);
+    let paused = fleet.apply("h*", &["--waves", "1,100%", "--on-failure", "pause"]);
+    assert_eq!((code(&paused), fleet.made()), (4, vec![6, 0, 0]), "{}", shown(&paused));
+    fleet.hosts[1].0.change(|habits| habits.refuses = None);
+    assert_eq!(code(&fleet.run(&["resume"])), 0);
+    assert_eq!(fleet.made(), [6, 2, 2]);
+}
+
+#[test]
+fn missing_data_pauses() {
+    let fleet = Fleet::new(2);
+    fleet.hosts[1].0.change(|habits| habits.loss_is_shared = true);
+    let paused = fleet.apply("h*", &["--waves", "100%"]);
+    assert_eq!(code(&paused), 4, "{}", shown(&paused));
+    assert!(
+        shown(&paused).contains("data is missing: h2: loss of `kprobes/open`: the host does not know it")
+    );
+    assert_eq!(fleet.status()["phase"], "paused");
+    // Another one does not begin over it.
+    let second = fleet.apply("h*", &[]);
+    assert!(
+        code(&second) == 2 && shown(&second).contains("has a roll-out that is paused"),
+        "{}",
+        shown(&second)
+    );
+    fleet.hosts[1].0.change(|habits| habits.loss_is_shared = false);
+    let resumed = fleet.run(&["resume"]);
+    assert_eq!(code(&resumed), 0, "{}", shown(&resumed));
+
+    let dead = fleet.apply("all", &["--waves", "100%", "--timeout", "2s"]);
+    assert_eq!(code(&dead), 4, "{}", shown(&dead));
+    assert!(shown(&dead).contains("no answer: x-dead: Connection refused"), "{}", shown(&dead));
+    assert_eq!(code(&fleet.run(&["undo"])), 0);
+    let tolerated = fleet.apply("all", &["--waves", "100%", "--tolerate", "1"]);
+    assert_eq!(code(&tolerated), 0, "{}", shown(&tolerated));
+    assert!(shown(&tolerated).contains("done: 2 of 3 hosts passed, 1 left out"), "{}", shown(&tolerated));
+}
+
+#[test]
+fn a_client_that_is_killed_is_followed_by_another_one() {
+    let fleet = Fleet::new(3);
+    fleet.hosts[1].0.change(|habits| habits.never_answers = true);
+    let mut client = fleet
+        .command(&[
+            "apply",
+            "-f",
+            "wanted.yaml",
+            "--hosts",
+            "h*",
+            "--waves",
+            "1,100%",
+            "--soak",
+            "200ms",
+            "--state",
+            "roll.json",
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the change of h2", || fleet.made()[1] == 2);
+    let running = fleet.run(&["resume", "--state", "roll.json"]);
+    assert!(
+        code(&running) == 2 && shown(&running).contains("another `kprobectl rollout` works on"),
+        "{}",
+        shown(&running)
+    );
+    client.kill().unwrap();
+    client.wait().unwrap();
+    fleet.hosts[1].0.change(|habits| habits.never_answers = false);
+    // Another machine: another file name, and no configuration.
+    std::fs::rename(fleet.path("roll.json"), fleet.path("moved.json")).unwrap();
+    let mut elsewhere = kprobectl(&["rollout", "resume", "--state", "moved.json"]);
+    let resumed = elsewhere.current_dir(fleet.directory.path()).env("HOME", "/nowhere").output().unwrap();
+    assert_eq!(code(&resumed), 0, "{}", shown(&resumed));
+    assert_eq!(fleet.made(), [2, 2, 2], "each change was made once");
+}
+
+#[test]
+fn a_client_that_runs_can_be_paused_and_interrupted() {
+    let fleet = Fleet::new(2);
+    let arguments = [
+        "apply",
+        "-f",
+        "wanted.yaml",
+        "--hosts",
+        "h*",
+        "--waves",
+        "1,100%",
+        "--soak",
+        "60s",
+        "--state",
+        "roll.json",
+    ];
+    let client = fleet.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the change of h1", || fleet.made()[0] == 2);
+    let asked = fleet.run(&["pause", "--state", "roll.json"]);
+    assert!(shown(&asked).contains("its client was asked to pause"), "{}", shown(&asked));
+    let paused = client.wait_with_output().unwrap();
+    assert_eq!(code(&paused), 4, "{}", shown(&paused));
+    assert!(shown(&paused).contains("`kprobectl rollout pause` asked for it"), "{}", shown(&paused));
+
+    let client = fleet
+        .command(&["resume", "--state", "roll.json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the resumption", || {
+        let history = fleet.run(&["history", "--state", "roll.json"]);
+        shown(&history).contains("resumed")
+    });
+    interrupt(&client);
+    let interrupted = client.wait_with_output().unwrap();
+    assert_eq!(code(&interrupted), 4, "{}", shown(&interrupted));
+    assert!(shown(&interrupted).contains("rollout resume --state"), "{}", shown(&interrupted));
+    // Without a client, a pause is written down at once.
+    let paused = fleet.run(&["pause", "--state", "roll.json"]);
+    assert!(shown(&paused).contains("this roll-out is paused"), "{}", shown(&paused));
+    assert_eq!(code(&fleet.run(&["undo", "--state", "roll.json"])), 0);
+    assert_eq!(fleet.made(), [4, 0]);
+}
+
+#[test]
+fn hosts_that_would_record_different_things_are_shown_side_by_side() {
+    let fleet = Fleet::new(3);
+    for (kept, first) in [
+        (0, "struct user_namespace *mnt_userns"),
+        (1, "struct inode *dir"),
+        (2, "struct user_namespace *mnt_userns"),
+    ] {
+        let value = CheckedValue {
+            argument: "d".to_owned(),
+            written: "%di".to_owned(),
+            meaning: format!("parameter {first}"),
+            parameter: first.rsplit('*').next().unwrap().to_owned(),
+        };
+        let prototype = format!("int vfs_unlink({first}, struct inode *dir)");
+        let meaning = CheckedMeaning { prototype, values: vec![value], code: String::new() };
+        fleet.hosts[kept].0.change(|habits| habits.meaning = Some(meaning));
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = kprobectl(arguments);
+        command
+            .env("KPROBECTL_CONFIG", fleet.path("config.yaml"))
+            .env("XDG_STATE_HOME", fleet.directory.path());
+        command.current_dir(fleet.directory.path()).output().unwrap()
+    };
+    let check = ["check", "p:u vfs_unlink d=%di", "--hosts", "h*"];
+    let warned = run(&check);
+    assert_eq!(code(&warned), 0, "{}", shown(&warned));
+    let text = shown(&warned);
+    let wanted = "\
+warning: `p:u vfs_unlink d=%di` is taken by all of these kernels, and does not record the same on them:
+  6.1.0 (h[1,3], 2 hosts): int vfs_unlink(struct user_namespace *mnt_userns, struct inode *dir)
+    d=%di: parameter struct user_namespace *mnt_userns
+  6.12.1 (h2, 1 host): int vfs_unlink(struct inode *dir, struct inode *dir)
+    d=%di: parameter struct inode *dir
+hint: `d=dir` records on all of them what `%di` does on 6.12.1
+hosts: 3 targeted = 3 answered";
+    assert!(text.contains(wanted), "{text}");
+    assert_eq!(code(&run(&[&check[..], &["--strict"]].concat())), 1);
+    let records = String::from_utf8(run(&[&check[..], &["-o", "json"]].concat()).stdout).unwrap();
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.len(), 5, "three hosts, the contrast and the ledger");
+    let contrast = &records[3]["contrast"];
+    assert_eq!(
+        (&contrast["records"], &contrast["groups"][0]["hosts"]),
+        (&"differs".into(), &serde_json::json!(["h1", "h3"]))
+    );
+    assert_eq!(records[0]["answer"]["meaning"]["values"][0]["written"], "%di");
+    let dry = run(&["apply", "-f", "wanted.yaml", "--dry-run", "--strict", "--hosts", "h*"]);
+    assert!(
+        code(&dry) == 1 && shown(&dry).matches("does not record the same").count() == 2,
+        "{}",
+        shown(&dry)
+    );
+    assert_eq!(fleet.made(), [0; 3]);
+}
+
+#[test]
+fn mistakes_and_plans_change_nothing() {
+    let fleet = Fleet::new(6);
+    let says = |output: Output, exit: i32, text: &str| {
+        assert!(code(&output) == exit && shown(&output).contains(text), "{text}: {}", shown(&output));
+    };
+    says(fleet.apply("h*", &[]), 2, "this would change 6 hosts, and more than 5 need a confirmation");
+    says(fleet.apply("h*", &["--dry-run"]), 0, "1 of 2 (1,5%,100%)");
+    says(fleet.apply("h*", &["--waves", "1,50%"]), 2, "the last wave reaches 3 of 6 hosts: end with `100%`");
+    says(fleet.apply("h*", &["--gate", "lost<=1"]), 2, "`lost<=1` is not a gate");
+    let short = ["apply", "-f", "wanted.yaml", "--hosts", "h*", "--soak", "1ms"];
+    says(fleet.run(&short), 2, "too short to read a rate");
+    says(fleet.run(&["apply", "-f", "wanted.yaml"]), 2, "the context `test` has 7 hosts");
+    says(fleet.run(&["status"]), 2, "cannot read `");
+    std::fs::write(fleet.path("bad.json"), "{\"format\": 9}").unwrap();
+    says(
+        fleet.run(&["resume", "--state", "bad.json"]),
+        2,
+        "it has the form 9, and this command reads the form 1",
+    );
+    std::fs::write(fleet.path("bad.json"), b"\xff\xfe{").unwrap();
+    says(fleet.run(&["undo", "--state", "bad.json"]), 2, "it is not the state of a roll-out");
+    assert_eq!(fleet.made(), [0; 6]);
+}

@@ -1,0 +1,109 @@
+//! Roll-outs on a real daemon: its ledger is what gates read, its memory of requests is what makes a second try harmless.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::machine::Command;
+use serde_json::Value;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_roll_out_is_made_repeated_and_undone", a_roll_out_is_made_repeated_and_undone),
+    ("a_gate_that_fails_puts_everything_back", a_gate_that_fails_puts_everything_back),
+    ("a_check_says_what_is_recorded", a_check_says_what_is_recorded),
+];
+
+const BEFORE: &str = "p:kprobes/known do_sys_openat2 dfd=$arg1:s32";
+
+const WANTED: &str = "\
+probe: kprobes/known
+definition: p:kprobes/known do_sys_openat2 flags=$arg3:x64
+enabled: true
+---
+probe: kprobes/fresh
+definition: p:kprobes/fresh vfs_read
+enabled: true
+";
+
+const APPLY: &str = "kprobectl rollout apply -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --soak 2s --state /tmp/roll.json -o json";
+
+/// Runs a command, and gives its exit code and what it printed.
+fn run(guest: &DaemonGuest, script: &str) -> Result<(i32, String)> {
+    let output = guest.machine.exec(&Command::shell(format!("{script}; echo \"exit $?\"")))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    let code = text.rsplit_once("exit ").with_context(|| all.clone())?.1.trim().parse()?;
+    Ok((code, all))
+}
+
+/// A probe that is there before, and documents that change it.
+fn prepare(guest: &DaemonGuest) -> Result<()> {
+    guest.add(BEFORE)?;
+    guest.shell("kprobectl filter known 'dfd == -100'")?;
+    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{WANTED}END\nrm -f /tmp/roll.json")).map(drop)
+}
+
+/// Name, definition, filter and incarnation of all probes.
+fn probes(guest: &DaemonGuest) -> Result<Vec<(String, String, String, i64)>> {
+    let probes = guest.probes()?.into_iter();
+    Ok(probes.map(|probe| (probe.name, probe.definition, probe.filter, probe.uid)).collect())
+}
+
+fn is_as_before(guest: &DaemonGuest) -> Result<()> {
+    let probes = probes(guest)?;
+    let [(name, definition, filter, _)] = probes.as_slice() else { anyhow::bail!("{probes:?}") };
+    ensure!(name == "kprobes/known" && definition == BEFORE && filter == "dfd == -100", "{probes:?}");
+    Ok(())
+}
+
+fn a_roll_out_is_made_repeated_and_undone(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    prepare(&guest)?;
+    let (code, text) = run(&guest, APPLY)?;
+    ensure!(code == 0, "{text}");
+    let made = probes(&guest)?;
+    ensure!(made.len() == 2 && made.iter().all(|(_, _, filter, _)| filter.is_empty()), "{made:?}");
+    // As if the client had ended right after the request: it is sent again as it was.
+    let state: Value = serde_json::from_str(&guest.shell("cat /tmp/roll.json")?)?;
+    let mut again = state.clone();
+    again["phase"] = "running".into();
+    again["wave"] = 0.into();
+    again["hosts"][0]["step"] = "intended".into();
+    ensure!(again["hosts"][0]["changes"].as_array().is_some_and(|changes| changes.len() == 2), "{again}");
+    guest.shell(&format!("cat > /tmp/roll.json <<'END'\n{again}\nEND"))?;
+    let (code, text) = run(&guest, "kprobectl rollout resume --state /tmp/roll.json")?;
+    ensure!(code == 0, "{text}");
+    ensure!(probes(&guest)? == made, "the same probes, and no new incarnation: {made:?}");
+    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
+    ensure!(code == 0 && text.contains("undone: 1 host put back as they were"), "{text}");
+    is_as_before(&guest)
+}
+
+fn a_gate_that_fails_puts_everything_back(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    prepare(&guest)?;
+    // The command itself reads files: its own hits are above a limit of zero.
+    let (code, text) = run(&guest, &format!("{APPLY} --gate 'hits<=0/s'"))?;
+    ensure!(code == 1 && text.contains("hits<=0/s: "), "{code} {text}");
+    is_as_before(&guest)
+}
+
+/// `inet_csk_accept` lost two of its parameters in 6.10.
+fn a_check_says_what_is_recorded(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let checked = guest.wait_for(guest.client.check_probe("p:accept inet_csk_accept a=%si"))??;
+    let meaning = checked.meaning.with_context(|| format!("{:?}", checked.diagnostics))?;
+    let value = meaning.values.first().context("no value")?;
+    let (parameter, prototype) = if fixture.is_older_than(6, 10) {
+        ("flags", "int flags, int *err, bool kern")
+    } else {
+        ("arg", "struct proto_accept_arg *arg")
+    };
+    ensure!(
+        value.parameter == parameter && value.meaning.starts_with(&format!("parameter {parameter} (")),
+        "{meaning:?}"
+    );
+    ensure!(meaning.prototype.contains(prototype), "{meaning:?}");
+    Ok(())
+}
