@@ -2,6 +2,10 @@
 //!
 //! Owns the calls and the stream of snapshots. What the numbers look like is for callers.
 
+mod sum;
+
+pub use sum::add_snapshots;
+
 use std::time::Duration;
 
 use tonic::Streaming;

@@ -4,6 +4,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -11,9 +12,9 @@ use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe, diff,
-    disasm, doctor, explain, exporters, filter, get, hist, label, latency, ledger, list, observe, profile,
-    reconcile, renew, rollout, stacks, switch, symbols, trace, version,
+    Fleet, accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe,
+    diff, disasm, doctor, explain, exporters, filter, get, hist, label, latency, ledger, list, observe,
+    profile, reconcile, renew, rollout, stacks, switch, symbols, trace, version,
 };
 use crate::config::LabelSelector;
 use crate::quantity::{Tolerance, duration};
@@ -98,6 +99,9 @@ pub(crate) struct Global {
     /// Where the daemon is, as options and configuration say together.
     #[arg(skip)]
     pub(crate) host: Option<Host>,
+    /// The hosts that were asked for, where a command goes to them by itself.
+    #[arg(skip)]
+    pub(crate) fleet: Option<Arc<Fleet>>,
     /// A connection that is there already.
     #[arg(skip)]
     pub(crate) client: Option<Client>,

@@ -20,8 +20,8 @@ use crate::api::{
     GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
     GetProbeRequest, HitProfile, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
     ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord,
-    ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest,
-    WatchProbesRequest, WatchProbesResponse,
+    ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest,
+    UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -257,6 +257,12 @@ impl Client {
     pub async fn host(&self) -> Result<GetHostResponse, Error> {
         let service = || HostServiceClient::new(self.channel.clone());
         self.call(GetHostRequest {}, async |request| service().get_host(request).await).await
+    }
+
+    /// Reads the clocks of the host.
+    pub async fn read_clock(&self) -> Result<ReadClockResponse, Error> {
+        let service = || HostServiceClient::new(self.channel.clone());
+        self.call(ReadClockRequest {}, async |request| service().read_clock(request).await).await
     }
 
     /// Reads the account of where every event went.

@@ -38,6 +38,7 @@ pub mod event;
 mod exports;
 pub mod fleet;
 mod hold;
+pub mod merge;
 mod rates;
 mod reconcile;
 mod sources;
@@ -45,7 +46,7 @@ mod streams;
 mod target;
 mod watch;
 
-pub use aggregation::AggregationStream;
+pub use aggregation::{AggregationStream, add_snapshots};
 pub use builder::{FetchArg, ProbeBuilder};
 pub use changes::{Outcomes, Planned};
 pub use checks::CheckStream;

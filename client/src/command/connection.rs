@@ -22,7 +22,8 @@ pub(super) enum Aim {
 }
 
 /// The hosts that were asked for.
-pub(super) struct Fleet {
+#[derive(Debug)]
+pub(crate) struct Fleet {
     pub(super) hosts: Vec<Host>,
     /// The context that names them.
     pub(super) context: Option<String>,

@@ -57,16 +57,21 @@ impl Operation for Problem {
     }
 }
 
+/// Refuses forms that the answers of many hosts do not have.
+pub(super) fn judge_format(format: Format) -> Result<(), Failure> {
+    if matches!(format, Format::Csv | Format::Folded) {
+        let message = "answers of many hosts have the forms table, wide, json and yaml".to_owned();
+        return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
+    }
+    Ok(())
+}
+
 impl Asked {
     /// The command for many hosts.
     ///
     /// # Errors
     /// When it is not for many.
-    pub(super) fn new(command: Command, format: Format) -> Result<Self, Failure> {
-        if matches!(format, Format::Csv | Format::Folded) {
-            let message = "answers of many hosts have the forms table, wide, json and yaml".to_owned();
-            return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
-        }
+    pub(super) fn new(command: Command) -> Result<Self, Failure> {
         match command {
             Command::Check(arguments) => Ok(Self::Check(arguments)),
             Command::Apply(arguments) => Ok(Self::Apply(arguments)),
@@ -166,12 +171,17 @@ pub(super) async fn run(
         return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
     }
     let (exit, missing) = ask_all(asked, global, &fleet, output).await?;
+    remember(&fleet, &missing, output);
+    Ok(exit)
+}
+
+/// Keeps the names of the hosts without an answer for the next run.
+pub(super) fn remember(fleet: &Fleet, missing: &str, output: &mut Output) {
     if let Some(path) = state_file(fleet.context.as_deref())
         && let Err(error) = replace(&path, missing.as_bytes())
     {
         output.note(&format!("`--hosts @failed` will not know of this run: {error}"));
     }
-    Ok(exit)
 }
 
 /// Asks all hosts, prints what they say, and returns the exit code with the names of those without an answer.
@@ -303,7 +313,7 @@ async fn on_one(
 }
 
 /// The exit code of the whole, as `kprobectl --help` promises it.
-fn exit(ledger: &HostLedger, worst: Exit, global: &Global) -> Exit {
+pub(super) fn exit(ledger: &HostLedger, worst: Exit, global: &Global) -> Exit {
     let any = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| ledger.count(*outcome) > 0);
     let missing = if global.tolerate.covers(ledger.missing(), ledger.targeted()) {
         Exit::Success

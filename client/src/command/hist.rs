@@ -33,7 +33,8 @@ Examples:
   kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
   kprobectl hist read --by comm --interval 1s --deltas -o json
-  kprobectl hist open --by comm --keep opens --ttl 1h";
+  kprobectl hist open --by comm --keep opens --ttl 1h
+  kprobectl hist open --by comm --hosts 'web[001-480]' --duration 10s";
 
 /// Arguments of `hist`.
 #[derive(Debug, Args)]

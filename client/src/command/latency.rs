@@ -26,7 +26,8 @@ Examples:
   kprobectl latency read read_return --by comm --top 5 --unit us
   kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
   kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
-  kprobectl latency read read_return --keep reads --ttl 1h";
+  kprobectl latency read read_return --keep reads --ttl 1h
+  kprobectl latency read read_return -L role=web --duration 10s";
 
 /// Arguments of `latency`.
 #[derive(Debug, Args)]

@@ -51,7 +51,10 @@ mod stop;
 mod together;
 mod wanted;
 
+pub(crate) use connection::Fleet;
 pub(crate) use failure::{Exit, Failure};
+
+use std::sync::Arc;
 
 use crate::cli::{Cli, Command, Format};
 use crate::output::Output;
@@ -60,10 +63,7 @@ use crate::output::Output;
 pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
     let result = match find_hosts(&mut cli).await {
         Err(failure) => Err(failure),
-        Ok(Some(fleet)) => match fleet::Asked::new(cli.command, cli.global.output) {
-            Ok(asked) => fleet::run(asked, &cli.global, fleet, output).await,
-            Err(failure) => Err(failure),
-        },
+        Ok(Some(fleet)) => on_many(cli, fleet, output).await,
         Ok(None) => on_one(cli, output).await,
     };
     let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
@@ -71,7 +71,7 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
 }
 
 /// Finds out what the command talks to: hosts, if it asks for them, or one daemon.
-async fn find_hosts(cli: &mut Cli) -> Result<Option<connection::Fleet>, Failure> {
+async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
     if !cli.command.needs_daemon() {
         return Ok(None);
     }
@@ -81,6 +81,30 @@ async fn find_hosts(cli: &mut Cli) -> Result<Option<connection::Fleet>, Failure>
             cli.global.host = Some(host);
             Ok(None)
         }
+    }
+}
+
+/// Runs a command for many hosts.
+async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit, Failure> {
+    if cli.global.output != Format::Folded || !matches!(cli.command, Command::Hist(_) | Command::Stacks(_)) {
+        fleet::judge_format(cli.global.output)?;
+    }
+    match cli.command {
+        // Merges what the hosts send, instead of showing what each of them said.
+        Command::Observe(arguments) => observe::run_on_many(&cli.global, arguments, &fleet, output).await,
+        Command::Hist(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            hist::run(&cli.global, arguments, output).await
+        }
+        Command::Latency(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            latency::run(&cli.global, arguments, output).await
+        }
+        Command::Stacks(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            stacks::run(&cli.global, arguments, output).await
+        }
+        command => fleet::run(fleet::Asked::new(command)?, &cli.global, fleet, output).await,
     }
 }
 

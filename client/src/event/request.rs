@@ -2,7 +2,7 @@
 //!
 //! Owns nothing but comfort: what it makes are the messages of the API, and the daemon judges them.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::api;
 use crate::api::stream_start::Start;
@@ -143,6 +143,14 @@ impl StreamRequest {
     #[must_use]
     pub fn max_events_per_second(mut self, events: u64) -> Self {
         self.delivery.max_events_per_second = events;
+        self
+    }
+
+    /// In the order of time: have the daemon say at least this often how far it has read, even if nothing happens, so that events of other
+    /// hosts need not wait. In whole milliseconds; zero: only when something happens.
+    #[must_use]
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.delivery.heartbeat_ms = u32::try_from(interval.as_millis()).unwrap_or(u32::MAX);
         self
     }
 

@@ -39,7 +39,7 @@ struct HostView<'a> {
 }
 
 #[derive(Serialize)]
-struct LedgerView {
+pub(super) struct LedgerView {
     ledger: TermsView,
 }
 
@@ -57,7 +57,7 @@ struct TermsView {
 }
 
 impl LedgerView {
-    fn new(ledger: &HostLedger) -> Self {
+    pub(super) fn new(ledger: &HostLedger) -> Self {
         let ledger = TermsView {
             targeted: ledger.targeted(),
             answered: ledger.count(Outcome::Answered),

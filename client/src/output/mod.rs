@@ -191,7 +191,7 @@ impl Output {
         self.raw(text.as_bytes())
     }
 
-    fn is_structured(&self) -> bool {
+    pub(crate) fn is_structured(&self) -> bool {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 

@@ -193,6 +193,12 @@ fn help_says_what_there_is() {
           --duration <DURATION>
               Stop after this time [default: no limit]
 
+          --max-wait <DURATION>
+              With --hosts: how long the others wait for a host that says nothing, before they go on
+              without it
+              
+              [default: 10s]
+
       -q, --quiet
               Print no notes and no summary
 
@@ -322,6 +328,15 @@ fn help_says_what_there_is() {
     --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
     of events that -n cut is shown again.
 
+    With --hosts or --host-selector the events of all hosts are in one order of time. The clock of each
+    host is compared with that of this one over the connection, again and again, and the order is by the
+    corrected time, which is the one shown; JSON has both. Events of two hosts that are closer together
+    than the error bounds of their clocks (shown with each host) may have happened the other way round.
+    An event is shown when every host has said that nothing earlier comes. A host that says nothing for
+    --max-wait holds up no other any longer: what it sends after that, and what is older than events
+    that were shown, is marked `late`. Hosts that are lost, late and back are shown among the events,
+    and at the end what became of each.
+
     -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
     PROBE-GLOB only its events are shown.
 
@@ -340,6 +355,8 @@ fn help_says_what_there_is() {
       kprobectl observe --cursor place.txt --no-follow -o json >> events.json
       kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
       kprobectl observe --duration 10s --time delta
+      kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
+      kprobectl observe -L role=web --comm nginx --since 10m -o json
     -- stderr
     "#);
 }

@@ -21,6 +21,8 @@ mod labels;
 #[cfg(test)]
 mod library;
 #[cfg(test)]
+mod merging;
+#[cfg(test)]
 mod observe;
 mod probes;
 #[cfg(test)]

@@ -128,6 +128,7 @@ fn observe_asks_the_daemon() {
                 queue_events: 9,
                 queue_bytes: 1048576,
                 max_events_per_second: 100,
+                heartbeat_ms: 0,
             },
         ),
     }

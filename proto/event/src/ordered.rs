@@ -139,11 +139,7 @@ impl TimeOrdered {
             return None;
         };
         let (timestamp_ns, number, slot, group, row) = head;
-        let may_go = match self.bound {
-            Bound::Before(before_ns) => timestamp_ns < before_ns,
-            Bound::Everything(_) => true,
-        };
-        if !may_go {
+        if !self.may_go(timestamp_ns) {
             if self.held_events <= self.limit_events {
                 return None;
             }
@@ -169,6 +165,19 @@ impl TimeOrdered {
             (None, least) => least.map(|least| std::collections::binary_heap::PeekMut::pop(least).0),
         };
         Row::of(&self.slots.get(slot)?.as_ref()?.batch, group, row)
+    }
+
+    /// Time stamp of the event that [`TimeOrdered::next_row`] gives next, in nanoseconds. `None`: it gives none.
+    pub fn next_ns(&self) -> Option<u64> {
+        let (timestamp_ns, ..) = self.next?;
+        (self.may_go(timestamp_ns) || self.held_events > self.limit_events).then_some(timestamp_ns)
+    }
+
+    fn may_go(&self, timestamp_ns: u64) -> bool {
+        match self.bound {
+            Bound::Before(before_ns) => timestamp_ns < before_ns,
+            Bound::Everything(_) => true,
+        }
     }
 
     /// Events that wait.
@@ -229,7 +238,10 @@ mod tests {
     }
 
     fn drain(ordered: &mut TimeOrdered, into: &mut Vec<(u64, i32)>) {
-        while let Some(row) = ordered.next_row() {
+        loop {
+            let announced = ordered.next_ns();
+            let Some(row) = ordered.next_row() else { break assert_eq!(announced, None) };
+            assert_eq!(announced, Some(row.timestamp_ns()));
             into.push((row.timestamp_ns(), row.tid().unwrap()));
         }
     }

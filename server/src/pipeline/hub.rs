@@ -1,10 +1,11 @@
 //! The fan-out from readers to subscribers, and the numbering of the log.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use nix::sys::eventfd::EventFd;
 
 use super::binder::Binder;
 use super::queue::QueueCounts;
@@ -56,6 +57,10 @@ pub struct Hub {
     last_event_ns: AtomicU64,
     /// The last watermark that was told.
     watermark_ns: AtomicU64,
+    /// The shortest heartbeat of all subscribers, in milliseconds. 0: none.
+    heartbeat_ms: AtomicU64,
+    /// What wakes the readers.
+    wakes: OnceLock<Vec<Arc<EventFd>>>,
 }
 
 impl Hub {
@@ -70,6 +75,8 @@ impl Hub {
             wanted: AtomicBool::new(false),
             last_event_ns: AtomicU64::new(0),
             watermark_ns: AtomicU64::new(0),
+            heartbeat_ms: AtomicU64::new(0),
+            wakes: OnceLock::new(),
         }
     }
 
@@ -137,6 +144,31 @@ impl Hub {
         self.pace.store(pace as u8, Ordering::Relaxed);
         self.ordered.store(views().any(|view| view.order == Order::Time), Ordering::Relaxed);
         self.wanted.store(!subscribers.attached.is_empty(), Ordering::Relaxed);
+        let heartbeat = views().filter_map(|view| view.heartbeat).min();
+        let heartbeat_ms = heartbeat.map_or(0, |beat| u64::try_from(beat.as_millis()).unwrap_or(u64::MAX));
+        // A reader that sleeps without a time-out does not see that it should sleep less.
+        if self.heartbeat_ms.swap(heartbeat_ms, Ordering::Relaxed) != heartbeat_ms && heartbeat_ms > 0 {
+            for wake in self.wakes.get().into_iter().flatten() {
+                if let Err(errno) = wake.write(1) {
+                    tracing::error!(%errno, "cannot wake a reader");
+                }
+            }
+        }
+    }
+
+    /// Has these wake the readers from now on. Readers are started once.
+    pub(super) fn wake_with(&self, wakes: Vec<Arc<EventFd>>) {
+        if self.wakes.set(wakes).is_err() {
+            tracing::error!("the readers were started twice: heartbeats wake those of the first time");
+        }
+    }
+
+    /// How long a reader may sleep while nothing happens. None: for ever.
+    pub(super) fn heartbeat(&self) -> Option<Duration> {
+        match self.heartbeat_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        }
     }
 
     /// How impatient the most impatient subscriber is.

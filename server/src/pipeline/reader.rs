@@ -1,6 +1,6 @@
 //! One reader thread: turns, rests, and sleep.
 //!
-//! It owns some CPUs. Without events it sleeps in `poll`, without a time-out; any event wakes it. After a turn that found something it rests
+//! It owns some CPUs. Without events it sleeps in `poll`, without a time-out unless a subscriber asked for a heartbeat; any event wakes it. After a turn that found something it rests
 //! (`pace`). While somebody wants the order of time, the readers also tell each other how far they have read: a reader with events wakes
 //! those that have not looked since, and once all of them are past the last event they sleep again.
 
@@ -341,7 +341,7 @@ impl Reader {
             self.parts.cpus.iter().map(|cpu| PollFd::new(cpu.ring.file.as_fd(), PollFlags::POLLIN)).collect();
         let Some(wake) = self.parts.wakes.get(self.parts.index) else { return Ok(()) };
         fds.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
-        wait(&mut fds, None, wake)
+        wait(&mut fds, self.parts.context.hub.heartbeat(), wake)
     }
 
     /// Waits for a command only.

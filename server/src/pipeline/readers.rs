@@ -113,6 +113,7 @@ impl Readers {
             .map(|_| EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()
             .map_err(io::Error::from)?;
+        context.hub.wake_with(wakes.clone());
         let marks: Arc<[_]> = (0..threads).map(|_| super::reader::Mark::default()).collect();
         let mut handles = Vec::new();
         for (index, (cpus, wake)) in shares.into_iter().zip(&wakes).enumerate() {

@@ -4,7 +4,9 @@ mod handover;
 mod terms;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
 
 use super::samples::{group, hub, publish, source};
@@ -180,7 +182,7 @@ async fn a_waiting_subscriber_is_woken() {
     let subscription = subscribe(&hub, &[], events(100));
     let publisher = Arc::clone(&hub);
     let thread = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         publish(&publisher, &source("a", 1), 0, 1, 1);
     });
     assert!(subscription.next().await.is_ok());
@@ -380,6 +382,28 @@ fn watermarks_are_for_those_who_want_order_and_do_not_pile_up() {
     hub.publish_watermark(500);
     assert_eq!(summary(&taken(&ordered)), ["watermark 300", "1 of cpu0", "watermark 500"]);
     assert_eq!(summary(&taken(&plain)), ["1 of cpu0"]);
+}
+
+#[test]
+fn readers_wake_up_without_events_only_as_long_as_a_subscriber_asks_for_it() {
+    let hub = hub();
+    let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
+    hub.wake_with(vec![Arc::clone(&wake)]);
+    let now = || (hub.heartbeat().map(|beat| beat.as_millis()), wake.read().is_ok());
+    let asking =
+        |ms| View { order: Order::Time, heartbeat: Some(Duration::from_millis(ms)), ..View::default() };
+    let _plain = attached(&hub, View { order: Order::Time, ..View::default() });
+    assert_eq!(now(), (None, false));
+    let slow = attached(&hub, asking(500));
+    assert_eq!(now(), (Some(500), true));
+    let fast = attached(&hub, asking(100));
+    assert_eq!(now(), (Some(100), true));
+    let same = attached(&hub, asking(500));
+    assert_eq!(now(), (Some(100), false));
+    drop(fast);
+    assert_eq!(now(), (Some(500), true));
+    drop((slow, same));
+    assert_eq!(now(), (None, false));
 }
 
 proptest! {

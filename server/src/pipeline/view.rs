@@ -1,5 +1,7 @@
 //! What a subscriber wants to see, and how.
 
+use std::time::Duration;
+
 use crate::filter::Filter;
 use crate::model::{Glob, LabelSelector, Labels, ProbeName};
 use crate::wire::Projection;
@@ -25,6 +27,8 @@ pub struct View {
     pub limits: QueueLimits,
     /// Events a second at most; 0 for any number.
     pub max_events_per_second: u64,
+    /// Watermarks come at least this often, even if nothing happens.
+    pub heartbeat: Option<Duration>,
 }
 
 impl View {

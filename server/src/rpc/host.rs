@@ -14,7 +14,7 @@ use crate::control::{
 };
 use crate::definition::Features;
 use crate::export::{self, Exporters};
-use crate::kernel::{HostIdentity, TRACE_CLOCK};
+use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, trace_clock_ns};
 use crate::ring::PageLayout;
 
 /// What does not change while the daemon runs.
@@ -53,6 +53,19 @@ pub struct HostServer {
 
 #[tonic::async_trait]
 impl HostService for HostServer {
+    async fn read_clock(
+        &self,
+        _request: Request<v1::ReadClockRequest>,
+    ) -> Result<Response<v1::ReadClockResponse>, Status> {
+        let received_ns = trace_clock_ns();
+        let clock = Some(convert::clock(ClockMapping::sample()));
+        let boot_id = self.info.host.boot_id.clone();
+        let clock_name = TRACE_CLOCK.to_owned();
+        // Read last: what comes behind it counts as time on the way.
+        let sent_ns = trace_clock_ns();
+        Ok(Response::new(v1::ReadClockResponse { boot_id, clock_name, received_ns, sent_ns, clock }))
+    }
+
     async fn get_host(
         &self,
         _request: Request<v1::GetHostRequest>,

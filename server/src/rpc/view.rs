@@ -1,5 +1,7 @@
 //! What a subscriber asks for, from the wire.
 
+use std::time::Duration;
+
 use kprobed_proto::v1;
 use tonic::Status;
 
@@ -9,6 +11,9 @@ use crate::filter::Filter;
 use crate::model::Glob;
 use crate::pipeline::{Order, Overflow, Pace, QueueLimits, View};
 use crate::wire::Projection;
+
+/// The daemon wakes up so often for a subscriber that nothing happens to, and not more often.
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 
 pub(super) fn of(
     selection: Option<v1::EventSelection>,
@@ -32,6 +37,15 @@ pub(super) fn of(
         v1::OverflowPolicy::DropNewest => Overflow::DropNewest,
         v1::OverflowPolicy::Disconnect => Overflow::Disconnect,
     };
+    let heartbeat = match (delivery.heartbeat_ms, order) {
+        (0, _) => None,
+        (ms, Order::Time) => Some(Duration::from_millis(ms.into()).max(SHORTEST_HEARTBEAT)),
+        (_, Order::PerCpu) => {
+            let message = "`delivery.heartbeat_ms` is how often watermarks come, and only a stream in the order of time has them: \
+                           set `delivery.order` to EVENT_ORDER_TIME, or `delivery.heartbeat_ms` to 0";
+            return Err(status::invalid("delivery.heartbeat_ms", message));
+        }
+    };
     let filter = match selection.filter.trim() {
         "" => None,
         _ => {
@@ -53,6 +67,7 @@ pub(super) fn of(
             overflow,
         },
         max_events_per_second: delivery.max_events_per_second,
+        heartbeat,
     })
 }
 
@@ -75,6 +90,25 @@ mod tests {
         let selection =
             v1::EventSelection { label_selector: label_selector.to_owned(), ..Default::default() };
         of(Some(selection), Vec::new(), None)
+    }
+
+    #[test]
+    fn a_heartbeat_is_of_watermarks() {
+        let asked = |order: v1::EventOrder, heartbeat_ms| {
+            of(
+                None,
+                Vec::new(),
+                Some(v1::Delivery { order: order.into(), heartbeat_ms, ..Default::default() }),
+            )
+        };
+        let beat = |heartbeat_ms| asked(v1::EventOrder::Time, heartbeat_ms).unwrap().heartbeat;
+        assert_eq!([0, 1, 250].map(beat), [None, Some(SHORTEST_HEARTBEAT), Some(Duration::from_millis(250))]);
+        assert_eq!(asked(v1::EventOrder::PerCpu, 0).unwrap().heartbeat, None);
+        let Error::Rpc(refused) = Error::from(asked(v1::EventOrder::PerCpu, 250).unwrap_err()) else {
+            panic!("no status of the API")
+        };
+        assert_eq!(refused.code, tonic::Code::InvalidArgument);
+        assert_eq!(refused.fields[0].field, "delivery.heartbeat_ms");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod histogram;
 mod key;
+mod merged;
 
 use std::time::Duration;
 
@@ -134,6 +135,9 @@ pub(super) async fn count(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     life.readings.refuse_folded(global, Some(&spec))?;
+    if let Some(fleet) = &global.fleet {
+        return merged::count(global, fleet, spec, life, view, output).await;
+    }
     if let Some(name) = &life.keep {
         let made = async {
             let client = connect(global).await?;

@@ -5,6 +5,7 @@
 
 mod filter;
 mod follow;
+mod merged;
 mod notes;
 mod options;
 mod place;
@@ -16,10 +17,12 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::EventOrder;
 
+use self::merged::Merged;
 pub(super) use self::options::{Conditions, Form};
 use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
 use self::session::Session;
+use super::connection::Fleet;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::glob;
@@ -46,6 +49,13 @@ printed by --wide. A time without a zone is local.
 --cursor saves the place where the command ended in a file, and the next run goes on there. A batch of events that -n \
 cut is shown again.
 
+With --hosts or --host-selector the events of all hosts are in one order of time. The clock of each host is compared with that of \
+this one over the connection, again and again, and the order is by the corrected time, which is the one shown; JSON has both. \
+Events of two hosts that are closer together than the error bounds of their clocks (shown with each host) may have happened the other \
+way round. An event is shown when every host has said that nothing earlier comes. A host that says nothing for \
+--max-wait holds up no other any longer: what it sends after that, and what is older than events that were shown, is marked `late`. \
+Hosts that are lost, late and back are shown among the events, and at the end what became of each.
+
 -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
 
 A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
@@ -61,7 +71,9 @@ Examples:
   kprobectl observe --last 1000 -f --order time
   kprobectl observe --cursor place.txt --no-follow -o json >> events.json
   kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
-  kprobectl observe --duration 10s --time delta";
+  kprobectl observe --duration 10s --time delta
+  kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
+  kprobectl observe -L role=web --comm nginx --since 10m -o json";
 
 /// Arguments of `observe`.
 #[derive(Debug, Args)]
@@ -79,6 +91,9 @@ pub(crate) struct Arguments {
     /// Stop after this time [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
+    /// With --hosts: how long the others wait for a host that says nothing, before they go on without it
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    max_wait: Duration,
     /// Print no notes and no summary
     #[arg(short, long)]
     quiet: bool,
@@ -108,8 +123,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect()
     };
     let request = arguments.selection.request(&globs)?;
+    let request = arguments.start.apply(arguments.delivery.apply(request), place.as_ref())?;
     let session = Session {
-        request: arguments.start.apply(arguments.delivery.apply(request), place.as_ref())?,
+        request,
         definitions: arguments.definitions,
         command: Vec::new(),
         count: arguments.count,
@@ -122,6 +138,44 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         once: arguments.delivery.no_reconnect,
     };
     session.run(global, output).await
+}
+
+/// `kprobectl observe` on many hosts.
+pub(super) async fn run_on_many(
+    global: &Global,
+    arguments: Arguments,
+    fleet: &Fleet,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if !arguments.definitions.is_empty() {
+        let message = "`--probe` defines a probe on one host, and `--hosts` asks for several".to_owned();
+        let hint = "define it with `kprobectl apply --hosts`, or observe one host with `--server`".to_owned();
+        return Err(Failure::usage(message, Some(hint)));
+    }
+    if arguments.start.cursor.is_some() {
+        let message =
+            "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
+        return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
+    }
+    if arguments.max_wait.is_zero() {
+        let message = "`--max-wait` is zero, and every answer takes some time".to_owned();
+        return Err(Failure::usage(message, Some("write a time such as `2s`".to_owned())));
+    }
+    let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
+    let patterns = arguments.probes.iter().filter(|_| !is_all);
+    let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
+    let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
+    let merged = Merged {
+        request: arguments.start.apply(request, None)?,
+        count: arguments.count,
+        duration: arguments.duration,
+        quiet: arguments.quiet,
+        form: arguments.form,
+        max_wait: arguments.max_wait,
+        ends: arguments.start.ends(),
+        once: arguments.delivery.no_reconnect,
+    };
+    merged.run(global, fleet, output).await
 }
 
 /// `kprobectl trace`.

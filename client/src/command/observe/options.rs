@@ -246,7 +246,14 @@ impl Delivery {
 }
 
 impl Form {
-    pub(super) fn style(&self, global: &Global, observing: Option<String>, quiet: bool) -> EventStyle {
+    /// `host_width`: characters of the longest name of a host, if there are several.
+    pub(super) fn style(
+        &self,
+        global: &Global,
+        observing: Option<String>,
+        quiet: bool,
+        host_width: Option<usize>,
+    ) -> EventStyle {
         let has = |names: &[&str]| {
             self.fields.is_empty() || self.fields.iter().any(|field| names.contains(&field.as_str()))
         };
@@ -262,6 +269,7 @@ impl Form {
             header: !self.no_header,
             observing,
             quiet,
+            host_width,
         }
     }
 }

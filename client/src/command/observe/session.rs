@@ -66,7 +66,7 @@ impl Session {
         // The time begins when there is something to see.
         stop.begin(self.duration);
         stop.or_after(child.as_ref());
-        let style = self.form.style(global, observing, self.quiet);
+        let style = self.form.style(global, observing, self.quiet, None);
         let mut printer = EventPrinter::new(output, style);
         let ordered = self.ordered.then(|| TimeOrdered::new(ORDERED_EVENTS));
         let follow = Follow {

@@ -2,6 +2,7 @@
 //!
 //! Owns one buffer for all rows, and writes it in large pieces: a row costs no allocation and no system call.
 
+mod merged;
 mod people;
 mod programs;
 mod summary;
@@ -34,6 +35,8 @@ pub(crate) struct EventPrinter<'o> {
     observing: Option<String>,
     is_terminal: bool,
     quiet: bool,
+    /// Characters of the longest name of a host. None: events of one host, which is not named.
+    host_width: Option<usize>,
     pub(crate) summary: Summary,
 }
 
@@ -49,6 +52,8 @@ pub(crate) struct EventStyle {
     pub(crate) observing: Option<String>,
     /// Without notes and summary.
     pub(crate) quiet: bool,
+    /// Characters of the longest name of a host, if events are of several.
+    pub(crate) host_width: Option<usize>,
 }
 
 impl<'o> EventPrinter<'o> {
@@ -66,6 +71,7 @@ impl<'o> EventPrinter<'o> {
             observing: style.observing,
             is_terminal: io::stdout().is_terminal(),
             quiet: style.quiet,
+            host_width: style.host_width,
             summary: Summary::default(),
         }
     }
@@ -81,9 +87,22 @@ impl<'o> EventPrinter<'o> {
         if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded | Format::Csv)
             && std::mem::take(&mut self.header)
         {
-            self.output.line(&self.text.header())?;
+            let header = self.text.header();
+            match self.host_width {
+                Some(width) => self.output.line(&format!("{:width$} {header}", "HOST"))?,
+                None => self.output.line(&header)?,
+            }
         }
-        if let Some(what) = self.observing.take() {
+        match self.observing.take() {
+            Some(what) => self.observing(&what),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints what is observed from now on, on stderr.
+    pub(crate) fn observing(&mut self, what: &str) -> io::Result<()> {
+        if !self.quiet {
+            self.flush()?;
             self.output.message(&format!("observing {what}\n"));
         }
         Ok(())
@@ -96,7 +115,7 @@ impl<'o> EventPrinter<'o> {
                 self.text.push(&mut self.buffer, row);
             }
             Format::Json => self.json.push(&mut self.buffer, row),
-            Format::Yaml => self.yaml(&EventView(row))?,
+            Format::Yaml => self.yaml(&EventView(row, None))?,
         }
         self.summary.shown += 1;
         if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) }
@@ -104,31 +123,41 @@ impl<'o> EventPrinter<'o> {
 
     /// Prints a gap: among the objects for programs, and on stderr for people.
     pub(crate) fn loss(&mut self, loss: &Loss) -> io::Result<()> {
+        self.loss_of(None, loss)
+    }
+
+    fn loss_of(&mut self, host: Option<&str>, loss: &Loss) -> io::Result<()> {
         self.summary.lose(loss);
         match self.output.format {
             Format::Table | Format::Wide | Format::Folded | Format::Csv => {
                 self.write()?;
-                let text =
-                    format!("{} {}\n", self.output.error_style.warning("lost:"), self.people.loss(loss));
-                self.output.message(&text);
+                let lost = self.output.error_style.warning("lost:");
+                let text = self.people.loss(loss);
+                let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
+                self.output.message(&format!("{of}{lost} {text}\n"));
                 Ok(())
             }
-            _ => self.object(&LossView::new(loss)),
+            _ => self.object(&LossView::new(host, loss)),
         }
     }
 
     /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is not known.
     pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
+        self.may_miss_of(None, cursor)
+    }
+
+    fn may_miss_of(&mut self, host: Option<&str>, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
             Format::Table | Format::Wide => {
                 self.write()?;
                 let warning = self.output.error_style.warning("maybe lost:");
                 let why =
                     "the daemon did not stop cleanly, so the history may lack the last events of that run";
-                self.output.message(&format!("{warning} {why}\n"));
+                let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
+                self.output.message(&format!("{of}{warning} {why}\n"));
                 Ok(())
             }
-            _ => self.object(&EpochView::new(cursor)),
+            _ => self.object(&EpochView::new(host, cursor)),
         }
     }
 

@@ -4,7 +4,7 @@
 //! the daemon whose end may not be kept `{"type": "epoch", …}`, and behind what had happened before the stream began is
 //! `{"type": "caught_up", …}`. Events in JSON are written by the library, which is faster; both forms are the same.
 
-use kprobed_client::event::format::EXACT;
+use kprobed_client::event::format::{EXACT, Origin};
 use kprobed_client::event::{Address, Context, Cursor, Interruption, Loss, Row, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, SerializeSeq as _, SerializeStruct as _, Serializer};
@@ -13,13 +13,18 @@ use super::super::data::Text;
 use super::super::time::rfc3339_ns;
 
 /// An event.
-pub(super) struct EventView<'a>(pub(super) &'a Row<'a>);
+pub(super) struct EventView<'a>(pub(super) &'a Row<'a>, pub(super) Option<Origin<'a>>);
 
 impl Serialize for EventView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let row = self.0;
-        let mut event = serializer.serialize_struct("event", 14)?;
+        let mut event = serializer.serialize_struct("event", 17)?;
         event.serialize_field("type", "event")?;
+        if let Some(origin) = self.1 {
+            event.serialize_field("host", origin.host)?;
+            event.serialize_field("corrected_time", &rfc3339_ns(origin.corrected_ns))?;
+            event.serialize_field("late", &origin.late)?;
+        }
         event.serialize_field("time", &rfc3339_ns(row.wall_ns()))?;
         event.serialize_field("timestamp_ns", &Integer(row.timestamp_ns().into()))?;
         event.serialize_field("probe", row.probe())?;
@@ -135,8 +140,11 @@ impl ContextView {
 
 /// A gap.
 #[derive(Serialize)]
-pub(super) struct LossView {
+pub(super) struct LossView<'a> {
     r#type: &'static str,
+    /// Absent for events of one host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
     cause: &'static str,
     /// `null`: any.
     cpu: Option<u32>,
@@ -160,10 +168,11 @@ struct PauseView {
     hits: Option<u64>,
 }
 
-impl LossView {
-    pub(super) fn new(loss: &Loss) -> Self {
+impl<'a> LossView<'a> {
+    pub(super) fn new(host: Option<&'a str>, loss: &Loss) -> Self {
         Self {
             r#type: "loss",
+            host,
             cause: loss.cause.name(),
             cpu: loss.cpu,
             count: loss.count,
@@ -181,15 +190,18 @@ impl LossView {
 
 /// Behind a run of the daemon whose last events may not be kept.
 #[derive(Serialize)]
-pub(super) struct EpochView {
+pub(super) struct EpochView<'a> {
     r#type: &'static str,
+    /// Absent for events of one host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
     cursor: String,
     may_miss: bool,
 }
 
-impl EpochView {
-    pub(super) fn new(cursor: &Cursor) -> Self {
-        Self { r#type: "epoch", cursor: cursor.to_string(), may_miss: true }
+impl<'a> EpochView<'a> {
+    pub(super) fn new(host: Option<&'a str>, cursor: &Cursor) -> Self {
+        Self { r#type: "epoch", host, cursor: cursor.to_string(), may_miss: true }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api;
+use kprobed_client::event::format::Origin;
 use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -117,7 +118,16 @@ fn objects_of_both_writers_are_the_same() {
     for row in batch(20).rows() {
         let mut line = Vec::new();
         json.push(&mut line, &row);
-        let expected = serde_json::to_string(&EventView(&row)).unwrap() + "\n";
+        let expected = serde_json::to_string(&EventView(&row, None)).unwrap() + "\n";
+        assert_eq!(String::from_utf8(line).unwrap(), expected);
+        let origin = Origin {
+            host: "a\"b",
+            corrected_ns: row.wall_ns() + 1_500_000_000,
+            late: row.tid() == Some(131),
+        };
+        let mut line = Vec::new();
+        json.push_merged(&mut line, &row, origin);
+        let expected = serde_json::to_string(&EventView(&row, Some(origin))).unwrap() + "\n";
         assert_eq!(String::from_utf8(line).unwrap(), expected);
     }
 }
@@ -185,7 +195,7 @@ proptest! {
 fn objects_for_programs() {
     let batch = batch(3);
     let rows: Vec<_> = batch.rows().collect();
-    insta::assert_snapshot!(serde_json::to_string_pretty(&EventView(&rows[2])).unwrap(), @r#"
+    insta::assert_snapshot!(serde_json::to_string_pretty(&EventView(&rows[2], None)).unwrap(), @r#"
     {
       "type": "event",
       "time": "2026-01-31T12:00:00.125001000Z",
@@ -224,10 +234,10 @@ fn objects_for_programs() {
       ]
     }
     "#);
-    let second: serde_json::Value = serde_json::to_value(EventView(&rows[1])).unwrap();
+    let second: serde_json::Value = serde_json::to_value(EventView(&rows[1], None)).unwrap();
     assert_eq!(second["fields"]["filename"], serde_json::json!({"hex": "2f746d702fff1b"}));
     assert_eq!(second["comm"], serde_json::Value::Null, "a name that is not known");
-    insta::assert_snapshot!(serde_yaml_ng::to_string(&EventView(&rows[1])).unwrap(), @"
+    insta::assert_snapshot!(serde_yaml_ng::to_string(&EventView(&rows[1], None)).unwrap(), @"
     type: event
     time: 2026-01-31T12:00:00.124000500Z
     timestamp_ns: 1000500
@@ -285,7 +295,7 @@ fn gaps_are_told_and_counted() {
         summary.lose(gap);
         text.push_str(&people.loss(gap));
         text.push('\n');
-        text.push_str(&serde_json::to_string(&LossView::new(gap)).unwrap());
+        text.push_str(&serde_json::to_string(&LossView::new(None, gap)).unwrap());
         text.push('\n');
     }
     text.push_str(&summary.to_string());
@@ -328,7 +338,7 @@ fn pauses_say_what_for_and_what_they_cost() {
         summary.lose(pause);
         text.push_str(&people.loss(pause));
         text.push('\n');
-        text.push_str(&serde_json::to_string(&LossView::new(pause)).unwrap());
+        text.push_str(&serde_json::to_string(&LossView::new(None, pause)).unwrap());
         text.push('\n');
     }
     text.push_str(&summary.to_string());

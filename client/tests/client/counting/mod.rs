@@ -5,6 +5,7 @@ mod ends;
 mod hist;
 mod latency;
 mod library;
+mod merging;
 mod readings;
 mod refusals;
 mod stacks;

@@ -482,6 +482,17 @@ pub(super) fn clock() -> ClockMapping {
     ClockMapping { wall_offset_ns: 1_769_860_800_000_000_000, error_bound_ns: 100, sampled_at_ns: 0 }
 }
 
+/// The fake's trace clock stands still, at a second after its boot.
+pub(super) fn clock_reading() -> ReadClockResponse {
+    ReadClockResponse {
+        boot_id: "b0".to_owned(),
+        clock_name: "boot".to_owned(),
+        received_ns: 1_000_000_000,
+        sent_ns: 1_000_000_000,
+        clock: Some(clock()),
+    }
+}
+
 pub(super) fn loss() -> Loss {
     Loss {
         cause: LossCause::Overrun.into(),

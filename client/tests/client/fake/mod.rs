@@ -11,11 +11,13 @@ mod leases;
 mod probes;
 mod profiles;
 mod reconcile;
+mod scripted;
 mod services;
 mod sources;
 
 pub(crate) use history::History;
 pub(crate) use keeping::Kept;
+pub(crate) use scripted::{Scripted, Way};
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

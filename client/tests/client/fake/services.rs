@@ -158,6 +158,10 @@ impl EventService for Services {
 
 #[tonic::async_trait]
 impl HostService for Services {
+    async fn read_clock(&self, _: Request<ReadClockRequest>) -> Answer<ReadClockResponse> {
+        Ok(Response::new(answers::clock_reading()))
+    }
+
     async fn get_host(&self, _: Request<GetHostRequest>) -> Answer<GetHostResponse> {
         Ok(Response::new(self.kept.as_ref().map_or_else(answers::host, Kept::answer)))
     }

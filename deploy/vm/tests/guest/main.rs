@@ -46,6 +46,7 @@ mod leases;
 mod livepatch;
 mod machine;
 mod manifests;
+mod merge;
 mod neighbour_war;
 mod neighbours;
 mod offline;
@@ -144,6 +145,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
+    ("merge", merge::TESTS),
     ("overload", overload::TESTS),
     ("start_errors", start_errors::TESTS),
     ("hostile", hostile::TESTS),

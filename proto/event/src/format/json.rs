@@ -4,6 +4,7 @@
 //! which nothing tells whether their memory could be read are listed in `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer
 //! beyond 2^53 is a text of its decimal digits: many readers of JSON take every number for a double, which would change it.
 
+use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
 use crate::{Address, Context, Cursor, Loss, Row, Value};
@@ -53,6 +54,20 @@ impl JsonLines {
     pub fn push(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(br#"{"type":"event","#);
         buffer.extend_from_slice(&self.host);
+        self.push_rest(buffer, row);
+    }
+
+    /// Appends the object of an event of one of several hosts, and the end of its line.
+    pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>) {
+        buffer.extend_from_slice(br#"{"type":"event","host":"#);
+        push_string(buffer, origin.host);
+        buffer.extend_from_slice(br#","corrected_time":""#);
+        self.push_time(buffer, origin.corrected_ns);
+        buffer.extend_from_slice(if origin.late { br#"","late":true,"# } else { br#"","late":false,"# });
+        self.push_rest(buffer, row);
+    }
+
+    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(br#""time":""#);
         self.push_time(buffer, row.wall_ns());
         buffer.extend_from_slice(br#"","timestamp_ns":"#);

@@ -10,3 +10,14 @@ mod value;
 
 pub use json::{EXACT, JsonLines, Progress};
 pub use text::{TextLines, TextParts, TimeForm};
+
+/// Which of several hosts an event is of, and when it happened by the clock that all of them are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// The host.
+    pub host: &'a str,
+    /// Nanoseconds since 1970.
+    pub corrected_ns: u64,
+    /// Whether events that are later are before it.
+    pub late: bool,
+}

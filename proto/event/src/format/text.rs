@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io::Write as _;
 
+use super::Origin;
 use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
 use super::value::{push_address, push_escaped, push_value};
 use crate::Row;
@@ -73,7 +74,24 @@ impl TextLines {
 
     /// Appends the line of an event.
     pub fn push(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
-        self.push_time(buffer, row);
+        self.push_time(buffer, row, row.wall_ns(), row.timestamp_ns());
+        self.push_rest(buffer, row);
+    }
+
+    /// Appends the line of an event of one of several hosts, whose names are filled up to this number of characters. Times are those of the
+    /// clock that all hosts are compared with, but for the trace clock.
+    pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>, width: usize) {
+        push_escaped(buffer, origin.host.as_bytes());
+        let missing = width.saturating_sub(origin.host.chars().count());
+        buffer.extend(std::iter::repeat_n(b' ', missing + 1));
+        self.push_time(buffer, row, origin.corrected_ns, origin.corrected_ns);
+        if origin.late {
+            buffer.extend_from_slice(b" late");
+        }
+        self.push_rest(buffer, row);
+    }
+
+    fn push_rest(&self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(b" [");
         push_cpu(buffer, row.cpu());
         buffer.extend_from_slice(b"] ");
@@ -123,10 +141,9 @@ impl TextLines {
     }
 
     #[inline]
-    fn push_time(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+    fn push_time(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, wall_ns: u64, ns: u64) {
         match &self.time {
             TimeForm::Wall(text_of) => {
-                let wall_ns = row.wall_ns();
                 let now = wall_ns / 1_000_000_000;
                 match &self.second {
                     Some((known, text)) if *known == now => buffer.extend_from_slice(text.as_bytes()),
@@ -141,7 +158,6 @@ impl TextLines {
             }
             TimeForm::Trace => push_seconds(buffer, row.timestamp_ns()),
             TimeForm::Delta => {
-                let ns = row.timestamp_ns();
                 let previous = self.previous_ns.replace(ns).unwrap_or(ns);
                 // CPUs take turns, so that time can go back from one batch to the next.
                 let (sign, delta) = if ns < previous { (b'-', previous - ns) } else { (b'+', ns - previous) };

@@ -1,0 +1,243 @@
+//! Counting on many hosts at once, and adding it up.
+//!
+//! Owns what becomes of each host: one that could not begin, and one that could not say what it had counted, are no part of the sums and are
+//! told.
+
+use std::time::Duration;
+
+use kprobed_client::api::aggregation_key::Key;
+use kprobed_client::api::aggregation_spec::Aggregation as Kind;
+use kprobed_client::api::stream_aggregation_request::Source;
+use kprobed_client::api::{Aggregation, AggregationKey, AggregationSnapshot, AggregationSpec, ContextKey};
+use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation as _, Outcome, Run};
+use kprobed_client::{AggregationStream, Client, Error, add_snapshots};
+use tokio::task::JoinSet;
+
+use super::{IDLE_INTERVAL, Life};
+use crate::cli::Global;
+use crate::command::connection::Fleet;
+use crate::command::fleet::{exit, remember};
+use crate::command::stop::{Stop, StopReason};
+use crate::command::{Exit, Failure};
+use crate::output::{CountPrinter, CountView, HostRecord, Output, Said};
+
+/// A host that counts.
+struct Begun {
+    client: Client,
+    /// As long as it is there the daemon counts.
+    stream: AggregationStream,
+    kernel: String,
+}
+
+/// What a host counted.
+struct Counted {
+    kernel: String,
+    aggregation: Aggregation,
+    snapshot: AggregationSnapshot,
+}
+
+/// Refuses what has no meaning over several hosts.
+fn judge(spec: &AggregationSpec, life: &Life) -> Result<(), Failure> {
+    let refused = |what: &str, hint: &str| Err(Failure::usage(what.to_owned(), Some(hint.to_owned())));
+    if life.keep.is_some() {
+        return refused(
+            "`--keep` leaves an aggregation on one host, and `--hosts` asks for several",
+            "count for a time with `--duration`, or name one host with `--server`",
+        );
+    }
+    if life.readings.interval.is_some() {
+        return refused(
+            "`--interval` shows readings of one host, and `--hosts` asks for several",
+            "leave `--interval` out, or name one host with `--server`",
+        );
+    }
+    let is_thread = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Thread.into()));
+    let by_thread = match &spec.aggregation {
+        Some(Kind::Histogram(spec)) => spec.keys.iter().any(is_thread),
+        Some(Kind::Latency(spec)) => spec.keys().any(|key| key == ContextKey::Thread),
+        None => false,
+    };
+    if by_thread {
+        return refused(
+            "threads of several hosts have the same ids, so that counts by `thread` cannot be added up",
+            "count by `comm`, or name one host with `--server`",
+        );
+    }
+    Ok(())
+}
+
+/// Counts on all hosts until it is time to stop, and shows the sums.
+pub(super) async fn count(
+    global: &Global,
+    fleet: &Fleet,
+    spec: AggregationSpec,
+    life: Life,
+    view: CountView,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    judge(&spec, &life)?;
+    let mut stop = Stop::new(None).map_err(Failure::Signals)?;
+    let mut records = Records::new(fleet);
+    let begun = tokio::select! {
+        begun = begin(global, fleet, spec, &mut records, output) => begun,
+        _ = stop.wait() => return Err(Failure::Interrupted),
+    };
+    if let Some((_, one)) = begun.first()
+        && !(global.fail_fast && records.is_missing_some())
+    {
+        output.counting_begins(one.stream.aggregation(), life.duration);
+        output.note(&format!("{} of {} hosts count", begun.len(), fleet.hosts.len()));
+        stop.after(life.duration);
+    } else {
+        stop.after(Some(Duration::ZERO));
+    }
+    let reason = stop.wait().await;
+    stop.after(None);
+    let counted = tokio::select! {
+        counted = end(begun, global.timeout, &mut records) => counted,
+        _ = stop.wait() => return Err(Failure::Interrupted),
+    };
+    for (host, one) in &counted {
+        let mut kept = output.keeping();
+        CountPrinter::new(&mut kept, &one.aggregation, view, false, false).last(&one.snapshot)?;
+        let (data, messages) = kept.into_kept();
+        let said = Said { data, messages };
+        records.add(host.clone(), Outcome::Answered, one.kernel.clone(), said);
+    }
+    for record in &records.all {
+        output.host_record(record)?;
+    }
+    if let Some((_, one)) = counted.first() {
+        let mut whole =
+            add_snapshots(&counted.iter().map(|(_, one)| one.snapshot.clone()).collect::<Vec<_>>());
+        whole.name = format!("{} hosts", counted.len());
+        let several = output.is_structured();
+        CountPrinter::new(output, &one.aggregation, view, several, false).last(&whole)?;
+        output.flush()?;
+    }
+    let missing = records.missing();
+    let names: Vec<_> = missing.iter().map(|record| format!("{}\n", record.host)).collect();
+    output.hosts(&missing, &[], &records.ledger)?;
+    remember(fleet, &names.concat(), output);
+    // Without a limit an interrupt is how counting ends; with one, it comes too early.
+    let early = reason == StopReason::Signal && life.duration.is_some();
+    Ok(exit(&records.ledger, if early { Exit::Interrupted } else { Exit::Success }, global))
+}
+
+/// Begins to count on all hosts.
+async fn begin(
+    global: &Global,
+    fleet: &Fleet,
+    spec: AggregationSpec,
+    records: &mut Records,
+    output: &Output,
+) -> Vec<(String, Begun)> {
+    let fan_out = FanOut {
+        parallel: global.parallel.or(fleet.parallel).unwrap_or(FanOut::default().parallel),
+        deadline: global.timeout,
+        fail_fast: global.fail_fast,
+    };
+    let mut run = Run::start(fleet.hosts.clone(), fan_out, move |_host: Host, client: Client| {
+        let spec = spec.clone();
+        async move {
+            let kernel = client.host().await?.kernel_release;
+            let stream = client.stream_aggregation(Source::Spec(spec), IDLE_INTERVAL, false).await?;
+            Ok::<_, Error>(Begun { client, stream, kernel })
+        }
+    });
+    let mut begun = Vec::new();
+    while let Some(report) = run.next().await {
+        let outcome = report.outcome();
+        let host = report.host.name;
+        match report.result {
+            Ok(one) => begun.push((host, one)),
+            Err(NoAnswer::Operation { error, .. }) => {
+                let mut kept = output.keeping();
+                Failure::from(error).report(&mut kept);
+                let (_, messages) = kept.into_kept();
+                records.add(host, outcome, String::new(), Said { data: String::new(), messages });
+            }
+            Err(NoAnswer::Unreachable(Error::Connect { kind, .. })) => {
+                records.fail(host, outcome, String::new(), kind.to_string());
+            }
+            Err(NoAnswer::NotTried) => {
+                records.fail(host, outcome, String::new(), "the run ended before".to_owned());
+            }
+            Err(other) => records.fail(host, outcome, String::new(), other.to_string()),
+        }
+    }
+    begun
+}
+
+/// Stops counting everywhere, and gathers what was counted until then.
+async fn end(
+    begun: Vec<(String, Begun)>,
+    deadline: Duration,
+    records: &mut Records,
+) -> Vec<(String, Counted)> {
+    let mut tasks = JoinSet::new();
+    for (host, one) in begun {
+        tasks.spawn(async move {
+            let aggregation = one.stream.aggregation().clone();
+            let last = tokio::time::timeout(deadline, one.client.delete_aggregation(&aggregation.name)).await;
+            (host, one.kernel, aggregation, last)
+        });
+    }
+    let mut counted = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        let Ok((host, kernel, aggregation, last)) = done else { continue };
+        match last {
+            Ok(Ok(Some(snapshot))) => counted.push((host, Counted { kernel, aggregation, snapshot })),
+            Ok(Ok(None)) => {
+                records.fail(
+                    host,
+                    Outcome::Failed,
+                    kernel,
+                    "it could not read what it had counted".to_owned(),
+                );
+            }
+            Ok(Err(error)) => {
+                // It had begun: what it counted until then is missing.
+                let outcome = match error.outcome() {
+                    Outcome::TimedOut => Outcome::TimedOut,
+                    _ => Outcome::Failed,
+                };
+                records.fail(host, outcome, kernel, format!("what it counted is missing: {error}"));
+            }
+            Err(_elapsed) => {
+                records.fail(host, Outcome::TimedOut, kernel, format!("no answer within {deadline:?}"));
+            }
+        }
+    }
+    counted.sort_by(|one, other| one.0.cmp(&other.0));
+    counted
+}
+
+/// What became of the hosts.
+struct Records {
+    all: Vec<HostRecord>,
+    ledger: HostLedger,
+}
+
+impl Records {
+    fn new(fleet: &Fleet) -> Self {
+        Self { all: Vec::new(), ledger: HostLedger::new(fleet.hosts.len() as u64) }
+    }
+
+    fn add(&mut self, host: String, outcome: Outcome, kernel: String, said: Said) {
+        self.ledger.record(outcome);
+        self.all.push(HostRecord { host, outcome, kernel, said });
+    }
+
+    fn fail(&mut self, host: String, outcome: Outcome, kernel: String, why: String) {
+        self.add(host, outcome, kernel, Said { data: String::new(), messages: why });
+    }
+
+    fn is_missing_some(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    fn missing(&self) -> Vec<HostRecord> {
+        self.all.iter().filter(|record| record.outcome != Outcome::Answered).cloned().collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! How far the clock of a host is from the clock here.
+//!
+//! Owns the measurement: exchanges over the connection, of which the quickest counts.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::api::ReadClockResponse;
+use crate::client::Client;
+use crate::error::Error;
+
+/// Exchanges of a measurement. The first one on a new connection is slow, and any other can be.
+const EXCHANGES: u32 = 5;
+
+/// The clock here: the wall clock when it was made, and time that only goes forward since then, whoever sets the wall clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalClock {
+    wall_ns: i64,
+    begun: Instant,
+}
+
+impl LocalClock {
+    pub(super) fn start() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX), begun: Instant::now() }
+    }
+
+    /// Nanoseconds since 1970.
+    fn now_ns(&self) -> i64 {
+        self.wall_ns.saturating_add(i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+/// One question for the time, and its answer. Times in nanoseconds: here since 1970, there on the trace clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// When the question was sent, here.
+    pub sent_ns: i64,
+    /// When it was received, there.
+    pub received_ns: u64,
+    /// When the answer was sent, there.
+    pub answered_ns: u64,
+    /// When the answer arrived, here.
+    pub arrived_ns: i64,
+}
+
+impl Exchange {
+    /// The least and the greatest value that the clock here minus the trace clock there can have: the question cannot be received before it
+    /// is sent, and neither can the answer. None: a clock went back.
+    fn bounds(&self) -> Option<(i128, i128)> {
+        let least = i128::from(self.sent_ns) - i128::from(self.received_ns);
+        let greatest = i128::from(self.arrived_ns) - i128::from(self.answered_ns);
+        (least <= greatest && self.answered_ns >= self.received_ns).then_some((least, greatest))
+    }
+}
+
+/// How far the clock of a host is from the clock here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// The boot that the trace clock belongs to.
+    pub boot_id: String,
+    /// The clock here minus the trace clock there, in nanoseconds: add it to a time stamp.
+    pub trace_offset_ns: i64,
+    /// How far the wall clock there is ahead of the one here, in nanoseconds. Negative: it is behind.
+    pub wall_ahead_ns: i64,
+    /// Both are wrong by no more than this, in nanoseconds: half of the time that the quickest exchange spent on the way. It does not include
+    /// what the clocks drift until the next measurement.
+    pub error_bound_ns: u64,
+}
+
+impl ClockOffset {
+    /// What exchanges tell: that with the least time on the way counts. `wall_offset_ns` and its error bound are those of the host. None: no
+    /// exchange makes sense.
+    pub fn of(
+        boot_id: &str,
+        exchanges: &[Exchange],
+        wall_offset_ns: i64,
+        wall_error_ns: u64,
+    ) -> Option<Self> {
+        let (least, greatest) =
+            exchanges.iter().filter_map(Exchange::bounds).min_by_key(|(least, greatest)| greatest - least)?;
+        let offset = least + (greatest - least) / 2;
+        // Rounded up, so that both ends are inside.
+        let bound = (greatest - least + 1) / 2 + i128::from(wall_error_ns);
+        Some(Self {
+            boot_id: boot_id.to_owned(),
+            trace_offset_ns: i64::try_from(offset).ok()?,
+            wall_ahead_ns: i64::try_from(i128::from(wall_offset_ns) - offset).ok()?,
+            error_bound_ns: u64::try_from(bound).ok()?,
+        })
+    }
+
+    /// Measures it over the connection.
+    ///
+    /// # Errors
+    /// Those of the calls; [`Error::Incomplete`] when the answers make no sense.
+    pub(super) async fn measure(client: &Client, local: LocalClock) -> Result<Self, Error> {
+        let mut exchanges = Vec::new();
+        let mut last = ReadClockResponse::default();
+        for _ in 0..EXCHANGES {
+            let sent_ns = local.now_ns();
+            let answer = client.read_clock().await?;
+            let arrived_ns = local.now_ns();
+            if answer.boot_id != last.boot_id {
+                exchanges.clear();
+            }
+            let (received_ns, answered_ns) = (answer.received_ns, answer.sent_ns);
+            exchanges.push(Exchange { sent_ns, received_ns, answered_ns, arrived_ns });
+            last = answer;
+        }
+        let wall = last.clock.ok_or(Error::Incomplete("clock"))?;
+        Self::of(&last.boot_id, &exchanges, wall.wall_offset_ns, wall.error_bound_ns)
+            .ok_or(Error::Incomplete("a time that follows the one before"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_truth_is_within_the_bound_whatever_the_delays(
+            truth in -1_000_000_000_000_i64..1_000_000_000_000,
+            ways in proptest::collection::vec((0..1_000_000_000_u32, 0..1_000_000_u32, 0..1_000_000_000_u32), 1..8),
+        ) {
+            let (mut now, mut exchanges) = (2_000_000_000_000_i64, Vec::new());
+            for (there, work, back) in &ways {
+                let trace = |local: i64| u64::try_from(local - truth).unwrap();
+                let received = now + i64::from(*there);
+                let answered = received + i64::from(*work);
+                let arrived = answered + i64::from(*back);
+                exchanges.push(Exchange {
+                    sent_ns: now,
+                    received_ns: trace(received),
+                    answered_ns: trace(answered),
+                    arrived_ns: arrived,
+                });
+                now = arrived;
+            }
+            let found = ClockOffset::of("b", &exchanges, truth + 7, 0).unwrap();
+            prop_assert!(found.trace_offset_ns.abs_diff(truth) <= found.error_bound_ns, "{:?}", found);
+            prop_assert!(found.wall_ahead_ns.abs_diff(7) <= found.error_bound_ns);
+            let least = ways.iter().map(|way| u64::from(way.0) + u64::from(way.2)).min().unwrap();
+            prop_assert!(found.error_bound_ns <= least.div_ceil(2));
+        }
+
+        #[test]
+        fn no_numbers_can_panic(
+            exchanges in proptest::collection::vec(any::<(i64, u64, u64, i64)>(), 0..5),
+            wall: i64,
+            error: u64,
+        ) {
+            let exchanges: Vec<_> = exchanges.into_iter().map(|(sent_ns, received_ns, answered_ns, arrived_ns)| {
+                Exchange { sent_ns, received_ns, answered_ns, arrived_ns }
+            }).collect();
+            ClockOffset::of("b", &exchanges, wall, error);
+        }
+    }
+
+    #[test]
+    fn an_exchange_in_which_a_clock_went_back_tells_nothing() {
+        let good = Exchange { sent_ns: 100, received_ns: 10, answered_ns: 12, arrived_ns: 110 };
+        let back = Exchange { arrived_ns: 90, ..good };
+        assert_eq!(ClockOffset::of("b", &[back], 0, 0), None);
+        assert_eq!(ClockOffset::of("b", &[], 0, 0), None);
+        let found = ClockOffset::of("b", &[back, good], 94, 3).unwrap();
+        assert_eq!((found.trace_offset_ns, found.wall_ahead_ns, found.error_bound_ns), (94, 0, 7));
+    }
+}

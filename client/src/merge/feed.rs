@@ -1,0 +1,172 @@
+//! The way from one host to the merge.
+//!
+//! Owns its connection: when it is made again, when the clocks are compared, and that nothing is read that the merge did not ask for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::clock::{ClockOffset, LocalClock};
+use super::stream::MergeOptions;
+use crate::client::Client;
+use crate::error::Error;
+use crate::event::{Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
+use crate::fleet::{Host, Operation as _, Outcome};
+
+/// What a host tells the merge.
+#[derive(Debug)]
+pub(super) enum Signal {
+    /// It is being connected to.
+    Connecting,
+    /// The clocks were compared.
+    Clock(ClockOffset),
+    /// An item of its stream. The first one after a connection is [`StreamItem::Started`].
+    Item(StreamItem),
+    /// No connection. It is tried again.
+    Lost { reason: String, outcome: Outcome },
+    /// The stream came to its end.
+    Ended,
+    /// It is not tried again.
+    GivenUp { reason: String, outcome: Outcome },
+}
+
+/// One host, and what it needs.
+pub(super) struct Feed {
+    pub(super) index: usize,
+    pub(super) host: Host,
+    pub(super) request: StreamRequest,
+    pub(super) options: MergeOptions,
+    pub(super) local: LocalClock,
+    /// How many hosts may be connected to at once.
+    pub(super) gate: Arc<Semaphore>,
+    /// Items that the merge has room for.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) signals: UnboundedSender<(usize, Signal)>,
+}
+
+/// The merge has gone.
+struct Gone;
+
+/// What became of a host that could not be connected to.
+fn problem(error: &Error) -> (String, Outcome) {
+    // Without the address, so that hosts with the same trouble read the same.
+    let reason = match error {
+        Error::Connect { kind, .. } => kind.to_string(),
+        other => other.to_string(),
+    };
+    (reason, error.outcome())
+}
+
+impl Feed {
+    /// Reads the host until its end, or until the merge has gone.
+    pub(super) async fn run(self) {
+        // There is nobody to tell then.
+        self.follow().await.ok();
+    }
+
+    fn tell(&self, signal: Signal) -> Result<(), Gone> {
+        self.signals.send((self.index, signal)).map_err(|_gone| Gone)
+    }
+
+    async fn follow(&self) -> Result<(), Gone> {
+        let Some((client, mut stream)) = self.open().await? else { return Ok(()) };
+        let mut compare = tokio::time::interval_at(
+            Instant::now() + self.options.clock_interval,
+            self.options.clock_interval,
+        );
+        compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_lost = false;
+        loop {
+            // The daemon's queue holds what there is no room for here.
+            let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
+            let item = loop {
+                tokio::select! {
+                    biased;
+                    item = stream.next() => break item,
+                    _ = compare.tick() => self.compare(&client).await?,
+                }
+            };
+            match item {
+                Ok(Some(ResumingItem::Item(item))) => {
+                    if was_lost && matches!(item, StreamItem::Started(_)) {
+                        // It may be another boot, whose clock is another one.
+                        self.compare(&client).await?;
+                        was_lost = false;
+                    }
+                    permit.forget();
+                    self.tell(Signal::Item(item))?;
+                }
+                Ok(Some(ResumingItem::Interrupted(Interruption { error, .. }))) => {
+                    was_lost = true;
+                    let (reason, outcome) = match &error {
+                        Some(error) => problem(error),
+                        None => ("the daemon ended the stream".to_owned(), Outcome::Failed),
+                    };
+                    if !self.options.reconnect {
+                        return self.tell(Signal::GivenUp { reason, outcome });
+                    }
+                    self.tell(Signal::Lost { reason, outcome })?;
+                }
+                Ok(None) => return self.tell(Signal::Ended),
+                // The stream can be read on, but what was in the message is not known: it must not look complete.
+                Err(error) => {
+                    let (reason, outcome) = problem(&error);
+                    return self.tell(Signal::GivenUp { reason, outcome });
+                }
+            }
+        }
+    }
+
+    /// Compares the clocks again. When that fails the last comparison counts on: the stream tells what is wrong with the connection.
+    async fn compare(&self, client: &Client) -> Result<(), Gone> {
+        let limit = self.options.max_wait / 2;
+        match tokio::time::timeout(limit, ClockOffset::measure(client, self.local)).await {
+            Ok(Ok(clock)) => self.tell(Signal::Clock(clock)),
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Opens the stream, however often that has to be tried. None: it is given up.
+    async fn open(&self) -> Result<Option<(Client, ResumingStream)>, Gone> {
+        let mut delay = self.options.backoff.initial;
+        loop {
+            let Ok(place) = self.gate.acquire().await else { return Ok(None) };
+            self.tell(Signal::Connecting)?;
+            let limit = self.host.options.request_timeout;
+            let tried = tokio::time::timeout(limit, self.try_open()).await;
+            drop(place);
+            let error = match tried {
+                Ok(Ok((client, clock, stream))) => {
+                    self.tell(Signal::Clock(clock))?;
+                    return Ok(Some((client, stream)));
+                }
+                Ok(Err(error)) => error,
+                Err(_elapsed) => Error::Timeout(limit),
+            };
+            let (reason, outcome) = problem(&error);
+            if !error.is_transient() || !self.options.reconnect {
+                self.tell(Signal::GivenUp { reason, outcome })?;
+                return Ok(None);
+            }
+            self.tell(Signal::Lost { reason, outcome })?;
+            tokio::time::sleep(delay).await;
+            delay = delay.saturating_mul(2).min(self.options.backoff.longest);
+        }
+    }
+
+    async fn try_open(&self) -> Result<(Client, ClockOffset, ResumingStream), Error> {
+        let client = self.host.connect().await?;
+        let clock = ClockOffset::measure(&client, self.local).await?;
+        let stream =
+            ResumingStream::with_backoff(&client, self.request.clone(), self.options.backoff).await?;
+        Ok((client, clock, stream))
+    }
+}
+
+/// How often watermarks have to come so that no host looks late that is not.
+pub(super) fn heartbeat(options: &MergeOptions) -> Duration {
+    options.heartbeat.min(options.max_wait / 4)
+}

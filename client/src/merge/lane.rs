@@ -1,0 +1,128 @@
+//! What waits of one host.
+//!
+//! Owns the order over its CPUs, boot by boot, and how far the host has said that it is.
+
+use std::collections::VecDeque;
+
+use super::clock::ClockOffset;
+use super::time_map::TimeMap;
+use crate::event::{Batch, Row, TimeOrdered};
+
+/// Events of one boot: its trace clock is its own.
+struct Boot {
+    id: String,
+    ordered: TimeOrdered,
+    /// None until it is known: events of a boot that has ended tell it by their own mapping to the wall clock.
+    times: Option<TimeMap>,
+    watermark_ns: u64,
+}
+
+/// How far a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frontier {
+    /// Its next event, at this time here.
+    Event(i64),
+    /// Nothing earlier than this comes, and it is not known what comes.
+    Silent(i64),
+    /// Nothing is here, and nobody waits for it.
+    Idle,
+}
+
+/// One host.
+pub(super) struct Lane {
+    boots: VecDeque<Boot>,
+    clock: Option<ClockOffset>,
+    /// Nothing earlier than this comes, here.
+    floor_ns: i64,
+    /// The others do not wait for it.
+    released: bool,
+    limit_events: usize,
+}
+
+impl Lane {
+    /// `limit_events`: as for [`TimeOrdered::new`].
+    pub(super) fn new(limit_events: usize) -> Self {
+        Self { boots: VecDeque::new(), clock: None, floor_ns: i64::MIN, released: false, limit_events }
+    }
+
+    /// The clocks were compared.
+    pub(super) fn compared(&mut self, clock: ClockOffset) {
+        if let Some(boot) = self.boots.back_mut()
+            && boot.id == clock.boot_id
+        {
+            match &mut boot.times {
+                Some(times) => times.adjust(clock.trace_offset_ns, boot.watermark_ns),
+                None => boot.times = Some(TimeMap::new(clock.trace_offset_ns)),
+            }
+        }
+        self.clock = Some(clock);
+    }
+
+    /// What follows is of this boot.
+    pub(super) fn boot(&mut self, boot_id: &str) {
+        if let Some(last) = self.boots.back_mut() {
+            if last.id == boot_id {
+                return;
+            }
+            // Nothing more of it will come.
+            last.ordered.finish();
+        }
+        let of_now = self.clock.as_ref().filter(|clock| clock.boot_id == boot_id);
+        self.boots.push_back(Boot {
+            id: boot_id.to_owned(),
+            ordered: TimeOrdered::new(self.limit_events),
+            times: of_now.map(|clock| TimeMap::new(clock.trace_offset_ns)),
+            watermark_ns: 0,
+        });
+    }
+
+    /// Takes events. Those of a stream that named no boot yet go nowhere: such a stream is malformed, and its decoder says so.
+    pub(super) fn push(&mut self, batch: Batch) {
+        let Some(boot) = self.boots.back_mut() else { return };
+        let ahead_ns = self.clock.as_ref().map_or(0, |clock| clock.wall_ahead_ns);
+        boot.times.get_or_insert_with(|| TimeMap::new(batch.wall_offset_ns().saturating_sub(ahead_ns)));
+        boot.ordered.push(batch);
+    }
+
+    /// All events before this time stamp have come.
+    pub(super) fn advance(&mut self, watermark_ns: u64) {
+        let Some(boot) = self.boots.back_mut() else { return };
+        boot.ordered.advance(watermark_ns);
+        boot.watermark_ns = boot.watermark_ns.max(watermark_ns);
+        if let Some(times) = &boot.times {
+            self.floor_ns = self.floor_ns.max(times.local_ns(boot.watermark_ns));
+        }
+    }
+
+    /// Whether the others wait for it. If not, what is here goes as it is.
+    pub(super) fn set_released(&mut self, released: bool) {
+        self.released = released;
+        if released && let Some(boot) = self.boots.back_mut() {
+            boot.ordered.finish();
+        }
+    }
+
+    /// How far it is.
+    pub(super) fn frontier(&mut self) -> Frontier {
+        while let Some(boot) = self.boots.front() {
+            if let (Some(next_ns), Some(times)) = (boot.ordered.next_ns(), &boot.times) {
+                return Frontier::Event(times.local_ns(next_ns));
+            }
+            if self.boots.len() == 1 {
+                break;
+            }
+            self.boots.pop_front();
+        }
+        if self.released { Frontier::Idle } else { Frontier::Silent(self.floor_ns) }
+    }
+
+    /// The event that the frontier is at.
+    pub(super) fn next_row(&mut self) -> Option<Row<'_>> {
+        self.boots.front_mut()?.ordered.next_row()
+    }
+
+    /// Events that wait.
+    pub(super) fn held_events(&self) -> usize {
+        self.boots.iter().map(|boot| boot.ordered.held_events()).sum()
+    }
+}

@@ -1,0 +1,114 @@
+//! The order over all hosts.
+//!
+//! Owns the choice of the next event. It knows neither connections nor clocks on walls: what it does depends only on what the hosts sent and
+//! on which of them were released, never on when that came.
+
+use std::collections::BTreeSet;
+
+use super::lane::{Frontier, Lane};
+use crate::event::Row;
+
+/// What can be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This host has the next event.
+    Event {
+        host: usize,
+        /// When it happened, by the clock here.
+        corrected_ns: i64,
+        /// Events that are later went before it.
+        late: bool,
+    },
+    /// The next event may be one of this host, which has not said so far.
+    WaitFor(usize),
+    /// Nothing is here, and no host is waited for.
+    Nothing,
+}
+
+/// The events of all hosts that wait.
+pub(super) struct Order {
+    lanes: Vec<Lane>,
+    /// How far each host is that is waited for or has events, the earliest first. Of two hosts at the same time, that with the lower number.
+    frontiers: BTreeSet<(i64, usize)>,
+    /// The same by host.
+    places: Vec<Option<i64>>,
+    /// The host that gave the last event.
+    given: Option<usize>,
+    last_ns: i64,
+}
+
+impl Order {
+    pub(super) fn new(hosts: usize, limit_events: usize) -> Self {
+        let mut order = Self {
+            lanes: (0..hosts).map(|_| Lane::new(limit_events)).collect(),
+            frontiers: BTreeSet::new(),
+            places: vec![None; hosts],
+            given: None,
+            last_ns: i64::MIN,
+        };
+        for host in 0..hosts {
+            order.look_at(host);
+        }
+        order
+    }
+
+    /// Changes what is known of a host.
+    pub(super) fn change(&mut self, host: usize, change: impl FnOnce(&mut Lane)) {
+        if let Some(lane) = self.lanes.get_mut(host) {
+            change(lane);
+            self.look_at(host);
+        }
+    }
+
+    pub(super) fn lane(&self, host: usize) -> Option<&Lane> {
+        self.lanes.get(host)
+    }
+
+    /// Whether there is an event of this host that could go.
+    fn has_event(&mut self, host: usize) -> bool {
+        self.lanes.get_mut(host).is_some_and(|lane| matches!(lane.frontier(), Frontier::Event(_)))
+    }
+
+    /// What comes next. It stays the same until something is changed or an event is taken.
+    pub(super) fn next(&mut self) -> Next {
+        if let Some(host) = self.given.take() {
+            self.look_at(host);
+        }
+        let Some((at_ns, host)) = self.frontiers.first().copied() else { return Next::Nothing };
+        if self.has_event(host) {
+            Next::Event { host, corrected_ns: at_ns, late: at_ns < self.last_ns }
+        } else {
+            Next::WaitFor(host)
+        }
+    }
+
+    /// Takes the event that [`Order::next`] has chosen.
+    pub(super) fn take(&mut self, host: usize) -> Option<Row<'_>> {
+        self.given = Some(host);
+        if let Some(Some(at_ns)) = self.places.get(host) {
+            self.last_ns = self.last_ns.max(*at_ns);
+        }
+        self.lanes.get_mut(host)?.next_row()
+    }
+
+    /// Events that wait, of all hosts.
+    pub(super) fn held_events(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.held_events() as u64).sum()
+    }
+
+    fn look_at(&mut self, host: usize) {
+        let (Some(lane), Some(place)) = (self.lanes.get_mut(host), self.places.get_mut(host)) else { return };
+        let now = match lane.frontier() {
+            Frontier::Event(at_ns) | Frontier::Silent(at_ns) => Some(at_ns),
+            Frontier::Idle => None,
+        };
+        if let Some(at_ns) = *place {
+            self.frontiers.remove(&(at_ns, host));
+        }
+        self.frontiers.extend(now.map(|at_ns| (at_ns, host)));
+        *place = now;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Counting on many hosts: what they counted adds up, and a host that did not say it is told.
+
+use std::fmt::Write as _;
+use std::os::unix::net::UnixListener;
+
+use super::super::fake::{Ending, Fake, kprobectl, shown};
+use insta::assert_snapshot;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Fakes that all count the same, and a dead host.
+fn fleet(fakes: &[Fake]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let dead = directory.path().join("dead");
+    drop(UnixListener::bind(&dead).unwrap());
+    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
+    writeln!(text, "      dead: {{address: '{}'}}", dead.display()).unwrap();
+    for (number, fake) in fakes.iter().enumerate() {
+        writeln!(text, "      web{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
+    }
+    std::fs::write(directory.path().join("config.yaml"), text).unwrap();
+    directory
+}
+
+fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {
+    let mut command = kprobectl(arguments);
+    command.env("KPROBECTL_CONFIG", directory.path().join("config.yaml"));
+    command.env("XDG_STATE_HOME", directory.path()).output().unwrap()
+}
+
+#[test]
+fn counts_of_hosts_add_up() {
+    let fakes: Vec<_> = (0..3).map(|_| Fake::start(Ending::Open)).collect();
+    let directory = fleet(&fakes);
+    let counted = run(
+        &directory,
+        &["hist", "open", "--by", "comm", "--sum", "dfd", "--hosts", "web[0-2]", "--duration", "100ms"],
+    );
+    // Three times what one of them says.
+    assert_snapshot!(shown(&counted), @"
+    exit: 0
+    -- stdout
+    COMM   COUNT  SHARE  SUM(DFD)  AVERAGE(DFD)
+    ls        60  62.5%       240             4
+    <...>     24  25.0%      2400           100
+    cat       12  12.5%      -120           -10
+
+    96 hits, 0 dropped, 3 rows (9 in the kernel)
+    -- stderr
+    note: counting open for 100ms
+    note: 3 of 3 hosts count
+    hosts: 3 targeted = 3 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried
+    ");
+    for fake in &fakes {
+        assert!(fake.counted().contains(&"deleted open-0".to_owned()), "{:?}", fake.counted());
+    }
+}
+
+#[test]
+fn latencies_and_stacks_add_up_and_a_dead_host_is_told() {
+    let fakes: Vec<_> = (0..2).map(|_| Fake::start(Ending::Open)).collect();
+    let directory = fleet(&fakes);
+    let output =
+        run(&directory, &["latency", "read", "done", "--hosts", "all", "--duration", "100ms", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let objects: Vec<Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
+    let [dead, one, other, whole, ledger] = objects.as_slice() else { panic!("{text}") };
+    assert_eq!((&dead["host"], &dead["outcome"]), (&"dead".into(), &"unreachable".into()));
+    let hits = |answer: &Value| answer["hits"].as_u64().unwrap();
+    assert_eq!(hits(whole), hits(&one["answer"]) + hits(&other["answer"]));
+    for (row, part) in whole["rows"].as_array().unwrap().iter().zip(one["answer"]["rows"].as_array().unwrap())
+    {
+        assert_eq!(row["keys"], part["keys"]);
+        assert_eq!(row["count"], 2 * part["count"].as_u64().unwrap());
+        assert_eq!(row["sums"]["latency_ns"], 2 * part["sums"]["latency_ns"].as_u64().unwrap());
+    }
+    assert_eq!(whole["rows"].as_array().map(Vec::len), Some(3));
+    assert_eq!((&ledger["ledger"]["answered"], &ledger["ledger"]["closes"]), (&2.into(), &true.into()));
+    let folded =
+        run(&directory, &["stacks", "open", "--hosts", "web[0-1]", "--duration", "100ms", "-o", "folded"]);
+    assert_eq!(
+        String::from_utf8(folded.stdout).unwrap(),
+        "0xffffffffc0001000;vfs_open 16\ndo_syscall_64;do_filp_open;vfs_open 48\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_added_up_is_refused() {
+    let fakes = [Fake::start(Ending::Open)];
+    let directory = fleet(&fakes);
+    for (arguments, message) in [
+        (&["hist", "open", "--by", "thread"][..], "the same ids"),
+        (&["latency", "a", "b", "--by", "thread"], "the same ids"),
+        (&["hist", "open", "--interval", "1s"], "readings of one host"),
+        (&["stacks", "open", "--keep", "x"], "an aggregation on one host"),
+    ] {
+        let output = run(&directory, &[arguments, &["--hosts", "web0"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(message), "{output:?}");
+    }
+    let refused = run(&directory, &["hist", "absent", "--hosts", "web0", "--duration", "100ms"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("1 refused"), "{refused:?}");
+    assert_eq!(fakes[0].counted(), Vec::<String>::new());
+}
