@@ -99,6 +99,7 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
         arming: if answer.arming() == Arming::Optimised { Arming::Breakpoint.into() } else { answer.arming },
         spec: None,
         definition: String::new(),
+        meaning: None,
         ..answer
     }
 }
