@@ -76,8 +76,10 @@ pub struct Exporter<S> {
 enum Round {
     /// The daemon stops.
     Over,
-    /// The other side failed.
+    /// The other side could not be reached, or the log could not be read.
     Failed(SinkError),
+    /// The other side did not take what was sent.
+    NotTaken(SinkError),
 }
 
 /// A place that is not written down yet.
@@ -95,10 +97,14 @@ impl<S: Sink> Exporter<S> {
         let (mut place, mut unsaved) = (None, Unsaved::default());
         while !self.tasks.stopping().is_cancelled() {
             let round = self.round(&mut place, &mut unsaved, &mut backoff).await;
-            let Round::Failed(error) = round else { break };
+            let (error, was_sending) = match round {
+                Round::Over => break,
+                Round::Failed(error) => (error, false),
+                Round::NotTaken(error) => (error, true),
+            };
             let own = backoff.next(random.hash_one(SystemTime::now()));
             let wait = own.max(error.wait().unwrap_or_default());
-            self.shared.failed(&error.to_string(), SystemTime::now() + wait);
+            self.shared.failed(&error.to_string(), SystemTime::now() + wait, was_sending);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.tasks.stopping().cancelled() => break,
@@ -132,7 +138,7 @@ impl<S: Sink> Exporter<S> {
                 Err(FeedError::Stopping) => return Round::Over,
                 Err(error) => return Round::Failed(SinkError::new("read the history", error)),
             };
-            self.shared.running();
+            self.shared.opened();
             let ended = loop {
                 let first = tokio::select! {
                     first = pump.first() => first,
@@ -151,7 +157,7 @@ impl<S: Sink> Exporter<S> {
                 if !chunk.is_empty() {
                     match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
                         Ok(sent) => dropped = (sent.dropped, sent.reason),
-                        Err(error) => return Round::Failed(error),
+                        Err(error) => return Round::NotTaken(error),
                     }
                     backoff.reset();
                 }

@@ -65,12 +65,24 @@ impl ExporterStatus {
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
+    /// What was sent last was not taken, and is sent again: until it is, a connection proves nothing.
+    owes: bool,
     account: Account,
     place: Option<Cursor>,
     acknowledged_time: Option<SystemTime>,
     failures: u64,
     refusal: String,
     place_error: String,
+}
+
+impl Inner {
+    fn run(&mut self, exporter: &str) {
+        if let Phase::Failing { since, .. } = &self.phase {
+            let seconds = since.elapsed().unwrap_or_default().as_secs();
+            tracing::info!(exporter, seconds, "the other side takes events again");
+        }
+        self.phase = Phase::Running;
+    }
 }
 
 /// What an exporter tells, and others ask.
@@ -89,6 +101,7 @@ impl Shared {
     pub(super) fn new(name: &'static str, destination: String, hub: Arc<Hub>, now: Cursor) -> Self {
         let inner = Inner {
             phase: Phase::default(),
+            owes: false,
             account: Account::default(),
             place: None,
             acknowledged_time: None,
@@ -117,19 +130,18 @@ impl Shared {
     }
 
     /// The other side is ready.
-    pub(super) fn running(&self) {
+    pub(super) fn opened(&self) {
         let mut inner = self.inner();
-        if let Phase::Failing { since, .. } = &inner.phase {
-            let seconds = since.elapsed().unwrap_or_default().as_secs();
-            tracing::info!(exporter = self.name, seconds, "the other side takes events again");
+        if !inner.owes {
+            inner.run(self.name);
         }
-        inner.phase = Phase::Running;
     }
 
-    /// The other side did not do something.
-    pub(super) fn failed(&self, error: &str, retry_time: SystemTime) {
+    /// The other side could not be reached, or did not take what was sent.
+    pub(super) fn failed(&self, error: &str, retry_time: SystemTime, was_sending: bool) {
         let mut inner = self.inner();
         inner.failures += 1;
+        inner.owes |= was_sending;
         let (since, failures) = match &inner.phase {
             Phase::Failing { since, failures, .. } => (*since, failures + 1),
             Phase::Starting | Phase::Running => (SystemTime::now(), 1),
@@ -146,6 +158,8 @@ impl Shared {
     /// The other side has answered for a part of the log.
     pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), refusal: &str) {
         let mut inner = self.inner();
+        inner.owes = false;
+        inner.run(self.name);
         change(&mut inner.account);
         inner.place = place.or(inner.place);
         inner.acknowledged_time = Some(SystemTime::now());

@@ -293,6 +293,34 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_that_connects_and_takes_nothing_fails_until_it_takes_something() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let sink = Fake::default();
+    let exporters = run.export_to(sink.clone(), Selection::default());
+    run.drained(&exporters).await;
+    sink.hangs.store(true, Ordering::Relaxed);
+    publish(&run.hub, &source("a", 1), 0, 100, 1000);
+    let mut since = None;
+    loop {
+        let status = exporters.statuses().remove(0);
+        match (status.phase, since) {
+            (Phase::Failing { since: now, failures, .. }, begun) => {
+                assert_eq!(*since.get_or_insert(now), begun.unwrap_or(now));
+                if failures == 3 {
+                    break;
+                }
+            }
+            (phase, since) => assert_eq!((phase, since), (Phase::Running, None)),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    sink.hangs.store(false, Ordering::Relaxed);
+    assert_eq!(run.drained(&exporters).await.phase, Phase::Running);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_side_that_is_slower_than_the_events_reads_the_history() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(directory.path()).await;
