@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed_client::fleet::Host;
-use kprobed_client::{Client, Target};
+use kprobed_client::{Client, Target, TargetError};
 
 use crate::command::{
     Fleet, accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe,
@@ -47,13 +47,18 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// An address of the daemon. Whether `HOST:PORT` is TLS depends on the certificates, which are not known yet.
+fn address(text: &str) -> Result<String, TargetError> {
+    text.parse::<Target>().map(|_| text.to_owned())
+}
+
 /// Options that every command has.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback), `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or unix:/run/kprobed/kprobed.sock]
-    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET")]
-    pub(crate) server: Option<Target>,
+    /// Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback without certificates), `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or unix:/run/kprobed/kprobed.sock]
+    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET", value_parser = address)]
+    pub(crate) server: Option<String>,
     /// Context of the configuration, as `kprobectl help config` explains [default: the current one]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,

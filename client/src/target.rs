@@ -14,7 +14,8 @@ pub const DEFAULT_SOCKET: &str = "/run/kprobed/kprobed.sock";
 /// An address of the daemon.
 ///
 /// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`. `HOST:PORT` alone is plain TCP for a
-/// loopback address, and TLS for all others. [`fmt::Display`] prints the scheme always; [`FromStr`] reads that back.
+/// loopback address, and TLS for all others; a client with certificates reads it with [`Target::with_certificates`]. [`fmt::Display`]
+/// prints the scheme always; [`FromStr`] reads that back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A unix socket.
@@ -54,6 +55,18 @@ pub enum TargetError {
 }
 
 impl Target {
+    /// Reads an address for a client that has certificates: `HOST:PORT` is TLS for loopback addresses too, where a tunnel may begin.
+    ///
+    /// # Errors
+    /// See [`TargetError`].
+    pub fn with_certificates(text: &str) -> Result<Self, TargetError> {
+        let target = text.parse()?;
+        Ok(match target {
+            Self::Tcp(authority) if !text.contains("://") => Self::Tls(authority),
+            other => other,
+        })
+    }
+
     /// What this target would be called in a URI, for the transport.
     pub(crate) fn uri(&self) -> String {
         match self {
@@ -175,6 +188,20 @@ mod tests {
             assert_eq!(printed.parse::<Target>().unwrap(), target, "parse and print are inverse");
         }
         assert_eq!(Target::default().to_string(), format!("unix:{DEFAULT_SOCKET}"));
+    }
+
+    #[test]
+    fn certificates_are_used_where_no_scheme_says_otherwise() {
+        for (text, printed) in [
+            ("localhost:7777", "https://localhost:7777"),
+            ("[::1]:7777", "https://[::1]:7777"),
+            ("10.0.0.1:7777", "https://10.0.0.1:7777"),
+            ("tcp://localhost:7777", "tcp://localhost:7777"),
+            ("/tmp/x.sock", "unix:/tmp/x.sock"),
+        ] {
+            assert_eq!(Target::with_certificates(text).unwrap().to_string(), printed);
+        }
+        assert!(matches!(Target::with_certificates("localhost:"), Err(TargetError::BadPort(_))));
     }
 
     #[test]

@@ -171,7 +171,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             change_hosts(context, change)?;
             // What cannot be read back is not written.
             for host in context.whole()?.expanded()? {
-                place(&host, context.port.or(Some(1)))?;
+                place(&host, context.port.or(Some(1)), str::parse)?;
             }
             config.write()?;
         }
@@ -198,7 +198,7 @@ fn set_context(config: &mut Config, global: &Global, wanted: SetContext) -> Resu
     if let Some(path) = &wanted.inventory {
         context.inventory = Some(absolute(path)?);
     }
-    context.server = global.server.as_ref().map(ToString::to_string).or(context.server.take());
+    context.server = global.server.clone().or(context.server.take());
     context.domain = global.domain.clone().or(context.domain.take());
     context.port = wanted.port.or(context.port);
     context.parallel = global.parallel.or(context.parallel);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kprobed_client::fleet::Host;
-use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
+use kprobed_client::{Client, ConnectOptions, Identity, Target, TlsOptions};
 
 use super::Failure;
 use super::definition::standard_input;
@@ -53,16 +53,23 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     let asks_for_hosts = !global.hosts.is_empty() || global.host_selector.is_some();
     let tls = tls(global, context.map(|(_, context)| context))?;
     let options = |domain: Option<String>| options(global, tls.as_ref(), domain);
-    if !asks_for_hosts && let Some(target) = &global.server {
-        let options = options(None);
-        return Ok(Aim::One(Host { name: target.to_string(), target: target.clone(), options }));
+    let read = |text: &str| match tls {
+        Some(_) => Target::with_certificates(text),
+        None => text.parse(),
+    };
+    let server = |text: &str, domain| {
+        let target = read(text).map_err(ConfigError::Target)?;
+        Ok::<_, Failure>(Aim::One(Host { name: text.to_owned(), target, options: options(domain) }))
+    };
+    if !asks_for_hosts && let Some(text) = &global.server {
+        return server(text, None);
     }
     let port = context.and_then(|(_, context)| context.port);
     // The certificate's name may depend on that of the host.
     let host = |named: &NamedHost| {
         let of_all = global.domain.as_ref().or(context.and_then(|(_, context)| context.domain.as_ref()));
         let domain = named.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &named.name)));
-        Ok(Host { name: named.name.clone(), target: place(named, port)?, options: options(domain) })
+        Ok(Host { name: named.name.clone(), target: place(named, port, read)?, options: options(domain) })
     };
     if asks_for_hosts {
         let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
@@ -78,16 +85,15 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
         }));
     }
     let Some((name, context)) = context else {
-        let target = kprobed_client::Target::default();
+        let target = Target::default();
         return Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }));
     };
-    if let Some(server) = &context.server {
-        let target = server.parse().map_err(ConfigError::Target)?;
-        return Ok(Aim::One(Host { name: server.clone(), target, options: options(context.domain.clone()) }));
+    if let Some(text) = &context.server {
+        return server(text, context.domain.clone());
     }
     match context.whole()?.expanded()?.as_slice() {
         [] => {
-            let target = kprobed_client::Target::default();
+            let target = Target::default();
             Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }))
         }
         [one] => Ok(Aim::One(host(one)?)),

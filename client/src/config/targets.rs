@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use kprobed_client::Target;
 use kprobed_client::fleet::names;
+use kprobed_client::{Target, TargetError};
 
 use super::inventory::beside;
 use super::{Config, ConfigError, Context, LabelSelector, state_file};
@@ -140,20 +140,24 @@ fn failed(context: Option<&str>) -> Result<String, ConfigError> {
     if text.trim().is_empty() { Err(ConfigError::NothingFailed) } else { Ok(text) }
 }
 
-/// Where a host's daemon is: an address without a port has that of the context.
-pub(crate) fn place(host: &NamedHost, port: Option<u16>) -> Result<Target, ConfigError> {
+/// Where a host's daemon is: an address without a port has that of the context. `read` knows whether there are certificates.
+pub(crate) fn place(
+    host: &NamedHost,
+    port: Option<u16>,
+    read: impl Fn(&str) -> Result<Target, TargetError>,
+) -> Result<Target, ConfigError> {
     let address = host.address.as_str();
     if address.contains('/') || address.starts_with("unix:") {
-        return Ok(address.parse()?);
+        return Ok(read(address)?);
     }
     let is_ipv6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     let has_port = !is_ipv6 && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if has_port {
-        return Ok(address.parse()?);
+        return Ok(read(address)?);
     }
     let port = port.ok_or_else(|| ConfigError::NoPort(host.name.clone()))?;
     let text = if is_ipv6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-    Ok(text.parse()?)
+    Ok(read(&text)?)
 }
 
 impl Config {
@@ -224,7 +228,7 @@ groups:
             .expanded()
             .unwrap()
             .iter()
-            .map(|host| place(host, Some(7443)).unwrap().to_string())
+            .map(|host| place(host, Some(7443), str::parse).unwrap().to_string())
             .collect();
         assert_eq!(
             places[..4],
@@ -235,6 +239,9 @@ groups:
                 "https://web001.example.org:7443"
             ]
         );
-        assert!(matches!(place(&NamedHost::of_address("bare"), None), Err(ConfigError::NoPort(_))));
+        assert!(matches!(
+            place(&NamedHost::of_address("bare"), None, str::parse),
+            Err(ConfigError::NoPort(_))
+        ));
     }
 }

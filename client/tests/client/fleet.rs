@@ -298,7 +298,7 @@ fn configurations_are_made_and_read() {
     exit: 0
     -- stdout
     CURRENT  NAME  HOSTS  SERVER
-    -        lab       0  tcp://localhost:7443
+    -        lab       0  localhost:7443
     *        prod      3  -
     -- stderr
     ");

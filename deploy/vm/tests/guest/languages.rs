@@ -14,8 +14,7 @@ use kprobed_vm::{daemon, progress, workspace};
 use serde_json::Value;
 
 use crate::Test;
-use crate::api::{authority_of_its_own, certificates, serve_tls};
-use crate::daemon::DaemonGuest;
+use crate::certificates::{Authority, serve_tls};
 use crate::fixture::{Fixture, programs};
 use crate::languages_host::{Package, run, socket};
 
@@ -188,19 +187,12 @@ fn python_speaks_tls(fixture: &Fixture) -> Result<()> {
     let Some(tools) = tools(fixture)? else { return Ok(()) };
     let package = Package::install(&tools)?;
     let guest = fixture.own_daemon("python-tls", daemon::DEFAULT_CONFIG)?;
-    let (authority, identity) = certificates(&guest)?;
-    let stranger = authority_of_its_own()?.pem();
-    for (file, text) in [
-        ("ca.pem", authority.as_bytes()),
-        ("client.pem", &identity.cert_pem),
-        ("client.key", &identity.key_pem),
-        ("stranger.pem", stranger.as_bytes()),
-    ] {
-        fs::write(package.path().join(file), text)?;
-    }
+    let authority = Authority::new()?;
+    authority.certify(&guest)?;
+    authority.write_client(package.path())?;
+    fs::write(package.path().join("stranger.pem"), Authority::new()?.pem())?;
     ensure!(guest.stop()?.success());
     serve_tls(&guest)?;
-    wait_for_tls(&guest)?;
     let address = guest.machine.address(daemon::PORT).context("no forward")?;
     package.test(
         &tools,
@@ -211,12 +203,4 @@ fn python_speaks_tls(fixture: &Fixture) -> Result<()> {
         ],
     )?;
     guest.machine.power_off().map_err(Into::into)
-}
-
-/// Until the port with TLS is there.
-fn wait_for_tls(guest: &DaemonGuest) -> Result<()> {
-    let port = format!(":{:04X} ", 7443);
-    let script =
-        format!("for i in $(seq 300); do grep -q '{port}' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1");
-    guest.shell(&script).map(drop)
 }

@@ -11,6 +11,7 @@ mod arming;
 mod attached;
 mod boot;
 mod busy_deletion;
+mod certificates;
 mod changes;
 mod command_line;
 mod container;
@@ -33,6 +34,7 @@ mod effort;
 mod exporters;
 mod filters;
 mod fixture;
+mod fleet;
 mod foreign;
 mod full_disk;
 mod growth;
@@ -146,6 +148,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
     ("merge", merge::TESTS),
+    ("fleet", fleet::TESTS),
     ("overload", overload::TESTS),
     ("start_errors", start_errors::TESTS),
     ("hostile", hostile::TESTS),

@@ -11,12 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::python::Environment;
 use kprobed_vm::{daemon, progress, protocol, workspace};
-use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
-use crate::api::authority_of_its_own;
+use crate::certificates::Authority;
 use crate::exporters::{call, exporter, is_drained};
 use crate::fixture::Fixture;
 use crate::languages::tools;
@@ -45,12 +44,10 @@ impl Receiver {
     /// Its key and its certificate; gives back that of the authority, in PEM.
     fn new() -> Result<(Self, String)> {
         let directory = tempfile::tempdir()?;
-        let authority = authority_of_its_own()?;
-        let key = KeyPair::generate()?;
-        let certificate =
-            CertificateParams::new(vec!["receiver.test".to_owned()])?.signed_by(&key, &authority)?;
-        fs::write(directory.path().join("server.pem"), certificate.pem())?;
-        fs::write(directory.path().join("server.key"), key.serialize_pem())?;
+        let authority = Authority::new()?;
+        let own = authority.sign("receiver.test")?;
+        fs::write(directory.path().join("server.pem"), own.cert_pem)?;
+        fs::write(directory.path().join("server.key"), own.key_pem)?;
         Ok((Self { directory, child: None }, authority.pem()))
     }
 

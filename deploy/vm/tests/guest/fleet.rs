@@ -1,0 +1,382 @@
+//! Three hosts with two kernels as a fleet: `kprobectl` on the host of the guests, contexts, certificates on both sides, a dry run, roll-outs, and the
+//! events of all of them in one order while one is killed and comes back.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::daemon;
+use kprobed_vm::lab::GuestOptions;
+use kprobed_vm::machine::Command as GuestCommand;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::Test;
+use crate::certificates::{self, Authority, kill_tls, serve_tls};
+use crate::daemon::DaemonGuest;
+use crate::fixture::{Fixture, programs};
+
+pub(crate) const TESTS: &[Test] = &[("three_hosts_are_one_fleet", three_hosts_are_one_fleet)];
+
+/// `getsid` is called by nobody else.
+const PROBE: &str = "p:kprobes/numbers __x64_sys_getsid n=+0x70(%di):s32";
+
+const ALL_ANSWERED: &str =
+    "hosts: 3 targeted = 3 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried";
+
+/// How long an emulated guest may take for anything.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// In the order of their names, which is that of waves. `db1` has the other kernel.
+const NAMES: [&str; 3] = ["db1", "web1", "web2"];
+
+/// What one run of `kprobectl` said.
+struct Said {
+    code: i32,
+    stdout: String,
+    all: String,
+}
+
+impl Said {
+    fn new(output: &Output) -> Result<Self> {
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let all = format!("{}\n{stdout}{stderr}", output.status);
+        Ok(Self { code: output.status.code().with_context(|| all.clone())?, stdout, all })
+    }
+
+    /// The lines of its output, as objects.
+    fn objects(&self) -> Result<Vec<Value>> {
+        let lines = self.stdout.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+        lines.with_context(|| self.all.clone())
+    }
+}
+
+/// The guests, and the files of a client.
+struct Fleet {
+    directory: TempDir,
+    guests: BTreeMap<&'static str, DaemonGuest>,
+}
+
+impl Fleet {
+    fn boot(fixture: &Fixture) -> Result<Self> {
+        let lab = fixture.lab()?;
+        let disk = lab.disk(&fixture.disk_name("fleet-db1"), true)?;
+        let other = GuestOptions { kernel: fixture.other_kernel()?, disk: Some(disk), ..fixture.options()? };
+        let config = daemon::DEFAULT_CONFIG;
+        let guests = BTreeMap::from([
+            (NAMES[0], DaemonGuest::over(lab.boot(&other)?, config)?),
+            (NAMES[1], fixture.own_daemon("fleet-web1", config)?),
+            (NAMES[2], fixture.own_daemon("fleet-web2", config)?),
+        ]);
+        let fleet = Self { directory: tempfile::tempdir()?, guests };
+        let authority = Authority::new()?;
+        for guest in fleet.guests.values() {
+            authority.certify(guest)?;
+            ensure!(guest.stop()?.success(), "{}", guest.log());
+            serve_tls(guest)?;
+        }
+        authority.write_client(fleet.directory.path())?;
+        fs::write(
+            fleet.path("wanted.yaml"),
+            format!("probe: kprobes/numbers\ndefinition: '{PROBE}'\nenabled: true\n"),
+        )?;
+        fleet.configure()?;
+        Ok(fleet)
+    }
+
+    /// Makes the context, as a person would.
+    fn configure(&self) -> Result<()> {
+        let context = "config set-context test --ca ca.pem --cert client.pem --key client.key --domain";
+        self.succeed(&format!("{context} {}", certificates::DAEMON))?;
+        self.succeed("config use-context test")?;
+        for (name, guest) in &self.guests {
+            let address = guest.machine.address(daemon::PORT).context("the machine forwards no port")?;
+            let role = name.trim_end_matches(|digit: char| digit.is_ascii_digit());
+            self.succeed(&format!("config set-host {name} --address {address} --label role={role}"))?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn guest(&self, name: &str) -> Result<&DaemonGuest> {
+        self.guests.get(name).context("no such host")
+    }
+
+    /// The command, its arguments separated by blanks; a quoted definition is one.
+    fn kprobectl(&self, arguments: &str) -> Result<Command> {
+        let mut command = Command::new(&programs()?.kprobectl);
+        command
+            .env("KPROBECTL_CONFIG", self.path("config.yaml"))
+            .env("XDG_STATE_HOME", self.directory.path())
+            .env("NO_COLOR", "1")
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null());
+        for (index, part) in arguments.split('\'').enumerate() {
+            match index % 2 {
+                0 => command.args(part.split_whitespace()),
+                _ => command.arg(part),
+            };
+        }
+        Ok(command)
+    }
+
+    fn run(&self, arguments: &str) -> Result<Said> {
+        Said::new(&self.kprobectl(arguments)?.output()?)
+    }
+
+    fn succeed(&self, arguments: &str) -> Result<Said> {
+        let said = self.run(arguments)?;
+        ensure!(said.code == 0, "kprobectl {arguments}: {}", said.all);
+        Ok(said)
+    }
+
+    /// Calls the probed function once on a host, with a number.
+    fn call(&self, host: &str, number: i64) -> Result<()> {
+        self.guest(host)?.workload(&["numbers", &number.to_string(), "1"]).map(drop)
+    }
+
+    /// The names of the probes of each host, as its daemon says over its socket.
+    fn probes(&self) -> Result<Vec<Vec<String>>> {
+        let list = |guest: &DaemonGuest| {
+            let probes: Vec<Value> = serde_json::from_str(&guest.shell("kprobectl list -o json")?)?;
+            Ok(probes.iter().map(|probe| text(&probe["name"])).collect())
+        };
+        self.guests.values().map(list).collect()
+    }
+}
+
+fn three_hosts_are_one_fleet(fixture: &Fixture) -> Result<()> {
+    // Both kernels are in it: it is the same on either of them.
+    if fixture.is_older_than(6, 12) {
+        return Ok(());
+    }
+    let fleet = Fleet::boot(fixture)?;
+    certificates_count_on_both_sides(&fleet)?;
+    kernels_are_told_apart(&fleet)?;
+    a_gate_puts_everything_back(&fleet)?;
+    let applied = fleet.succeed("rollout apply -f wanted.yaml --hosts all --waves 1,100% --soak 1s")?;
+    ensure!(fleet.probes()? == vec![vec!["kprobes/numbers".to_owned()]; 3], "{}", applied.all);
+    one_order_while_a_host_is_killed(&fleet)
+}
+
+fn certificates_count_on_both_sides(fleet: &Fleet) -> Result<()> {
+    let listed = fleet.succeed("list --hosts all")?;
+    ensure!(listed.all.contains(ALL_ANSWERED), "{}", listed.all);
+    let some = fleet.succeed("ledger -L role=web")?;
+    ensure!(some.all.contains("hosts: 2 targeted = 2 answered"), "{}", some.all);
+    // A client with a certificate of another authority.
+    fs::create_dir_all(fleet.path("stranger"))?;
+    Authority::new()?.write_client(&fleet.path("stranger"))?;
+    let stranger = "--ca ca.pem --cert stranger/client.pem --key stranger/client.key";
+    let refused =
+        fleet.run(&format!("list --hosts all {stranger} --domain {} --timeout 20s", certificates::DAEMON))?;
+    ensure!(refused.code == 3 && refused.all.contains("3 unreachable"), "{}", refused.all);
+    // Hosts that are not those which their certificates say.
+    let refused = fleet.run(
+        "list --hosts all --ca ca.pem --cert client.pem --key client.key --domain other.test --timeout 20s",
+    )?;
+    ensure!(refused.code == 3 && refused.all.contains("3 unreachable"), "{}", refused.all);
+    let again = fleet.succeed("list --hosts @failed")?;
+    ensure!(again.all.contains(ALL_ANSWERED), "{}", again.all);
+    Ok(())
+}
+
+/// `inet_csk_accept` lost two of its parameters in 6.10, and cachestat(2) came with 6.5.
+fn kernels_are_told_apart(fleet: &Fleet) -> Result<()> {
+    let differs = fleet.succeed("check 'p:accept inet_csk_accept a=%si' --hosts all")?;
+    for part in [
+        "does not record the same on them",
+        "(db1, 1 host)",
+        "a=%si: parameter flags (int)",
+        "(web[1-2], 2 hosts)",
+        "a=%si: parameter arg (struct proto_accept_arg *)",
+        ALL_ANSWERED,
+    ] {
+        ensure!(differs.all.contains(part), "{part}: {}", differs.all);
+    }
+    let strict = fleet.run("check 'p:accept inet_csk_accept a=%si' --hosts all --strict")?;
+    ensure!(strict.code == 1, "{}", strict.all);
+    let missing = fleet.run("check 'p:new __x64_sys_cachestat' --hosts all -o json")?;
+    ensure!(missing.code == 1, "{}", missing.all);
+    let verdicts: BTreeMap<String, String> = missing
+        .objects()?
+        .iter()
+        .filter(|object| object["host"].is_string())
+        .map(|object| (text(&object["host"]), object.to_string()))
+        .collect();
+    ensure!(verdicts.len() == 3, "{}", missing.all);
+    for (host, answer) in verdicts {
+        ensure!(answer.contains("\"refused\"") == (host == "db1"), "{host}: {answer}");
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// One host is busier than the gate allows: it is in the last wave, and the hosts before it are put back too.
+fn a_gate_puts_everything_back(fleet: &Fleet) -> Result<()> {
+    let before = fleet.probes()?;
+    let busy = &fleet.guest("web2")?.machine;
+    let workload =
+        GuestCommand::new("workload").args(["numbers", "1000000", "1000000", "--pause-us", "1000"]);
+    busy.spawn("busy", &workload.args(["--until", "/tmp/enough"]))?;
+    let failed = fleet
+        .run("rollout apply -f wanted.yaml --hosts all --waves 1,100% --soak 2s --gate hits<=20/s -o json")?;
+    ensure!(failed.code == 1, "{}", failed.all);
+    let objects = failed.objects()?;
+    let events: Vec<_> = objects.iter().map(|object| text(&object["event"])).collect();
+    let first = |name: &str| events.iter().position(|event| event == name);
+    ensure!(first("passed") < first("failed") && first("passed").is_some(), "db1 passes: {}", failed.all);
+    ensure!(failed.all.contains("hits<=20/s") && failed.all.contains("web2"), "{}", failed.all);
+    let status = fleet.run("rollout status -o json")?;
+    ensure!(status.stdout.contains("\"undone\""), "{}", status.all);
+    let after = fleet.probes()?;
+    ensure!(after == before, "{before:?} became {after:?}: {}", failed.all);
+    fleet.guest("web2")?.shell("touch /tmp/enough")?;
+    busy.wait("busy", Some(PATIENCE))?;
+    Ok(())
+}
+
+/// `kprobectl observe` in the background.
+struct Observer {
+    child: Child,
+    lines: PathBuf,
+    notes: PathBuf,
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Observer {
+    fn start(fleet: &Fleet) -> Result<Self> {
+        let (lines, notes) = (fleet.path("observed"), fleet.path("notes"));
+        let mut command = fleet.kprobectl("observe kprobes/numbers --hosts all --max-wait 4s -o json")?;
+        let child = command.stdout(File::create(&lines)?).stderr(File::create(&notes)?).spawn()?;
+        Ok(Self { child, lines, notes })
+    }
+
+    /// All that it has written.
+    fn objects(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(&self.lines)?;
+        // The last line may be under way.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    }
+
+    /// Waits until what it has written is as a test wants it.
+    fn until(&self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let objects = self.objects()?;
+            if holds(&objects) {
+                return Ok(());
+            }
+            let notes = || fs::read_to_string(&self.notes).unwrap_or_default();
+            ensure!(begun.elapsed() < PATIENCE, "{what}: {objects:?}\n{}", notes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Interrupts it, as a person does; all that it has written.
+    fn interrupt(mut self) -> Result<Vec<Value>> {
+        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGINT)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}: {}", fs::read_to_string(&self.notes)?);
+        self.objects()
+    }
+}
+
+fn of_type<'a>(objects: &'a [Value], name: &str) -> impl Iterator<Item = &'a Value> {
+    let name = name.to_owned();
+    objects.iter().filter(move |object| object["type"] == *name)
+}
+
+/// The states of a host, in turn.
+fn states(objects: &[Value], host: &str) -> Vec<String> {
+    of_type(objects, "host_state")
+        .filter(|object| object["host"] == host)
+        .map(|object| text(&object["state"]))
+        .collect()
+}
+
+fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
+    let observer = Observer::start(fleet)?;
+    let is_now = |objects: &[Value], host: &str, state: &str| {
+        states(objects, host).last().is_some_and(|last| last == state)
+    };
+    observer.until("all are there", |objects| NAMES.iter().all(|host| is_now(objects, host, "live")))?;
+    let mut called = BTreeMap::from(NAMES.map(|host| (host, 0_u64)));
+    let mut next = 0;
+    let mut call = |hosts: &[&'static str]| -> Result<usize> {
+        for host in hosts {
+            fleet.call(host, next)?;
+            *called.entry(host).or_default() += 1;
+            next += 1;
+        }
+        usize::try_from(next).map_err(Into::into)
+    };
+    let shown = |count: usize| move |objects: &[Value]| of_type(objects, "event").count() == count;
+    for _ in 0..5 {
+        call(&NAMES)?;
+    }
+    observer.until("events of all", shown(15))?;
+
+    let killed = fleet.guest("db1")?;
+    kill_tls(killed)?;
+    let count = call(&["web1", "web2", "web1"])?;
+    observer.until("the others go on", shown(count))?;
+    observer.until("it is late", |objects| is_now(objects, "db1", "late"))?;
+    serve_tls(killed)?;
+    observer.until("it is back", |objects| is_now(objects, "db1", "back"))?;
+    let mut count = 0;
+    for _ in 0..5 {
+        count = call(&NAMES)?;
+    }
+    observer.until("events of all again", shown(count))?;
+    let objects = observer.interrupt()?;
+
+    let events: Vec<_> = of_type(&objects, "event").collect();
+    let numbers: Vec<_> = events.iter().map(|event| event["fields"]["n"].as_i64()).collect();
+    ensure!(numbers == (0..next).map(Some).collect::<Vec<_>>(), "{events:?}");
+    ensure!(events.is_sorted_by_key(|event| text(&event["corrected_time"])), "{events:?}");
+    ensure!(events.iter().all(|event| event["late"] != true), "{events:?}");
+    for host in NAMES {
+        let account =
+            of_type(&objects, "host").find(|object| object["host"] == host).context("no account")?;
+        let of_host = events.iter().filter(|event| event["host"] == host).count() as u64;
+        ensure!(Some(&of_host) == called.get(host), "{host}: {called:?} {events:?}");
+        ensure!(account["closes"] == true && account["outcome"] == "answered", "{account}");
+        ensure!(account["shown"] == of_host && account["read"] == of_host, "{account}");
+        // The daemon that was killed says once what its history may lack. It lacks nothing: every call was seen.
+        let may_miss = of_type(&objects, "epoch").filter(|object| object["host"] == host).count();
+        ensure!(may_miss == usize::from(host == "db1"), "{host}: {objects:?}");
+        ensure!(account["lost"] == 0, "{account}");
+    }
+    let ledger = objects.last().context("no line")?;
+    ensure!(ledger["targeted"] == 3 && ledger["answered"] == 3, "{ledger}");
+    // The accounts of the daemons that ran all the time say the same.
+    for host in ["web1", "web2"] {
+        let guest = fleet.guest(host)?;
+        let ledger: Value = serde_json::from_str(&guest.shell("kprobectl ledger -o json")?)?;
+        let probes = ledger["probes"].as_array().context("no probes")?;
+        let numbers = probes.iter().find(|probe| probe["probe"] == "kprobes/numbers");
+        let count = called.get(host).copied();
+        ensure!(numbers.and_then(|probe| probe["read"].as_u64()) == count, "{ledger}");
+    }
+    Ok(())
+}
