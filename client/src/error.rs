@@ -41,8 +41,12 @@ pub enum Error {
     /// No answer in time. The request may have been carried out.
     #[error("the daemon did not answer within {0:?}")]
     Timeout(Duration),
+    /// The daemon does not accept the certificate of this client, or there is none. Nothing was carried out: with TLS 1.3 a client learns of it
+    /// only after it has connected.
+    #[error("the daemon does not accept the certificate of this client: {0}")]
+    CertificateRefused(&'static str),
     /// The connection ended before the answer did. The request may have been carried out.
-    #[error("the connection to the daemon was lost: {}", .0.message())]
+    #[error("the connection to the daemon was lost: {}", deepest(.0.as_ref()))]
     Disconnected(#[source] Box<Status>),
     /// The daemon sent events that do not fit the API.
     #[error("the daemon sent a malformed message: {0}")]
@@ -78,13 +82,32 @@ pub enum ConnectError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// The text of the innermost cause: the layers above say no more than `transport error`.
+/// The text of the innermost cause: the layers above say no more than `transport error` or `http2 error`.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
     }
     last.to_string()
+}
+
+/// How the text of a TLS alert begins. HTTP/2 passes the errors of what is below it on as text (h2, `proto::Error::Io`).
+const ALERT: &str = "received fatal alert: ";
+
+/// Why the daemon refuses the certificate of this client, if that is what made the transport fail.
+fn refused_certificate(status: &Status) -> Option<&'static str> {
+    Some(match deepest(status).strip_prefix(ALERT)? {
+        "CertificateRequired" => "it has none",
+        "UnknownCA" => "it is signed by an authority that the daemon does not trust",
+        // An authority of the same name, with another key.
+        "DecryptError" => "its signature is not that of the authority which the daemon trusts",
+        "CertificateExpired" => "it has expired",
+        "CertificateRevoked" => "it is revoked",
+        "BadCertificate" | "UnsupportedCertificate" | "CertificateUnknown" | "AccessDenied" => {
+            "it is not one for clients, or is malformed"
+        }
+        _ => return None,
+    })
 }
 
 /// A request that the daemon refused or failed at.
@@ -125,6 +148,10 @@ impl Error {
             Self::Rpc(error) if error.code == Code::Unimplemented => {
                 vec!["the daemon is older than this client: `kprobectl version` shows both".to_owned()]
             }
+            Self::CertificateRefused(_) => vec![
+                "give a certificate that the daemon's `client_ca` has signed: `--cert FILE --key FILE`, or in the context"
+                    .to_owned(),
+            ],
             Self::Timeout(_) | Self::Disconnected(_) => {
                 vec!["the daemon may have carried out the request: check before you repeat it".to_owned()]
             }
@@ -144,7 +171,9 @@ impl Error {
     /// Whether the same request may be answered at another time.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } => true,
+            Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } | Self::CertificateRefused(_) => {
+                true
+            }
             Self::Rpc(error) => matches!(
                 error.code,
                 Code::Unavailable | Code::Cancelled | Code::Aborted | Code::DeadlineExceeded
@@ -197,6 +226,9 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         // A status that came over the wire has no cause; one that the transport made up has.
         if status.source().is_some() {
+            if let Some(why) = refused_certificate(&status) {
+                return Self::CertificateRefused(why);
+            }
             return Self::Disconnected(Box::new(status));
         }
         Self::Rpc(Box::new(RpcError::from_status(&status)))

@@ -171,7 +171,9 @@ impl Failure {
 
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Client(Error::Connect { .. } | Error::Timeout(_)) => Exit::Unreachable,
+            Self::Client(Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_)) => {
+                Exit::Unreachable
+            }
             Self::Client(Error::Rpc(error)) if error.code == Code::Unavailable => Exit::Unreachable,
             Self::InStream(Error::Malformed(_)) => Exit::Refused,
             Self::Client(Error::Disconnected(_))

@@ -113,7 +113,7 @@ pub trait Operation {
 impl Operation for Error {
     fn outcome(&self) -> Outcome {
         match self {
-            Self::Connect { .. } => Outcome::Unreachable,
+            Self::Connect { .. } | Self::CertificateRefused(_) => Outcome::Unreachable,
             Self::Timeout(_) => Outcome::TimedOut,
             Self::Rpc(error) => match error.code {
                 Code::InvalidArgument

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -23,6 +23,9 @@ use crate::shutdown::Tasks;
 
 /// How long a client may take for the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a client may take to notice that its certificate is refused.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Pause after a failure that would come again at once.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -76,8 +79,22 @@ impl Handshake for (TcpStream, TlsAcceptor) {
 
     async fn finish(self) -> io::Result<Self::Io> {
         let (socket, acceptor) = self;
-        tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await?
+        match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
+            Ok(stream) => Ok(stream),
+            Err((error, socket)) => {
+                tokio::time::timeout(LINGER, until_read(socket)).await.ok();
+                Err(error)
+            }
+        }
     }
+}
+
+/// Ends a connection after a failed handshake. A client of TLS 1.3 sends its request along with its certificate. If that is still unread when the
+/// socket closes, the kernel sends a reset, and the alert that says why is lost on the way.
+async fn until_read(mut socket: TcpStream) {
+    socket.shutdown().await.ok();
+    let mut unread = [0; 4096];
+    while let Ok(1..) = socket.read(&mut unread).await {}
 }
 
 impl Acceptor {

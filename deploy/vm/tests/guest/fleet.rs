@@ -180,6 +180,7 @@ fn certificates_count_on_both_sides(fleet: &Fleet) -> Result<()> {
     let refused =
         fleet.run(&format!("list --hosts all {stranger} --domain {} --timeout 20s", certificates::DAEMON))?;
     ensure!(refused.code == 3 && refused.all.contains("3 unreachable"), "{}", refused.all);
+    ensure!(refused.all.contains("does not accept the certificate of this client"), "{}", refused.all);
     // Hosts that are not those which their certificates say.
     let refused = fleet.run(
         "list --hosts all --ca ca.pem --cert client.pem --key client.key --domain other.test --timeout 20s",
@@ -196,7 +197,7 @@ fn kernels_are_told_apart(fleet: &Fleet) -> Result<()> {
     for part in [
         "does not record the same on them",
         "(db1, 1 host)",
-        "a=%si: parameter flags (int)",
+        "a=%si: parameter flags (s32)",
         "(web[1-2], 2 hosts)",
         "a=%si: parameter arg (struct proto_accept_arg *)",
         ALL_ANSWERED,
