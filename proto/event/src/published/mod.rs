@@ -100,6 +100,14 @@ impl Subjects {
         subject
     }
 
+    /// Everything of a host.
+    pub fn of_host(&self, host: &str) -> String {
+        let mut subject = format!("{}.", self.prefix);
+        push_token(&mut subject, host);
+        subject.push_str(".>");
+        subject
+    }
+
     /// Everything of all hosts.
     pub fn everything(&self) -> String {
         format!("{}.>", self.prefix)

@@ -12,8 +12,11 @@ use kprobed_vm::unpacked::Unpacked;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+
 use super::*;
-use crate::pipeline::samples::group;
+use crate::pipeline::samples::{group, watermark};
 use crate::pipeline::{Draft, Loss};
 
 /// A server, and its directory.
@@ -369,4 +372,138 @@ async fn what_cannot_be_used_says_why() {
     let error = failing(&run.export(&missing)).await;
     assert!(error.contains("`OTHER`") && error.contains("[export.nats.create]"), "{error}");
     run.stop().await;
+}
+
+/// Everything that a client has of a host that was published until now: events by probe and time, and lost events.
+async fn of_client(source: &NatsSource, host: &str, request: NatsRequest) -> (Vec<(String, u64)>, u64) {
+    let request = request.start(NatsStart::Oldest).until_now();
+    let mut stream = source.open(host, request).await.unwrap();
+    let (mut events, mut lost) = (Vec::new(), 0);
+    while let Some(item) = stream.next().await.unwrap() {
+        match item {
+            StreamItem::Batch(batch) => {
+                events.extend(batch.rows().map(|row| (row.probe().to_owned(), row.timestamp_ns())));
+            }
+            StreamItem::Loss(loss) => lost += loss.count.unwrap(),
+            _ => {}
+        }
+    }
+    (events, lost)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_reads_what_the_log_has_and_merges_hosts() {
+    let mut server = Server::start();
+    let (a, b) = (source("a", 1), source("b", 2));
+    let mut runs = Vec::new();
+    for name in ["web1.example.org", "db1"] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::start(directory.path()).await;
+        run.host.hostname = name.to_owned();
+        let exporters = run.export(&nats(&server, ""));
+        run.drained(&exporters).await;
+        runs.push((run, exporters, directory));
+    }
+    // The hosts take turns; each event has a time of its own.
+    let publish_all = |rounds: std::ops::Range<u64>| {
+        for round in rounds.clone() {
+            for ((run, ..), offset) in runs.iter().zip([0, 500]) {
+                publish(&run.hub, &a, 0, 3, round * 1000 + offset + 1);
+                publish(&run.hub, &b, 1, 2, round * 1000 + offset + 200);
+            }
+        }
+        for (run, ..) in &runs {
+            watermark(&run.hub, rounds.end * 1000);
+        }
+    };
+    publish_all(1..101);
+    for (run, exporters, _) in &runs {
+        run.drained(exporters).await;
+    }
+    let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
+    let hosts = source.hosts().await.unwrap();
+    assert_eq!(hosts, ["db1", "web1.example.org"]);
+    let expected = |offset: u64, probes: &[&str]| -> Vec<(String, u64)> {
+        let of = |round: u64| {
+            let first = round * 1000 + offset;
+            let a = (first + 1..first + 4).map(|time| ("kprobes/a".to_owned(), time));
+            a.chain((first + 200..first + 202).map(|time| ("kprobes/b".to_owned(), time)))
+        };
+        (1..101).flat_map(of).filter(|(probe, _)| probes.contains(&probe.as_str())).collect()
+    };
+    let all = NatsRequest::default();
+    let both = ["kprobes/a", "kprobes/b"];
+    assert_eq!(of_client(&source, "web1.example.org", all.clone()).await, (expected(0, &both), 0));
+    assert_eq!(of_client(&source, "db1", all.clone()).await, (expected(500, &both), 0));
+    let only_b = NatsRequest::default().probes(|probe| probe == "kprobes/b");
+    assert_eq!(of_client(&source, "db1", only_b).await, (expected(500, &["kprobes/b"]), 0));
+    assert_eq!(of_client(&source, "none", all).await, (Vec::new(), 0));
+
+    // Both in one order of time. The server is killed and comes back while it is read.
+    let request = NatsRequest::default().start(NatsStart::Oldest);
+    let options = MergeOptions { max_wait: Duration::from_mins(5), ..MergeOptions::default() };
+    let mut merged = MergedStream::from_nats(&source, hosts, &request, options);
+    let mut expected: Vec<(&str, u64)> = Vec::new();
+    for round in 1..201_u64 {
+        for (host, offset) in [("web1.example.org", 0), ("db1", 500)] {
+            let first = round * 1000 + offset;
+            expected.extend([1, 2, 3, 200, 201].map(|event| (host, first + event)));
+        }
+    }
+    let mut seen: Vec<(String, u64)> = Vec::new();
+    let enough = expected.len();
+    let is_back = AtomicBool::new(false);
+    let read = async {
+        while seen.len() < enough {
+            match merged.next().await.unwrap() {
+                MergedItem::Event(event) => {
+                    assert!(!event.late);
+                    seen.push((event.host.to_owned(), event.row.timestamp_ns()));
+                }
+                MergedItem::State(change) => {
+                    assert_ne!(change.state, HostState::GivenUp, "{}", change.reason);
+                }
+                MergedItem::Loss { host, loss } => panic!("{host}: {loss:?}"),
+                _ => {}
+            }
+            if seen.len() == 100 {
+                server.kill();
+                server.restart();
+                publish_all(101..201);
+                is_back.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    // Readers of rings say again and again how far they are.
+    let beat = async {
+        for later in 0.. {
+            if is_back.load(Ordering::Relaxed) {
+                for (run, ..) in &runs {
+                    watermark(&run.hub, 201_000 + later);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let read = async {
+        tokio::select! {
+            () = read => {}
+            () = beat => {}
+        }
+    };
+    let read = tokio::time::timeout(Duration::from_mins(2), read).await;
+    assert!(
+        read.is_ok(),
+        "{:?} {:?}",
+        merged.accounts(),
+        runs.iter().map(|run| run.1.statuses()).collect::<Vec<_>>()
+    );
+    let expected: Vec<_> = expected.into_iter().map(|(host, time)| (host.to_owned(), time)).collect();
+    assert_eq!(seen, expected);
+    let accounts = merged.accounts();
+    assert!(accounts.iter().all(|account| account.lost == 0 && account.late == 0), "{accounts:?}");
+    drop(merged);
+    for (run, ..) in runs {
+        run.stop().await;
+    }
 }
