@@ -182,7 +182,7 @@ pub(crate) enum Command {
     /// Look at all probes now, and repair what other programs have changed
     Reconcile(reconcile::Arguments),
     /// Follow events, or read the history
-    Observe(observe::Arguments),
+    Observe(Box<observe::Arguments>),
     /// Define probes for as long as the command runs, and follow their events
     Trace(trace::Arguments),
     /// Record a trace event that the daemon did not define, such as a tracepoint

@@ -39,6 +39,8 @@ mod exports;
 pub mod fleet;
 mod hold;
 pub mod merge;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod rates;
 mod reconcile;
 mod sources;

@@ -134,6 +134,17 @@ pub(crate) enum Failure {
     /// The state of a roll-out cannot be used.
     #[error(transparent)]
     Rollout(#[from] StateError),
+    /// Published events cannot be read.
+    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "made with the feature only"))]
+    #[error("{message}")]
+    Published {
+        /// What was tried, and what came of it.
+        message: String,
+        /// What to do about it.
+        hint: &'static str,
+        /// The server answered.
+        is_there: bool,
+    },
     /// Ctrl-C, while a roll-out went on.
     #[error("interrupted: the roll-out stands in `{0}`")]
     RolloutInterrupted(PathBuf),
@@ -171,9 +182,8 @@ impl Failure {
 
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Client(Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_)) => {
-                Exit::Unreachable
-            }
+            Self::Client(Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_))
+            | Self::Published { is_there: false, .. } => Exit::Unreachable,
             Self::Client(Error::Rpc(error)) if error.code == Code::Unavailable => Exit::Unreachable,
             Self::InStream(Error::Malformed(_)) => Exit::Refused,
             Self::Client(Error::Disconnected(_))
@@ -185,6 +195,7 @@ impl Failure {
             // Whoever closed the pipe has seen all that he wanted to see.
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
+            | Self::Published { .. }
             | Self::NoMatch(_)
             | Self::OtherName { .. }
             | Self::Labelled { .. }
@@ -204,6 +215,7 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::Config(error) => error.hint().into_iter().collect(),
+            Self::Published { hint, .. } => vec![(*hint).to_owned()],
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
             Self::OtherName { wanted, .. } => {
                 vec![format!("write `p:{wanted} ...`, or `r:{wanted} ...`, in the definition")]
@@ -263,6 +275,8 @@ impl Operation for Failure {
             Self::StreamEnded | Self::NotCounted | Self::Interrupted | Self::RolloutInterrupted(_) => {
                 Outcome::Failed
             }
+            Self::Published { is_there: true, .. } => Outcome::Failed,
+            Self::Published { is_there: false, .. } => Outcome::Unreachable,
             // What is wrong is here: it was found before anything was asked.
             Self::Config(_)
             | Self::Rollout(_)

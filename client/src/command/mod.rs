@@ -72,7 +72,8 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
 
 /// Finds out what the command talks to: hosts, if it asks for them, or one daemon.
 async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
-    if !cli.command.needs_daemon() {
+    let is_published = matches!(&cli.command, Command::Observe(arguments) if arguments.is_published());
+    if is_published || !cli.command.needs_daemon() {
         return Ok(None);
     }
     match connection::aim(&cli.global).await? {
@@ -91,7 +92,7 @@ async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit
     }
     match cli.command {
         // Merges what the hosts send, instead of showing what each of them said.
-        Command::Observe(arguments) => observe::run_on_many(&cli.global, arguments, &fleet, output).await,
+        Command::Observe(arguments) => observe::run_on_many(&cli.global, *arguments, &fleet, output).await,
         Command::Hist(arguments) => {
             cli.global.fleet = Some(Arc::new(fleet));
             hist::run(&cli.global, arguments, output).await
@@ -121,7 +122,7 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
             Err(Failure::usage(message, Some("use `-o json`".to_owned())))
         }
         // Ends its stream in order when it is interrupted, and so waits for signals itself. The same holds for those that count.
-        Command::Observe(arguments) => observe::run(&cli.global, arguments, output).await,
+        Command::Observe(arguments) => observe::run(&cli.global, *arguments, output).await,
         Command::Trace(arguments) => trace::run(&cli.global, arguments, output).await,
         Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
         Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
@@ -160,7 +161,7 @@ async fn dispatch(
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
         Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
-        Command::Observe(arguments) => observe::run(global, arguments, output).await,
+        Command::Observe(arguments) => observe::run(global, *arguments, output).await,
         Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,

@@ -30,6 +30,8 @@ mod clock;
 mod feed;
 mod lane;
 mod order;
+#[cfg(feature = "nats")]
+mod published;
 mod state;
 mod stream;
 mod time_map;

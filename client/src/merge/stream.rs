@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -146,19 +146,36 @@ impl MergedStream {
     /// # Panics
     /// Outside of a runtime.
     pub fn open(hosts: Vec<Host>, request: StreamRequest, options: MergeOptions) -> Self {
-        let (sender, signals) = unbounded_channel();
         let request = request.order(EventOrder::Time).heartbeat(heartbeat(&options));
         let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
         let local = LocalClock::start();
+        let names = hosts.iter().map(|host| host.name.clone()).collect();
+        let mut hosts = hosts.into_iter();
+        Self::over(names, request.ends(), &options, |(index, _), permits, signals| {
+            let (gate, request) = (Arc::clone(&gate), request.clone());
+            let host = hosts.next()?;
+            Some(Feed { index, host, request, options, local, gate, permits, signals }.run())
+        })
+    }
+
+    /// Begins with the hosts of these names. `feed` makes the way from each of them: with its number and name, the items that there is room
+    /// for, and where they go.
+    pub(super) fn over<F: Future<Output = ()> + Send + 'static>(
+        names: Vec<String>,
+        ends: bool,
+        options: &MergeOptions,
+        mut feed: impl FnMut((usize, &str), Arc<Semaphore>, UnboundedSender<(usize, Signal)>) -> Option<F>,
+    ) -> Self {
+        let (sender, signals) = unbounded_channel();
         let mut tasks = JoinSet::new();
-        let part_events = (options.read_ahead_events / hosts.len().max(1)).max(LEAST_PART_EVENTS);
-        let order = Order::new(hosts.len(), HELD_EVENTS);
-        let ends = request.ends();
-        let mut members = Vec::with_capacity(hosts.len());
-        for (index, host) in hosts.into_iter().enumerate() {
+        let part_events = (options.read_ahead_events / names.len().max(1)).max(LEAST_PART_EVENTS);
+        let order = Order::new(names.len(), HELD_EVENTS);
+        let mut members = Vec::with_capacity(names.len());
+        for (index, name) in names.into_iter().enumerate() {
             let permits = Arc::new(Semaphore::new(ITEMS_ON_THE_WAY));
+            let Some(feed) = feed((index, &name), Arc::clone(&permits), sender.clone()) else { continue };
             let account = HostAccount {
-                host: host.name.clone(),
+                host: name,
                 outcome: Outcome::NotTried,
                 state: HostState::Connecting,
                 reason: String::new(),
@@ -172,17 +189,7 @@ impl MergedStream {
                 interruptions: 0,
                 clock: None,
             };
-            let feed = Feed {
-                index,
-                host,
-                request: request.clone(),
-                options,
-                local,
-                gate: Arc::clone(&gate),
-                permits: Arc::clone(&permits),
-                signals: sender.clone(),
-            };
-            let task = tasks.spawn(feed.run());
+            let task = tasks.spawn(feed);
             let heard = Instant::now();
             members.push(Member {
                 account,

@@ -307,6 +307,31 @@ fn help_says_what_there_is() {
           --no-header
               Print no line of headings
 
+    From NATS:
+          --from <URL>
+              Read what daemons have published to this server (`[export.nats]`), without a connection to
+              any of them: `nats://HOST:PORT` or `tls://HOST:PORT`; --hosts names hosts of the stream
+              then
+
+          --stream <NAME>
+              The stream
+              
+              [default: KPROBED]
+
+          --subject-prefix <PREFIX>
+              What subjects begin with
+              
+              [default: kprobed]
+
+          --credentials <FILE>
+              File of a user as `nsc` writes it
+
+          --token <FILE>
+              File with a token
+
+          --password <FILE>
+              File with `USER:PASSWORD`
+
     Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest
     read the history and end with it, unless -f follows on. If the connection is lost, the command
     connects again and reads the events in between from the history; those that the history does not
@@ -337,6 +362,12 @@ fn help_says_what_there_is() {
     that were shown, is marked `late`. Hosts that are lost, late and back are shown among the events,
     and at the end what became of each.
 
+    --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration):
+    the same events, gaps and losses, of one host or a thousand over one connection, merged in the same
+    way. The clocks of the hosts cannot be compared there: the order is by the wall clock of each. Hosts
+    are those of which the stream has something when the command begins. --ca, --cert and --key are for
+    tls://.
+
     -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
     PROBE-GLOB only its events are shown.
 
@@ -357,6 +388,7 @@ fn help_says_what_there_is() {
       kprobectl observe --duration 10s --time delta
       kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
       kprobectl observe -L role=web --comm nginx --since 10m -o json
+      kprobectl observe kprobes/open --from nats://127.0.0.1:4222 --hosts 'web*' --since 10m
     -- stderr
     "#);
 }

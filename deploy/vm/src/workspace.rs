@@ -63,14 +63,11 @@ impl Programs {
         };
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
         let mut command = cargo(&root);
-        command.args(["build", "--bins", "--message-format=json-render-diagnostics"]).args(option).args([
-            "-p",
-            "kprobed",
-            "-p",
-            "kprobed-client",
-            "-p",
-            "kprobed-vm",
-        ]);
+        command
+            .args(["build", "--bins", "--message-format=json-render-diagnostics"])
+            .args(option)
+            .args(FEATURES)
+            .args(["-p", "kprobed", "-p", "kprobed-client", "-p", "kprobed-vm"]);
         let mut built = built_by(command)?;
         step.done();
         let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
@@ -92,6 +89,7 @@ impl Programs {
         let mut command = cargo(&root);
         command
             .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
+            .args(FEATURES)
             .args(["-p", package, "--bench", bench]);
         let mut built = built_by(command)?;
         step.done();
@@ -136,6 +134,9 @@ pub fn cargo(root: &Path) -> Command {
     }
     command
 }
+
+/// What packages have and a plain build has not, for cargo: one set for all builds here, so that each crate is built once.
+pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobed-client/nats"];
 
 /// The workspace's directory: what cargo says it runs this program from, or a directory above the current one.
 pub fn root() -> Option<PathBuf> {

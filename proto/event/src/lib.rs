@@ -22,6 +22,7 @@ mod loss;
 mod malformed;
 mod ordered;
 mod packed;
+pub mod published;
 mod row;
 mod schema;
 mod value;

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair};
 
+use super::export::HAS_NATS;
 use super::*;
 
 const HOST: HostSize = HostSize { cpus: 2, memory_kib: 512 << 10 };
@@ -306,6 +307,43 @@ fn events_do_not_go_over_the_network_in_the_open() {
     assert!(message.contains("in the open") && hint.contains("https://"), "{message} {hint}");
     let (message, hint) = only("[export.otlp]\nendpoint = 'https://collector.example:4317'");
     assert!(message.contains("[export.otlp.tls]") && hint.contains("`ca`"), "{message} {hint}");
+}
+
+/// What is wrong with a section for NATS, besides that a build may not have it.
+fn wrong_nats(text: &str) -> Vec<String> {
+    let mut found = wrong(&format!("[export.nats]\n{text}"));
+    let missing = |found: &String| found.contains("this build of the daemon has no NATS exporter");
+    assert_eq!(found.iter().any(missing), !HAS_NATS, "{found:?}");
+    found.retain(|found| !missing(found));
+    found
+}
+
+#[test]
+fn nats_is_judged_to_the_last_field() {
+    assert!(wrong_nats("url = 'nats://127.0.0.1:4222, nats://localhost:4223'").is_empty());
+    let text = "url = 'nats://u:p@host:4222,tls://b:1'\nstream = 'A B'\nsubject_prefix = 'a.*'\nmax_message_kib = 1\nheartbeat_ms = 5\n\
+                filter = 'pid ='\ntoken_file = '/nowhere/a'\npassword_file = '/nowhere/b'\n\
+                [export.nats.create]\nmax_mib = 0\nreplicas = 9\n";
+    let found = wrong_nats(text);
+    for expected in [
+        "`export.nats.url` cannot be `nats://u:p@host:4222`: it has no host",
+        "`export.nats.url` cannot be `nats://u:p@host:4222,tls://b:1`: `[export.nats.tls]` is missing",
+        "`export.nats.stream` cannot be `A B`",
+        "`export.nats.subject_prefix` cannot be `a.*`: it must be words",
+        "`export.nats.max_message_kib` cannot be `1`",
+        "`export.nats.heartbeat_ms` cannot be `5`",
+        "`export.nats.filter` cannot be `pid =`",
+        "`export.nats.token_file` cannot be `/nowhere/a`: it cannot be read",
+        "`[export.nats]` has token_file and password_file",
+        "`export.nats.create.max_mib` cannot be `0`",
+        "`export.nats.create.replicas` cannot be `9`",
+    ] {
+        assert!(found.iter().any(|found| found.contains(expected)), "{expected}\n{}", found.join("\n"));
+    }
+    let found = wrong_nats("url = 'nats://nats.example:4222'");
+    assert!(found.len() == 1 && found[0].contains("in the open"), "{found:?}");
+    let off = wrong("[spool]\nenabled = false\n[export.nats]\nurl = 'nats://127.0.0.1:4222'");
+    assert!(off.iter().any(|found| found.contains("`[export.nats]` needs the history")), "{off:?}");
 }
 
 #[test]

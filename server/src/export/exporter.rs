@@ -38,6 +38,8 @@ pub struct Policy {
     pub save_interval: Duration,
     /// In which order it reads: by time, it gets watermarks.
     pub order: Order,
+    /// By time: how often a watermark comes at least, even if nothing happens.
+    pub heartbeat: Option<Duration>,
 }
 
 impl Default for Policy {
@@ -49,6 +51,7 @@ impl Default for Policy {
             timeout: Duration::from_secs(10),
             save_interval: Duration::from_secs(1),
             order: Order::default(),
+            heartbeat: None,
         }
     }
 }
@@ -209,6 +212,7 @@ impl<S: Sink> Exporter<S> {
             filter: self.selection.filter.clone(),
             pace: Pace::Throughput,
             order: self.policy.order,
+            heartbeat: self.policy.heartbeat,
             limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::Disconnect },
             ..View::default()
         };

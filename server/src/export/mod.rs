@@ -15,6 +15,8 @@ mod chunk;
 mod exporter;
 pub mod figures;
 pub mod jsonl;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod open;
 pub mod otlp;
 pub mod prometheus;

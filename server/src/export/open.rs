@@ -8,6 +8,8 @@ use tokio::runtime::Handle;
 use super::exporter::{Exporter, Policy};
 use super::figures::Sources;
 use super::jsonl::JsonLinesSink;
+#[cfg(feature = "nats")]
+use super::nats::{self, NatsSink};
 use super::otlp::{self, Connection, ConnectionError, OtlpSink, Signals};
 use super::prometheus::{Prometheus, PrometheusError};
 use super::status::Shared;
@@ -46,6 +48,10 @@ pub enum OpenError {
     /// The receiver of OTLP.
     #[error("`export.otlp.endpoint`: {0}")]
     Otlp(#[from] ConnectionError),
+    /// The servers of NATS.
+    #[cfg(feature = "nats")]
+    #[error("`[export.nats]`: {0}")]
+    Nats(#[from] nats::ConnectionError),
     /// What it selects.
     #[error("{0}")]
     Selection(String),
@@ -122,6 +128,15 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
         let policy = Policy { chunk_bytes, chunk_events, order, ..Policy::default() };
         start("otlp", settings.endpoint.clone(), (sink, selection, policy), &exporters, parts);
+    }
+    #[cfg(feature = "nats")]
+    if let Some(settings) = &export.nats {
+        let sink = NatsSink::new(nats::Connection::new(settings, &parts.host.hostname)?, parts.host);
+        let selection = selection("nats", settings.selecting().read())?;
+        // With watermarks, so that readers can put the events of many hosts in order.
+        let heartbeat = settings.heartbeat();
+        let policy = Policy { order: Order::Time, heartbeat, ..Policy::default() };
+        start("nats", settings.url.clone(), (sink, selection, policy), &exporters, parts);
     }
     Ok(exporters)
 }

@@ -42,6 +42,12 @@ pub(crate) fn publish(hub: &Hub, source: &Arc<EventSource>, cpu: u32, rows: u64,
     hub.publish(&Draft { cpu, groups: &groups, tasks: &[], symbols: &[], clock });
 }
 
+/// Says that no earlier event comes than one of this time.
+#[cfg(feature = "nats")]
+pub(crate) fn watermark(hub: &Hub, watermark_ns: u64) {
+    hub.publish_watermark(watermark_ns);
+}
+
 /// Without subscribers.
 pub(crate) fn hub() -> Arc<Hub> {
     Arc::new(Hub::new(Binder::new("here".to_owned(), None)))

@@ -15,16 +15,23 @@ use crate::command::stop::{Stop, StopReason};
 use crate::command::{Exit, Failure};
 use crate::output::{EventPrinter, Output};
 
-/// What to follow on all hosts, and how long.
-pub(super) struct Merged {
-    pub(super) request: StreamRequest,
+/// How long events are shown, and how.
+pub(super) struct Show {
     pub(super) count: Option<u64>,
     pub(super) duration: Option<Duration>,
     pub(super) quiet: bool,
     pub(super) form: Form,
-    pub(super) max_wait: Duration,
     /// The stream has an end.
     pub(super) ends: bool,
+    /// Events before this are not shown, in nanoseconds since 1970.
+    pub(super) since_ns: Option<i64>,
+}
+
+/// What to follow on all hosts.
+pub(super) struct Merged {
+    pub(super) request: StreamRequest,
+    pub(super) show: Show,
+    pub(super) max_wait: Duration,
     /// Do not connect again.
     pub(super) once: bool,
 }
@@ -47,7 +54,7 @@ impl Merged {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let stop = Stop::new(None).map_err(Failure::Signals)?;
-        for field in &self.form.fields {
+        for field in &self.show.form.fields {
             self.request = self.request.field(field.clone());
         }
         let mut hosts = fleet.hosts.clone();
@@ -62,16 +69,34 @@ impl Merged {
             reconnect: !self.once && !global.fail_fast,
             ..default
         };
-        let width = hosts.iter().map(|host| host.name.chars().count()).max().unwrap_or_default();
+        let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+        let merged = MergedStream::open(hosts, self.request, options);
+        let (exit, accounts) = self.show.run((merged, &names), stop, global, output).await?;
+        remember(fleet, &missing(&accounts), output);
+        Ok(exit)
+    }
+}
+
+impl Show {
+    /// Shows the events of hosts of these names. Answers what became of each.
+    pub(super) async fn run(
+        self,
+        (merged, names): (MergedStream, &[String]),
+        stop: Stop,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<(Exit, Vec<HostAccount>), Failure> {
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
         let style = self.form.style(global, None, self.quiet, Some(width.max("HOST".len())));
         let mut printer = EventPrinter::new(output, style);
         printer.start()?;
         let mut follow = Follow {
-            merged: MergedStream::open(hosts, self.request.clone(), options),
-            connecting: fleet.hosts.len(),
-            hosts: fleet.hosts.len(),
+            merged,
+            connecting: names.len(),
+            hosts: names.len(),
             limit: self.count,
             duration: self.duration,
+            since_ns: self.since_ns,
             fail_fast: global.fail_fast,
         };
         let mut end = follow.follow(stop, &mut printer).await;
@@ -100,8 +125,7 @@ impl Merged {
         printer.host_accounts(&accounts, &ledger)?;
         printer.flush()?;
         printer.print_summary();
-        remember(fleet, &missing(&accounts), output);
-        Ok(exit(&ledger, worst, global))
+        Ok((exit(&ledger, worst, global), accounts))
     }
 }
 
@@ -123,6 +147,7 @@ struct Follow {
     hosts: usize,
     limit: Option<u64>,
     duration: Option<Duration>,
+    since_ns: Option<i64>,
     fail_fast: bool,
 }
 
@@ -150,7 +175,9 @@ impl Follow {
                 }
                 _ => None,
             };
-            print(item, self.hosts, printer)?;
+            if !is_before(&item, self.since_ns) {
+                print(item, self.hosts, printer)?;
+            }
             if let Some(host) = first_of.filter(|_| self.connecting > 0)
                 && known.insert(host)
             {
@@ -179,13 +206,20 @@ impl Follow {
     /// Prints what had arrived when following stopped.
     async fn rest(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         while let Some(item) = self.merged.next().await {
-            print(item, self.hosts, printer)?;
+            if !is_before(&item, self.since_ns) {
+                print(item, self.hosts, printer)?;
+            }
             if self.limit.is_some_and(|limit| printer.summary.shown >= limit) {
                 break;
             }
         }
         Ok(())
     }
+}
+
+/// Whether an item is an event from before the time that was asked for.
+fn is_before(item: &MergedItem<'_>, since_ns: Option<i64>) -> bool {
+    matches!(item, MergedItem::Event(event) if since_ns.is_some_and(|since_ns| event.corrected_ns < since_ns))
 }
 
 fn print(item: MergedItem<'_>, hosts: usize, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 
 mod filter;
 mod follow;
+mod from;
 mod merged;
 mod notes;
 mod options;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::EventOrder;
 
-use self::merged::Merged;
+use self::from::From;
+use self::merged::{Merged, Show};
 pub(super) use self::options::{Conditions, Form};
 use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
@@ -56,6 +58,10 @@ way round. An event is shown when every host has said that nothing earlier comes
 --max-wait holds up no other any longer: what it sends after that, and what is older than events that were shown, is marked `late`. \
 Hosts that are lost, late and back are shown among the events, and at the end what became of each.
 
+--from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the same events, gaps and losses, of one host \
+or a thousand over one connection, merged in the same way. The clocks of the hosts cannot be compared there: the order is by the wall clock of \
+each. Hosts are those of which the stream has something when the command begins. --ca, --cert and --key are for tls://.
+
 -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
 
 A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
@@ -73,7 +79,8 @@ Examples:
   kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
   kprobectl observe --duration 10s --time delta
   kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
-  kprobectl observe -L role=web --comm nginx --since 10m -o json";
+  kprobectl observe -L role=web --comm nginx --since 10m -o json
+  kprobectl observe kprobes/open --from nats://127.0.0.1:4222 --hosts 'web*' --since 10m";
 
 /// Arguments of `observe`.
 #[derive(Debug, Args)]
@@ -105,9 +112,21 @@ pub(crate) struct Arguments {
     delivery: Delivery,
     #[command(flatten)]
     form: Form,
+    #[command(flatten)]
+    from: From,
+}
+
+impl Arguments {
+    /// Whether events are read that were published, and not those of daemons.
+    pub(crate) fn is_published(&self) -> bool {
+        self.from.url.is_some()
+    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if arguments.is_published() {
+        return from::run(global, arguments, output).await;
+    }
     let place = arguments.start.cursor.as_deref().map(Place::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     if is_all && !arguments.definitions.is_empty() {
@@ -167,12 +186,15 @@ pub(super) async fn run_on_many(
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
     let merged = Merged {
         request: arguments.start.apply(request, None)?,
-        count: arguments.count,
-        duration: arguments.duration,
-        quiet: arguments.quiet,
-        form: arguments.form,
         max_wait: arguments.max_wait,
-        ends: arguments.start.ends(),
+        show: Show {
+            count: arguments.count,
+            duration: arguments.duration,
+            quiet: arguments.quiet,
+            form: arguments.form,
+            ends: arguments.start.ends(),
+            since_ns: None,
+        },
         once: arguments.delivery.no_reconnect,
     };
     merged.run(global, fleet, output).await

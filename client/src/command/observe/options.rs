@@ -54,13 +54,13 @@ pub(crate) struct Conditions {
 pub(super) struct Start {
     /// Begin with the history, at this time: `10m` ago, `07:00`, or a date with a time
     #[arg(long, value_name = "TIME", value_parser = point_in_time, group = "history")]
-    since: Option<Timestamp>,
+    pub(super) since: Option<Timestamp>,
     /// Begin with the history, N events back
     #[arg(long, value_name = "N", group = "history")]
     last: Option<u64>,
     /// Begin with the oldest event of the history
     #[arg(long, group = "history")]
-    oldest: bool,
+    pub(super) oldest: bool,
     /// Follow new events after the history
     #[arg(short, long)]
     follow: bool,
@@ -168,6 +168,21 @@ impl From<Time> for TimeForm {
 }
 
 impl Selection {
+    /// The first option that is used.
+    #[cfg(feature = "nats")]
+    pub(super) fn first(&self) -> Option<&'static str> {
+        let Conditions { filter, tids, comms, cpus, sample } = &self.conditions;
+        let used = [
+            ("--filter", !filter.is_empty()),
+            ("--pid", !tids.is_empty()),
+            ("--comm", !comms.is_empty()),
+            ("--cpu", !cpus.is_empty()),
+            ("--sample", *sample != 1),
+            ("--selector", !self.selector.is_empty()),
+        ];
+        used.into_iter().find_map(|(option, is_used)| is_used.then_some(option))
+    }
+
     /// The globs of names: none stands for all.
     pub(super) fn request(&self, globs: &[String]) -> Result<StreamRequest, Failure> {
         let mut request = self.conditions.request()?.label_selector(&self.selector);
@@ -220,6 +235,18 @@ impl Start {
 }
 
 impl Delivery {
+    /// The first option that is used and asks the daemon for something.
+    #[cfg(feature = "nats")]
+    pub(super) fn first(&self) -> Option<&'static str> {
+        let used = [
+            ("--pace", self.pace.is_some()),
+            ("--rate", self.rate > 0),
+            ("--queue", self.queue > 0),
+            ("--queue-bytes", self.queue_bytes > 0),
+        ];
+        used.into_iter().find_map(|(option, is_used)| is_used.then_some(option))
+    }
+
     pub(super) fn apply(&self, request: StreamRequest) -> StreamRequest {
         let pace = match self.pace {
             None => Pace::Unspecified,
@@ -246,6 +273,12 @@ impl Delivery {
 }
 
 impl Form {
+    /// The option that is used and asks the daemon for something.
+    #[cfg(feature = "nats")]
+    pub(super) fn first(&self) -> Option<&'static str> {
+        (!self.fields.is_empty()).then_some("--fields")
+    }
+
     /// `host_width`: characters of the longest name of a host, if there are several.
     pub(super) fn style(
         &self,

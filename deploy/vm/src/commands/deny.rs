@@ -31,6 +31,7 @@ const LICENCES: &[&str] = &[
 const SEVERAL: &[(&str, &str)] = &[
     ("base64", "sqlx and tonic"),
     ("block-buffer", "sqlx, by sha2 0.10"),
+    ("const-oid", "async-nats, by nkeys, whose cryptography is older"),
     ("cpufeatures", "sqlx, by sha2 0.10"),
     ("crypto-common", "sqlx, by sha2 0.10"),
     ("digest", "sqlx, by sha2 0.10"),
@@ -38,6 +39,8 @@ const SEVERAL: &[(&str, &str)] = &[
     ("getrandom", "ring"),
     ("hashbrown", "petgraph and sqlx"),
     ("itertools", "criterion"),
+    ("rand", "async-nats, by nkeys"),
+    ("rand_core", "async-nats, by nkeys"),
     ("sha2", "sqlx"),
     ("syn", "jiff and logos, whose macros are older"),
     ("synstructure", "rcgen, by asn1-rs"),

@@ -54,7 +54,8 @@ impl Test {
     pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
         if !self.guest_only && self.theme.is_none() {
-            self.stage("the tests on the host", &root, cache, &["--workspace", "--exclude", "kprobed-vm"])?;
+            let packages = [&["--workspace", "--exclude", "kprobed-vm"][..], &workspace::FEATURES].concat();
+            self.stage("the tests on the host", &root, cache, &packages)?;
             // Its own tests, without those that boot.
             self.stage(
                 "the tests of the guests' host",

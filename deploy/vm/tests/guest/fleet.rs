@@ -238,7 +238,11 @@ fn a_gate_puts_everything_back(fleet: &Fleet) -> Result<()> {
     let objects = failed.objects()?;
     let events: Vec<_> = objects.iter().map(|object| text(&object["event"])).collect();
     let first = |name: &str| events.iter().position(|event| event == name);
-    ensure!(first("passed") < first("gate_failed") && first("passed").is_some(), "db1 passes: {}", failed.all);
+    ensure!(
+        first("passed") < first("gate_failed") && first("passed").is_some(),
+        "db1 passes: {}",
+        failed.all
+    );
     ensure!(failed.all.contains("hits<=20/s") && failed.all.contains("web2"), "{}", failed.all);
     let status = fleet.run("rollout status -o json")?;
     ensure!(status.stdout.contains("\"undone\""), "{}", status.all);

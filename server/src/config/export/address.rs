@@ -44,6 +44,9 @@ pub enum AddressError {
     /// It begins with neither of the two schemes of OTLP.
     #[error("it is neither `http://HOST:PORT` nor `https://HOST:PORT`")]
     UnknownScheme,
+    /// It begins with neither of the two schemes of NATS.
+    #[error("it is neither `nats://HOST:PORT` nor `tls://HOST:PORT`")]
+    UnknownNatsScheme,
     /// A path that is relative or has a NUL.
     #[error("its path is not absolute")]
     RelativePath,

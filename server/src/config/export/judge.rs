@@ -6,7 +6,10 @@ use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as Met
 
 use super::super::problem::Problem;
 use super::super::tls;
-use super::{ClientTls, JsonLinesTarget, LineFormat, NetworkAddress, OtlpEndpoint, Selecting};
+use super::{
+    ClientTls, HAS_NATS, JsonLinesTarget, LineFormat, Nats, NatsServer, NetworkAddress, OtlpEndpoint,
+    Selecting,
+};
 use crate::config::Config;
 
 /// Everything that is wrong with the sections `[export.*]`.
@@ -14,6 +17,7 @@ pub(in crate::config) fn judge(config: &Config) -> Vec<Problem> {
     let mut found = jsonl(config);
     found.extend(prometheus(config));
     found.extend(otlp(config));
+    found.extend(nats(config));
     found
 }
 
@@ -150,6 +154,120 @@ fn otlp(config: &Config) -> Vec<Problem> {
         )
     }));
     found.extend(otlp.tls.iter().flat_map(|tls| client_tls("export.otlp.tls", tls)));
+    found
+}
+
+fn nats(config: &Config) -> Vec<Problem> {
+    let Some(nats) = &config.export.nats else { return Vec::new() };
+    let mut found = history("export.nats", config);
+    if !HAS_NATS {
+        let message =
+            "`[export.nats]` cannot be used: this build of the daemon has no NATS exporter".to_owned();
+        let hint =
+            "install the package, which has it, build with `--features nats`, or leave the section out";
+        found.push(Problem::error("export.nats", message, hint));
+    }
+    found.extend(selecting("export.nats", nats.selecting()));
+    found.extend(nats_servers(nats));
+    if let Err(error) = kprobed_event::published::Subjects::new(&nats.subject_prefix) {
+        let hint = "use for example `kprobed` or `site1.kprobed`".to_owned();
+        found.push(Problem::value("export.nats.subject_prefix", &nats.subject_prefix, error, hint));
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if nats.stream.is_empty() || !nats.stream.chars().all(is_plain) {
+        let why = "the name of a stream has letters, digits, `-` and `_`";
+        found.push(Problem::value(
+            "export.nats.stream",
+            &nats.stream,
+            why,
+            "use for example `KPROBED`".to_owned(),
+        ));
+    }
+    if !(16..=65_536).contains(&nats.max_message_kib) {
+        let why = "it must be from 16 to 65536";
+        let hint = "use 256: servers refuse messages beyond 1 MiB unless `max_payload` of their own settings allows more";
+        found.push(Problem::value("export.nats.max_message_kib", nats.max_message_kib, why, hint.to_owned()));
+    }
+    found.extend(within("export.nats.heartbeat_ms", nats.heartbeat_ms, 3_600_000));
+    if (1..100).contains(&nats.heartbeat_ms) {
+        let why = "the daemon would wake up all the time, and publish as often";
+        let hint = "use 2000, or 0 for none".to_owned();
+        found.push(Problem::value("export.nats.heartbeat_ms", nats.heartbeat_ms, why, hint));
+    }
+    for (setting, path) in nats.secrets() {
+        if let Err(error) = fs::read(path) {
+            let why = format!("it cannot be read: {error}");
+            let hint = "create it, readable for the daemon only, or leave the setting out".to_owned();
+            found.push(Problem::value(&format!("export.nats.{setting}"), path.display(), why, hint));
+        }
+    }
+    let secrets: Vec<&str> = nats.secrets().map(|(setting, _)| setting).collect();
+    if secrets.len() > 1 {
+        let message = format!("`[export.nats]` has {}: a server takes one of them", secrets.join(" and "));
+        found.push(Problem::error("export.nats", message, "leave all but one out"));
+    }
+    if let Some(create) = &nats.create {
+        if create.max_mib == 0 || create.max_mib > 1 << 30 {
+            let why = "it must be from 1 to 1073741824";
+            let hint = "use for example 1024: the oldest messages go when the stream has so many".to_owned();
+            found.push(Problem::value("export.nats.create.max_mib", create.max_mib, why, hint));
+        }
+        found.extend(within("export.nats.create.max_age_s", create.max_age_s, 10 * 366 * 86_400));
+        if !(1..=5).contains(&create.replicas) {
+            let why = "it must be from 1 to 5";
+            let hint = "use 1, or 3 in a cluster".to_owned();
+            found.push(Problem::value("export.nats.create.replicas", create.replicas, why, hint));
+        }
+    }
+    found
+}
+
+/// What is wrong with the servers and their TLS.
+fn nats_servers(nats: &Nats) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut has_tls = false;
+    for server in nats.servers() {
+        match server {
+            Err((url, error)) => {
+                let hint =
+                    "use for example `nats://127.0.0.1:4222`; secrets have files of their own".to_owned();
+                found.push(Problem::value("export.nats.url", url, error, hint));
+            }
+            Ok(NatsServer { is_tls: true, .. }) => has_tls = true,
+            Ok(server) => {
+                if nats.tls.is_none() && !is_local(&server.address) {
+                    found.push(in_the_open(
+                        "export.nats.url",
+                        &nats.url,
+                        "`tls://` with `[export.nats.tls]`",
+                    ));
+                }
+                if nats.tls.is_some() {
+                    let why = "`[export.nats.tls]` is there, and `nats://` has no TLS";
+                    found.push(Problem::value(
+                        "export.nats.url",
+                        server,
+                        why,
+                        "use `tls://HOST:PORT`".to_owned(),
+                    ));
+                }
+            }
+        }
+    }
+    if has_tls && nats.tls.is_none() {
+        let why =
+            "`[export.nats.tls]` is missing, and with it the authority that signs the server's certificate";
+        let hint = "add `[export.nats.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
+        found.push(Problem::value("export.nats.url", &nats.url, why, hint.to_owned()));
+    }
+    if let Some(tls) = &nats.tls {
+        found.extend(client_tls("export.nats.tls", tls));
+        if let Some(domain) = &tls.domain {
+            let why = "a server of NATS is known by the host of its address, since each names others of its cluster";
+            let hint = "leave it out, and use in `url` the name that is in the certificate".to_owned();
+            found.push(Problem::value("export.nats.tls.domain", domain, why, hint));
+        }
+    }
     found
 }
 

@@ -4,10 +4,12 @@
 
 mod address;
 mod judge;
+mod nats;
 mod otlp;
 
 pub use address::{AddressError, JsonLinesTarget, NetworkAddress, OtlpEndpoint};
 pub(super) use judge::judge;
+pub use nats::{HAS_NATS, Nats, NatsServer, NatsStream};
 pub use otlp::{Otlp, Secret};
 
 use std::net::SocketAddr;
@@ -30,6 +32,8 @@ pub struct Export {
     pub jsonl: Option<JsonLines>,
     /// Events and figures for a receiver of OTLP.
     pub otlp: Option<Otlp>,
+    /// Events for a stream of NATS JetStream.
+    pub nats: Option<Nats>,
 }
 
 /// `/metrics` for Prometheus.

@@ -1,5 +1,7 @@
 //! Exporters over a real hub, history and database: every event arrives, once where the other side can tell, and every place has its term.
 
+#[cfg(feature = "nats")]
+mod nats;
 #[expect(clippy::disallowed_methods, reason = "answers of a receiver")]
 mod otlp;
 

@@ -1,0 +1,289 @@
+//! From published messages back to the log of a host.
+//!
+//! Owns what makes the log exact again: a part counts when its end has come and all that it lists is there, and each place of the log counts
+//! once. What lies in no part that is whole is a [`Loss`].
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::{FrameError, Topic, read_frames};
+use crate::api;
+use crate::api::stream_events_response::Message;
+use crate::{Cursor, Decoder, Loss, LossCause, MalformedError, StreamItem};
+
+/// What may wait for the end of its part, in bytes: parts have some megabytes.
+const WAITING_BYTES: usize = 64 << 20;
+
+/// A message of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What it is about.
+    pub topic: Topic,
+    /// Its id.
+    pub id: String,
+    /// Where it begins.
+    pub first: Cursor,
+    /// Where it ends.
+    pub end: Cursor,
+    /// How many events it has; of a ledger message, how many the part has.
+    pub events: u64,
+    /// The ids that a ledger message lists.
+    pub parts: Vec<String>,
+    /// What is in it.
+    pub payload: Bytes,
+}
+
+/// Why a part cannot be read. What follows it can be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LogError {
+    /// A payload is none.
+    #[error("{id}: {error}")]
+    Frame {
+        /// The message.
+        id: String,
+        /// Why.
+        error: FrameError,
+    },
+    /// What is in it does not fit together.
+    #[error("{id}: {error}")]
+    Malformed {
+        /// The message.
+        id: String,
+        /// Why.
+        error: MalformedError,
+    },
+}
+
+/// The log of one host, as far as it was read.
+#[derive(Debug, Default)]
+pub struct HostLog {
+    decoder: Decoder,
+    known: HashSet<u32>,
+    /// Everything before was given out, or told as missing.
+    place: Option<Cursor>,
+    has_started: bool,
+    /// Messages whose part has not ended, as they came.
+    waiting: VecDeque<Received>,
+    waiting_bytes: usize,
+    /// The ids of the last part: gaps have no place of their own, by which repeats are known.
+    last: HashSet<String>,
+    repeated: u64,
+    incomplete: u64,
+}
+
+impl HostLog {
+    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are wanted.
+    ///
+    /// # Errors
+    /// See [`LogError`]. The part is left out then.
+    pub fn take(
+        &mut self,
+        message: Received,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<StreamItem>, LogError> {
+        if message.topic == Topic::Ledger {
+            return self.end(&message, is_wanted);
+        }
+        self.waiting_bytes += message.payload.len();
+        self.waiting.push_back(message);
+        while self.waiting_bytes > WAITING_BYTES {
+            let Some(oldest) = self.waiting.pop_front() else { break };
+            self.waiting_bytes -= oldest.payload.len();
+        }
+        Ok(Vec::new())
+    }
+
+    /// Where the log goes on.
+    pub fn place(&self) -> Option<&Cursor> {
+        self.place.as_ref()
+    }
+
+    /// Messages that were published again, and left out.
+    pub const fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// Parts of which messages are missing.
+    pub const fn incomplete(&self) -> u64 {
+        self.incomplete
+    }
+
+    fn end(
+        &mut self,
+        ledger: &Received,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<StreamItem>, LogError> {
+        let mut listed: HashMap<String, Received> = HashMap::new();
+        for message in std::mem::take(&mut self.waiting) {
+            if ledger.parts.contains(&message.id) {
+                // Twice the same: it was published again after the server had forgotten its id.
+                self.repeated += u64::from(listed.insert(message.id.clone(), message).is_some());
+            } else if is_run(&message.first, &ledger.end) && message.first.sequence >= ledger.end.sequence {
+                // Of a part that was begun, and will be published again in smaller ones.
+                self.waiting.push_back(message);
+            } else {
+                self.repeated += 1;
+            }
+        }
+        self.waiting_bytes = self.waiting.iter().map(|message| message.payload.len()).sum();
+        if self.is_old(ledger) {
+            self.repeated += 1 + listed.len() as u64;
+            return Ok(Vec::new());
+        }
+        let place = self.place.replace(ledger.end.clone());
+        let is_first = place.is_none();
+        let is_other_run = place.as_ref().is_none_or(|place| !is_run(place, &ledger.end));
+        let mut items = self.opening(ledger, is_other_run, is_first)?;
+        let there: u64 = listed.values().map(|message| message.events).sum();
+        let is_whole = ledger.parts.iter().all(|id| listed.contains_key(id));
+        if !is_whole && is_first {
+            // It began before what is read.
+            return Ok(items);
+        }
+        let begin = place.filter(|_| !is_other_run).map_or(ledger.first.sequence, |place| place.sequence);
+        let skipped = ledger.first.sequence.saturating_sub(begin);
+        items.extend((skipped > 0).then(|| missing(skipped)));
+        if !is_whole {
+            self.incomplete += 1;
+            items.push(missing(ledger.events.saturating_sub(there)));
+        }
+        let messages =
+            ledger.parts.iter().filter(|id| !self.last.contains(*id)).filter_map(|id| listed.get(id));
+        let messages: Vec<&Received> = messages.collect();
+        self.entries(&messages, begin, is_wanted, &mut items)?;
+        self.closing(ledger, &mut items)?;
+        self.last = ledger.parts.iter().chain([&ledger.id]).cloned().collect();
+        Ok(items)
+    }
+
+    /// Whether everything of a part was seen.
+    fn is_old(&self, ledger: &Received) -> bool {
+        let Some(place) = &self.place else { return false };
+        if self.last.contains(&ledger.id) {
+            return true;
+        }
+        let is_earlier_run = place.boot_id == ledger.end.boot_id && ledger.end.epoch < place.epoch;
+        let is_behind = ledger.end.sequence < place.sequence
+            || (ledger.end.sequence == place.sequence && ledger.first.sequence < place.sequence);
+        is_earlier_run || (is_run(place, &ledger.end) && is_behind)
+    }
+
+    fn decode(&mut self, id: &str, message: Message) -> Result<Option<StreamItem>, LogError> {
+        let response = api::StreamEventsResponse { message: Some(message) };
+        self.decoder.item(response).map_err(|error| LogError::Malformed { id: id.to_owned(), error })
+    }
+
+    /// What stands before the events of a part.
+    fn opening(
+        &mut self,
+        ledger: &Received,
+        is_other_run: bool,
+        is_first: bool,
+    ) -> Result<Vec<StreamItem>, LogError> {
+        let mut items = Vec::new();
+        let mut epoch = None;
+        for message in messages(ledger)? {
+            match message {
+                Message::Started(_) => {
+                    let started = self.decode(&ledger.id, message)?;
+                    if !std::mem::replace(&mut self.has_started, true) {
+                        items.extend(started);
+                    }
+                }
+                Message::Epoch(_) => epoch = Some(message),
+                _ => {}
+            }
+        }
+        if !is_other_run {
+            return Ok(items);
+        }
+        self.known.clear();
+        self.last.clear();
+        // A reader that begins here misses nothing.
+        let begin = || {
+            let cursor = Some(ledger.first.clone().into());
+            Message::Epoch(api::EpochStarted { cursor, may_miss: !is_first })
+        };
+        items.extend(self.decode(&ledger.id, epoch.unwrap_or_else(begin))?);
+        Ok(items)
+    }
+
+    /// Events and gaps, in the order of the log from a place on.
+    fn entries(
+        &mut self,
+        received: &[&Received],
+        begin: u64,
+        is_wanted: impl Fn(&str) -> bool,
+        items: &mut Vec<StreamItem>,
+    ) -> Result<(), LogError> {
+        // Gaps before the events at their place.
+        let mut entries: Vec<((u64, u8), &str, Message)> = Vec::new();
+        for message in received {
+            if let Topic::Events(probe) = &message.topic
+                && !is_wanted(probe)
+            {
+                continue;
+            }
+            let mut place = message.first.sequence;
+            for content in messages(message)? {
+                match content {
+                    Message::Schema(schema) if self.known.insert(schema.schema_id) => {
+                        items.extend(self.decode(&message.id, Message::Schema(schema))?);
+                    }
+                    Message::Started(_) => drop(self.decode(&message.id, content)?),
+                    Message::Progress(progress) => {
+                        place = progress.cursor.map_or(place, |cursor| cursor.sequence);
+                    }
+                    Message::Loss(_) => entries.push(((place, 0), &message.id, content)),
+                    Message::Batch(batch) if batch.sequence >= begin => {
+                        entries.push(((batch.sequence, 1), &message.id, Message::Batch(batch)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        entries.sort_by_key(|(order, ..)| *order);
+        for (_, id, entry) in entries {
+            items.extend(self.decode(id, entry)?);
+        }
+        Ok(())
+    }
+
+    /// What stands behind them.
+    fn closing(&mut self, ledger: &Received, items: &mut Vec<StreamItem>) -> Result<(), LogError> {
+        for message in messages(ledger)? {
+            if matches!(message, Message::Watermark(_) | Message::Progress(_)) {
+                items.extend(self.decode(&ledger.id, message)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn messages(received: &Received) -> Result<Vec<Message>, LogError> {
+    let read = read_frames(received.payload.clone());
+    let read = read.map_err(|error| LogError::Frame { id: received.id.clone(), error })?;
+    Ok(read.into_iter().filter_map(|response| response.message).collect())
+}
+
+fn is_run(a: &Cursor, b: &Cursor) -> bool {
+    (&a.boot_id, a.epoch) == (&b.boot_id, b.epoch)
+}
+
+/// Events that were published and are not in the stream.
+fn missing(count: u64) -> StreamItem {
+    StreamItem::Loss(Loss {
+        cause: LossCause::Expired,
+        cpu: None,
+        count: Some(count),
+        before_ns: None,
+        before_wall_ns: None,
+        gaps: 1,
+        pause: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

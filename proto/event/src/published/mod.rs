@@ -1,0 +1,266 @@
+//! The log of a host as messages with subjects, such as a stream of NATS JetStream holds them.
+//!
+//! Owns the names ([`Subjects`], the headers) and the form of a payload ([`frames`], [`read_frames`]): messages of `StreamEvents`, each behind its
+//! length, with everything in it that a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. It knows no connection.
+//!
+//! A part of the log is published as one message for each probe and some 256 KiB of its events, one for its gaps if there are any, and
+//! behind them, when all of those are stored, one that ends the part: it lists the ids of the others ([`PARTS`]) and has the account. A reader
+//! that takes only parts that are whole, and each place of the log once, sees every event exactly once, whatever was published again.
+//!
+//! ```text
+//! PREFIX.HOST.GROUP.EVENT   events of a probe: its schema, and batches in the order of the log
+//! PREFIX.HOST.loss          gaps, each behind a `Progress` that says where in the log it is
+//! PREFIX.HOST.ledger        the end of a part: `Started`, `Epoch` where another run of the daemon begins, `Watermark`, `Progress`
+//! ```
+
+mod log;
+
+pub use log::{HostLog, LogError, Received};
+
+use std::fmt::Write as _;
+
+use prost::Message as _;
+use thiserror::Error;
+
+use crate::api::StreamEventsResponse;
+
+/// Where the message begins in the log of its host: `BOOT:EPOCH:SEQUENCE`.
+pub const FIRST: &str = "Kprobed-First";
+/// Where it ends there. For a ledger message: everything before is published.
+pub const END: &str = "Kprobed-End";
+/// Events in the message; in a ledger message, of the part.
+pub const EVENTS: &str = "Kprobed-Events";
+/// Ledger message: places of the log that the part stands for, the sum of the three terms.
+pub const READ: &str = "Kprobed-Read";
+/// Ledger message: events that the exporter's settings do not select.
+pub const NOT_SELECTED: &str = "Kprobed-Not-Selected";
+/// Ledger message: events that were gone from the history, or never in it.
+pub const EXPIRED: &str = "Kprobed-Expired";
+/// Ledger message: events that are too large for a message.
+pub const DROPPED: &str = "Kprobed-Dropped";
+/// Ledger message: the ids of the messages of the part, with spaces between.
+pub const PARTS: &str = "Kprobed-Parts";
+/// What JetStream tells repeats apart by.
+pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// What a subject is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Events of a probe, `GROUP/EVENT`.
+    Events(String),
+    /// Gaps.
+    Loss,
+    /// The end of a part.
+    Ledger,
+}
+
+/// The names of subjects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subjects {
+    prefix: String,
+}
+
+/// Why a text cannot begin subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("it must be words of letters, digits, `-` and `_` with dots between")]
+pub struct PrefixError;
+
+/// Why a payload cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the payload is not a sequence of stream messages: {0}")]
+pub struct FrameError(#[from] prost::DecodeError);
+
+impl Subjects {
+    /// Subjects that begin with this.
+    ///
+    /// # Errors
+    /// See [`PrefixError`].
+    pub fn new(prefix: &str) -> Result<Self, PrefixError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let good = prefix.split('.').all(|word| !word.is_empty() && word.chars().all(is_plain));
+        if good { Ok(Self { prefix: prefix.to_owned() }) } else { Err(PrefixError) }
+    }
+
+    /// The subject of something of a host.
+    pub fn of(&self, host: &str, topic: &Topic) -> String {
+        let mut subject = format!("{}.", self.prefix);
+        push_token(&mut subject, host);
+        match topic {
+            Topic::Loss => subject.push_str(".loss"),
+            Topic::Ledger => subject.push_str(".ledger"),
+            Topic::Events(probe) => {
+                // Always two words, so that no probe is taken for something else.
+                let (group, event) = probe.split_once('/').unwrap_or(("", probe));
+                subject.push('.');
+                push_token(&mut subject, group);
+                subject.push('.');
+                push_token(&mut subject, event);
+            }
+        }
+        subject
+    }
+
+    /// Everything of a host.
+    pub fn of_host(&self, host: &str) -> String {
+        let mut subject = format!("{}.", self.prefix);
+        push_token(&mut subject, host);
+        subject.push_str(".>");
+        subject
+    }
+
+    /// Everything of all hosts.
+    pub fn everything(&self) -> String {
+        format!("{}.>", self.prefix)
+    }
+
+    /// The ends of parts of all hosts.
+    pub fn ledgers(&self) -> String {
+        format!("{}.*.ledger", self.prefix)
+    }
+
+    /// The host and the topic of a subject. Absent: it is another one.
+    pub fn read(&self, subject: &str) -> Option<(String, Topic)> {
+        let rest = subject.strip_prefix(&self.prefix)?.strip_prefix('.')?;
+        let words: Vec<&str> = rest.split('.').collect();
+        match words.as_slice() {
+            [host, "loss"] => Some((token(host)?, Topic::Loss)),
+            [host, "ledger"] => Some((token(host)?, Topic::Ledger)),
+            [host, group, event] => {
+                Some((token(host)?, Topic::Events(format!("{}/{}", token(group)?, token(event)?))))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Subjects {
+    /// A message as it was received, with its host. `value` is that of a header. Absent: something else has published it.
+    pub fn received(
+        &self,
+        subject: &str,
+        value: impl Fn(&str) -> Option<String>,
+        payload: bytes::Bytes,
+    ) -> Option<(String, Received)> {
+        let (host, topic) = self.read(subject)?;
+        let received = Received {
+            topic,
+            id: value(MESSAGE_ID)?,
+            first: value(FIRST)?.parse().ok()?,
+            end: value(END)?.parse().ok()?,
+            events: value(EVENTS)?.parse().ok()?,
+            parts: value(PARTS)
+                .map(|ids| ids.split(' ').map(ToOwned::to_owned).collect())
+                .unwrap_or_default(),
+            payload,
+        };
+        Some((host, received))
+    }
+}
+
+/// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and no name at all `%`.
+fn push_token(subject: &mut String, name: &str) {
+    if name.is_empty() {
+        subject.push('%');
+    }
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            subject.push(byte.into());
+        } else {
+            // Writing to a string cannot fail.
+            write!(subject, "%{byte:02X}").ok();
+        }
+    }
+}
+
+/// The name that a word stands for.
+fn token(word: &str) -> Option<String> {
+    if word == "%" {
+        return Some(String::new());
+    }
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut parts = word.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        let is_hex = code.bytes().all(|byte| byte.is_ascii_hexdigit());
+        bytes.push(u8::from_str_radix(code, 16).ok().filter(|_| is_hex)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
+}
+
+/// A payload of messages.
+pub fn frames(messages: &[StreamEventsResponse]) -> Vec<u8> {
+    messages.iter().flat_map(prost::Message::encode_length_delimited_to_vec).collect()
+}
+
+/// The messages of a payload.
+///
+/// # Errors
+/// See [`FrameError`].
+pub fn read_frames(mut payload: bytes::Bytes) -> Result<Vec<StreamEventsResponse>, FrameError> {
+    let mut messages = Vec::new();
+    while !payload.is_empty() {
+        messages.push(StreamEventsResponse::decode_length_delimited(&mut payload)?);
+    }
+    Ok(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api;
+    use crate::api::stream_events_response::Message;
+
+    #[test]
+    fn subjects_are_by_host_group_and_probe() {
+        let subjects = Subjects::new("kprobed").unwrap();
+        let probe = Topic::Events("kprobes/open".to_owned());
+        assert_eq!(subjects.of("web1", &probe), "kprobed.web1.kprobes.open");
+        assert_eq!(subjects.of("web1.example.org", &Topic::Ledger), "kprobed.web1%2Eexample%2Eorg.ledger");
+        assert_eq!(subjects.of("", &Topic::Loss), "kprobed.%.loss");
+        for other in
+            ["kprobed", "kprobed.a", "other.a.loss", "kprobed.a.b", "kprobed.a.b.c.d", "kprobed.a%2.loss"]
+        {
+            assert_eq!(subjects.read(other), None, "{other}");
+        }
+        for bad in ["", ".", "a..b", "a b", "a.*", "a.>", "\u{e4}"] {
+            assert_eq!(Subjects::new(bad), Err(PrefixError), "{bad}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+        #[test]
+        fn every_name_comes_back(host in any::<String>(), group in "[^/]*", event in any::<String>()) {
+            let subjects = Subjects::new("a.b").unwrap();
+            let probe = format!("{group}/{event}");
+            for topic in [Topic::Events(probe), Topic::Loss, Topic::Ledger] {
+                let subject = subjects.of(&host, &topic);
+                let plain = |c: char| c.is_ascii_graphic() && c != '*' && c != '>';
+                prop_assert!(subject.chars().all(plain), "{}", subject);
+                prop_assert_eq!(subjects.read(&subject), Some((host.clone(), topic)));
+            }
+        }
+
+        #[test]
+        fn no_text_and_no_bytes_can_panic(text in "[a.%2E>*\u{e4} ]{0,20}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            Subjects::new(&text).map(|subjects| subjects.read(&text)).ok();
+            let other = format!("b.{text}");
+            prop_assert_eq!(Subjects::new("a").unwrap().read(&other), None);
+            drop(Subjects::new("a").unwrap().read(&format!("a.{text}")));
+            read_frames(bytes.into()).ok();
+        }
+
+        #[test]
+        fn payloads_come_back(places in proptest::collection::vec(any::<u64>(), 0..10)) {
+            let message = |watermark_ns| StreamEventsResponse {
+                message: Some(Message::Watermark(api::Watermark { watermark_ns, late_events: 0 })),
+            };
+            let messages: Vec<_> = places.into_iter().map(message).collect();
+            prop_assert_eq!(read_frames(frames(&messages).into()).unwrap(), messages);
+        }
+    }
+}

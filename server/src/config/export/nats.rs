@@ -1,0 +1,192 @@
+//! The section `[export.nats]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{AddressError, ClientTls, NetworkAddress, Selecting};
+
+/// Whether this build has the exporter.
+pub const HAS_NATS: bool = cfg!(feature = "nats");
+
+/// Events for a stream of NATS JetStream.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nats {
+    /// `nats://HOST:PORT` or `tls://HOST:PORT`; several servers of one cluster with commas between.
+    pub url: String,
+    /// Name of the stream.
+    #[serde(default = "Nats::default_stream")]
+    pub stream: String,
+    /// What subjects begin with.
+    #[serde(default = "Nats::default_subject_prefix")]
+    pub subject_prefix: String,
+    /// KiB that a message may have. Servers refuse larger ones than 1 MiB unless they are told otherwise.
+    #[serde(default = "Nats::default_max_message_kib")]
+    pub max_message_kib: u64,
+    /// Milliseconds between two messages that say that nothing happened, without which a reader of many hosts waits for this one; 0 for none.
+    #[serde(default = "Nats::default_heartbeat_ms")]
+    pub heartbeat_ms: u64,
+    /// Makes the stream, with these limits, where there is none. Absent: it has to exist.
+    #[serde(default)]
+    pub create: Option<NatsStream>,
+    /// Only events of probes whose names match one of these globs. Empty: all.
+    #[serde(default)]
+    pub probes: Vec<String>,
+    /// Only events of probes whose labels match.
+    #[serde(default)]
+    pub labels: String,
+    /// Only events that this filter selects.
+    #[serde(default)]
+    pub filter: String,
+    /// File with a user's JWT and nkey seed, as `nsc` writes it (`.creds`).
+    #[serde(default)]
+    pub credentials_file: Option<PathBuf>,
+    /// File with a token.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// File with `USER:PASSWORD`.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+    /// Certificates for `tls://`.
+    #[serde(default)]
+    pub tls: Option<ClientTls>,
+}
+
+/// Limits of a stream that is made.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatsStream {
+    /// MiB of messages that it keeps: the oldest go first.
+    pub max_mib: u64,
+    /// Seconds that it keeps a message; 0 for no limit.
+    #[serde(default)]
+    pub max_age_s: u64,
+    /// Servers that have a copy.
+    #[serde(default = "NatsStream::default_replicas")]
+    pub replicas: u64,
+}
+
+/// A server of NATS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatsServer {
+    /// Whether it speaks TLS.
+    pub is_tls: bool,
+    /// Where it listens.
+    pub address: NetworkAddress,
+}
+
+impl Nats {
+    fn default_stream() -> String {
+        "KPROBED".to_owned()
+    }
+
+    fn default_subject_prefix() -> String {
+        "kprobed".to_owned()
+    }
+
+    const fn default_max_message_kib() -> u64 {
+        256
+    }
+
+    const fn default_heartbeat_ms() -> u64 {
+        2000
+    }
+
+    /// How often something is published at least. Absent: when there is something.
+    pub fn heartbeat(&self) -> Option<Duration> {
+        (self.heartbeat_ms > 0).then(|| Duration::from_millis(self.heartbeat_ms))
+    }
+
+    /// Its servers, as they are written.
+    pub fn servers(&self) -> impl Iterator<Item = Result<NatsServer, (&str, AddressError)>> {
+        self.url.split(',').map(str::trim).map(|url| url.parse().map_err(|error| (url, error)))
+    }
+
+    /// What a message may have, in bytes.
+    pub fn max_message_bytes(&self) -> usize {
+        usize::try_from(self.max_message_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
+    }
+
+    /// The files with secrets that are set, by the names of their settings.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let files = [
+            ("credentials_file", &self.credentials_file),
+            ("token_file", &self.token_file),
+            ("password_file", &self.password_file),
+        ];
+        files.into_iter().filter_map(|(setting, path)| Some((setting, path.as_ref()?)))
+    }
+
+    /// What selects its events.
+    pub fn selecting(&self) -> Selecting<'_> {
+        Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
+    }
+}
+
+impl NatsStream {
+    const fn default_replicas() -> u64 {
+        1
+    }
+
+    /// How long it keeps a message. Zero: for ever.
+    pub const fn max_age(&self) -> Duration {
+        Duration::from_secs(self.max_age_s)
+    }
+}
+
+impl FromStr for NatsServer {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) = text.split_once("://").ok_or(AddressError::UnknownNatsScheme)?;
+        let is_tls = match scheme {
+            "nats" => false,
+            "tls" => true,
+            _ => return Err(AddressError::UnknownNatsScheme),
+        };
+        Ok(Self { is_tls, address: rest.strip_suffix('/').unwrap_or(rest).parse()? })
+    }
+}
+
+impl fmt::Display for NatsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.is_tls { "tls" } else { "nats" }, self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_they_are_written() {
+        for text in ["nats://127.0.0.1:4222", "tls://nats.example:4222", "nats://[::1]:4222"] {
+            let server: NatsServer = text.parse().unwrap();
+            assert_eq!((server.to_string(), server.is_tls), (text.to_owned(), text.starts_with("tls")));
+        }
+        for (text, expected) in [
+            ("localhost:4222", AddressError::UnknownNatsScheme),
+            ("http://localhost:4222", AddressError::UnknownNatsScheme),
+            ("nats://localhost", AddressError::NoPort),
+            ("nats://user:word@host:4222", AddressError::NoHost),
+        ] {
+            assert_eq!(text.parse::<NatsServer>(), Err(expected), "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+        #[test]
+        fn no_text_can_panic(text in "[natsl:/@\\[\\]0-9a-z.]{0,40}") {
+            if let Ok(server) = text.parse::<NatsServer>() {
+                prop_assert_eq!(server.to_string().parse::<NatsServer>().unwrap(), server);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The connection to the servers, and the stream there.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::stream::{Config as StreamConfig, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{ConnectOptions, ServerAddr};
+use kprobed_event::published::Subjects;
+use tokio_rustls::rustls::ClientConfig;
+
+use crate::config::TlsError;
+use crate::config::export::{Nats, NatsStream};
+use crate::export::SinkError;
+
+/// How long a server may take to answer one request.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How long a stream that is made here knows the ids of messages.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
+
+/// How the servers are reached.
+#[derive(Clone)]
+pub struct Connection {
+    settings: Nats,
+    subjects: Subjects,
+    tls: Option<ClientConfig>,
+    hostname: String,
+}
+
+/// Why there can be no connection. The configuration was judged: a file has changed since.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// Its certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// What subjects begin with.
+    #[error("`export.nats.subject_prefix`: {0}")]
+    Prefix(#[from] kprobed_event::published::PrefixError),
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// For settings that were judged.
+    ///
+    /// # Errors
+    /// See [`ConnectionError`].
+    pub fn new(settings: &Nats, hostname: &str) -> Result<Self, ConnectionError> {
+        let tls = settings.tls.as_ref().map(|files| crate::config::client_config("export.nats.tls", files));
+        Ok(Self {
+            settings: settings.clone(),
+            subjects: Subjects::new(&settings.subject_prefix)?,
+            tls: tls.transpose()?,
+            hostname: hostname.to_owned(),
+        })
+    }
+
+    pub(super) const fn subjects(&self) -> &Subjects {
+        &self.subjects
+    }
+
+    pub(super) fn max_message_bytes(&self) -> usize {
+        self.settings.max_message_bytes()
+    }
+
+    /// Connects, and finds the stream or makes it.
+    pub(super) async fn open(&self) -> Result<(Context, Stream), SinkError> {
+        let Nats { url, stream, create, .. } = &self.settings;
+        let action = || format!("connect to `{url}`");
+        let servers: Vec<ServerAddr> = url
+            .split(',')
+            .map(|server| server.trim().parse())
+            .collect::<Result<_, _>>()
+            .map_err(|error| SinkError::new(action(), error))?;
+        // It is made anew after each failure: what the library would keep for another try is read again from the log instead.
+        let mut options = ConnectOptions::new()
+            .name(format!("kprobed on {}", self.hostname))
+            .connection_timeout(ANSWER)
+            .request_timeout(Some(ANSWER))
+            .max_reconnects(1);
+        if let Some(tls) = &self.tls {
+            options = options.require_tls(true).tls_client_config(tls.clone());
+        }
+        let options = self.authenticate(options)?;
+        let client =
+            options.connect(servers).await.map_err(|error| SinkError::new(action(), causes(&error)))?;
+        let mut context = jetstream::new(client);
+        context.set_timeout(ANSWER);
+        let found = match context.get_stream(stream).await {
+            Ok(found) => found,
+            Err(error) => match (error.kind(), create) {
+                (GetStreamErrorKind::JetStream(missing), Some(limits)) if is_missing(&missing) => {
+                    context.create_stream(self.stream(limits)).await.map_err(|error| {
+                        SinkError::new(format_args!("make the stream `{stream}`"), causes(&error))
+                    })?
+                }
+                (GetStreamErrorKind::JetStream(missing), None) if is_missing(&missing) => {
+                    let why = format!(
+                        "there is none of this name: make it for the subjects `{}`, or add [export.nats.create] with `max_mib`",
+                        self.subjects.everything()
+                    );
+                    return Err(SinkError::new(format_args!("open the stream `{stream}`"), why));
+                }
+                _ => return Err(SinkError::new(format_args!("open the stream `{stream}`"), causes(&error))),
+            },
+        };
+        Ok((context, found))
+    }
+
+    fn stream(&self, limits: &NatsStream) -> StreamConfig {
+        let max_age = limits.max_age();
+        let max_bytes = limits.max_mib.saturating_mul(1 << 20);
+        StreamConfig {
+            name: self.settings.stream.clone(),
+            description: Some("Events of kprobed".to_owned()),
+            subjects: vec![self.subjects.everything()],
+            max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+            max_age,
+            // Never longer than messages live.
+            duplicate_window: if max_age.is_zero() {
+                DUPLICATE_WINDOW
+            } else {
+                DUPLICATE_WINDOW.min(max_age)
+            },
+            num_replicas: usize::try_from(limits.replicas).unwrap_or(1),
+            ..StreamConfig::default()
+        }
+    }
+
+    /// Who the daemon is. Files are read each time: they may have been renewed.
+    fn authenticate(&self, options: ConnectOptions) -> Result<ConnectOptions, SinkError> {
+        let Nats { credentials_file, token_file, password_file, .. } = &self.settings;
+        if let Some(path) = credentials_file {
+            let text = secret("credentials_file", path)?;
+            // The library's words for what is wrong may have a part of the file in them.
+            return options.credentials(&text).map_err(|_error| {
+                SinkError::new(of_file("credentials_file", path), "it has no JWT and seed of a user")
+            });
+        }
+        if let Some(path) = token_file {
+            return Ok(options.token(secret("token_file", path)?));
+        }
+        if let Some(path) = password_file {
+            let text = secret("password_file", path)?;
+            let pair = text.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned()));
+            let Some((user, password)) = pair else {
+                return Err(SinkError::new(of_file("password_file", path), "it has no `USER:PASSWORD`"));
+            };
+            return Ok(options.user_and_password(user, password));
+        }
+        Ok(options)
+    }
+}
+
+fn of_file(setting: &str, path: &Path) -> String {
+    format!("read `{}` (`export.nats.{setting}`)", path.display())
+}
+
+fn secret(setting: &str, path: &Path) -> Result<String, SinkError> {
+    let text = fs::read_to_string(path).map_err(|error| SinkError::new(of_file(setting, path), error))?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn is_missing(error: &jetstream::Error) -> bool {
+    error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND
+}
+
+/// Whether a message is too large for a server, which no repetition changes.
+pub(super) fn is_too_large(error: &jetstream::context::PublishError) -> bool {
+    error.kind() == PublishErrorKind::MaxPayloadExceeded
+}
+
+/// An error and what is behind it, each once: libraries mostly name what is behind an error themselves.
+pub(super) fn causes(error: &dyn Error) -> impl Display {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        inner = error.source();
+    }
+    text
+}

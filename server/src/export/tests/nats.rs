@@ -1,0 +1,509 @@
+//! NATS: against the real server, killed and stuck.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Command, Stdio};
+
+use async_nats::jetstream;
+use async_nats::jetstream::stream::Stream;
+use kprobed_event::published::{HostLog, READ, Subjects};
+use kprobed_event::{LossCause, StreamItem};
+use kprobed_vm::cache::Cache;
+use kprobed_vm::unpacked::Unpacked;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+
+use super::*;
+use crate::pipeline::samples::{group, watermark};
+use crate::pipeline::{Draft, Loss};
+
+/// A server, and its directory.
+struct Server {
+    program: PathBuf,
+    directory: TempDir,
+    port: u16,
+    process: Child,
+    settings: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        Self::with("")
+    }
+
+    fn with(settings: &str) -> Self {
+        let cache = Cache::from_environment().unwrap();
+        let package = Unpacked::ensure(&cache, "nats-server").unwrap();
+        let program = ["usr/sbin/nats-server", "usr/bin/nats-server"]
+            .map(|path| package.program(path))
+            .into_iter()
+            .find(|path| path.exists())
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let process = Self::spawn(&program, &directory, port, settings);
+        Self { program, directory, port, process, settings: settings.to_owned() }
+    }
+
+    fn spawn(program: &Path, directory: &TempDir, port: u16, settings: &str) -> Child {
+        let file = directory.path().join("server.conf");
+        let store = directory.path().join("store");
+        let text = format!(
+            "host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: '{}' }}\n{settings}\n",
+            store.display()
+        );
+        fs::write(&file, text).unwrap();
+        Command::new(program).arg("-c").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.process = Self::spawn(&self.program, &self.directory, self.port, &self.settings);
+    }
+
+    fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    async fn stream(&self) -> Stream {
+        let client =
+            async_nats::ConnectOptions::new().retry_on_initial_connect().connect(self.url()).await.unwrap();
+        jetstream::new(client).get_stream("KPROBED").await.unwrap()
+    }
+
+    /// Everything that the stream holds.
+    async fn read(&self) -> Published {
+        let mut stream = self.stream().await;
+        let last = stream.info().await.unwrap().state.last_sequence;
+        let subjects = Subjects::new("kprobed").unwrap();
+        let mut read = Published::default();
+        for sequence in 1..=last {
+            let message = stream.get_raw_message(sequence).await.unwrap();
+            let value = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
+            let read_sum: u64 = value(READ).map_or(0, |read| read.parse().unwrap());
+            let (host, received) =
+                subjects.received(&message.subject, value, message.payload.clone()).unwrap();
+            assert_eq!(host, "here");
+            assert!(message.payload.len() <= 256 << 10, "{}", message.payload.len());
+            read.read += read_sum;
+            read.subjects.insert(message.subject.to_string());
+            *read.ids.entry(received.id.clone()).or_default() += 1;
+            for item in read.log.take(received, |_| true).unwrap() {
+                match item {
+                    StreamItem::Batch(batch) => {
+                        let rows = batch.rows().map(|row| (row.probe().to_owned(), row.timestamp_ns()));
+                        read.events.extend(rows);
+                    }
+                    StreamItem::Loss(loss) => read.losses.push((read.events.len(), loss.cause, loss.count)),
+                    StreamItem::Epoch(epoch) => read.epochs.push(epoch.cursor.epoch),
+                    StreamItem::Watermark(watermark) => read.watermark_ns = watermark.watermark_ns,
+                    StreamItem::Started(started) => read.kernel = started.kernel_release,
+                    _ => {}
+                }
+            }
+        }
+        read
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+/// What a reader finds.
+#[derive(Debug, Default)]
+struct Published {
+    log: HostLog,
+    events: Vec<(String, u64)>,
+    losses: Vec<(usize, LossCause, Option<u64>)>,
+    epochs: Vec<u64>,
+    subjects: BTreeSet<String>,
+    ids: BTreeMap<String, u32>,
+    read: u64,
+    watermark_ns: u64,
+    kernel: String,
+}
+
+impl Published {
+    fn times(&self) -> Vec<u64> {
+        self.events.iter().map(|(_, time_ns)| *time_ns).collect()
+    }
+}
+
+fn nats(server: &Server, rest: &str) -> Export {
+    let text =
+        format!("[export.nats]\nurl = '{}'\n{rest}\n[export.nats.create]\nmax_mib = 256\n", server.url());
+    let config: Config = toml::from_str(&text).unwrap();
+    config.export
+}
+
+/// Waits for a phase of the only exporter, and answers its error.
+async fn failing(exporters: &Exporters) -> String {
+    let failing = async {
+        loop {
+            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), failing).await.unwrap()
+}
+
+/// As [`Run::drained`], for a side that was away: it is tried again later and later.
+async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterStatus {
+    let running = async {
+        while exporters.statuses().remove(0).phase != Phase::Running {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), running).await.unwrap();
+    run.drained(exporters).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_is_read_back_by_probe_and_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start();
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&nats(&server, ""));
+    run.drained(&exporters).await;
+    let (a, b) = (source("a", 1), source("b", 2));
+    let mut expected = Vec::new();
+    for batch in 1..=50 {
+        let first_ns = batch * 1000;
+        // Two probes in one batch of the log: they go to subjects of their own.
+        let groups = [group(&a, 10, first_ns), group(&b, 5, first_ns + 100)];
+        let clock = crate::kernel::ClockMapping { wall_offset_ns: 7, error_bound_ns: 0, sampled_at_ns: 0 };
+        run.hub.publish(&Draft { cpu: 1, groups: &groups, tasks: &[], symbols: &[], clock });
+        expected.extend((0..10).map(|row| ("kprobes/a".to_owned(), first_ns + row)));
+        expected.extend((0..5).map(|row| ("kprobes/b".to_owned(), first_ns + 100 + row)));
+        if batch == 25 {
+            run.hub.publish_loss(Loss::on(1, crate::pipeline::LossCause::Overrun, Some(3), 26_000));
+        }
+    }
+    let status = run.drained(&exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: 750, ..Terms::default() });
+    let read = server.read().await;
+    assert_eq!(read.events, expected);
+    assert_eq!(read.losses, [(375, LossCause::Overrun, Some(3))]);
+    assert_eq!((read.read, read.kernel.as_str(), read.log.repeated()), (750, "6.12.0", 0));
+    assert_eq!(read.epochs, [run.log.now.epoch]);
+    assert!(read.ids.values().all(|count| *count == 1), "{:?}", read.ids);
+    let subjects =
+        ["kprobed.here.kprobes.a", "kprobed.here.kprobes.b", "kprobed.here.ledger", "kprobed.here.loss"];
+    assert_eq!(read.subjects, subjects.map(ToOwned::to_owned).into());
+    let place = run.log.now.sequence + 750;
+    assert_eq!(read.log.place().unwrap().sequence, place);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_gets_everything_and_each_event_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start();
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&nats(&server, ""));
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    let mut expected = Vec::new();
+    let mut more = |batches: u64| {
+        for _ in 0..batches {
+            let first_ns = (expected.len() as u64 + 1) * 10;
+            publish(&run.hub, &a, 0, 100, first_ns);
+            expected.extend(first_ns..first_ns + 100);
+        }
+    };
+    for _ in 0..3 {
+        more(500);
+        // In the middle of what it gets.
+        tokio::task::yield_now().await;
+        server.kill();
+        more(500);
+        let error = failing(&exporters).await;
+        assert!(error.contains("connect to") || error.contains("publish to"), "{error}");
+        server.restart();
+        drained_again(&run, &exporters).await;
+    }
+    more(10);
+    let status = run.drained(&exporters).await;
+    let acknowledged = expected.len() as u64;
+    assert_eq!(status.account.terms, Terms { acknowledged, ..Terms::default() });
+    let read = server.read().await;
+    assert_eq!(read.times(), expected);
+    assert_eq!((read.losses.len(), read.read, read.log.incomplete()), (0, acknowledged, 0));
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_forgot_is_published_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start();
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&nats(&server, ""));
+    run.drained(&exporters).await;
+    let a = source("a", 1);
+    publish(&run.hub, &a, 0, 100, 1000);
+    run.drained(&exporters).await;
+    server.signal(Signal::SIGTERM);
+    server.process.wait().unwrap();
+    let (store, kept) = (server.directory.path().join("store"), server.directory.path().join("kept"));
+    let copied = Command::new("cp").arg("-a").args([&store, &kept]).status().unwrap();
+    assert!(copied.success());
+    server.restart();
+    publish(&run.hub, &a, 0, 100, 2000);
+    drained_again(&run, &exporters).await;
+    let before = exporters.statuses().remove(0).account.terms.acknowledged;
+    assert_eq!(before, 200);
+    // Acknowledged, and gone with the power.
+    server.kill();
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&kept, &store).unwrap();
+    server.restart();
+    publish(&run.hub, &a, 0, 100, 3000);
+    let all = async {
+        loop {
+            drained_again(&run, &exporters).await;
+            let read = server.read().await;
+            if read.events.len() == 300 {
+                return read;
+            }
+        }
+    };
+    let read = tokio::time::timeout(Duration::from_mins(1), all).await.unwrap();
+    let expected: Vec<u64> = (1..=3).flat_map(|batch| batch * 1000..batch * 1000 + 100).collect();
+    assert_eq!((read.times(), read.losses.len()), (expected, 0));
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_stuck_holds_up_nothing_else() {
+    let (directory, place) = (tempfile::tempdir().unwrap(), Place::new());
+    let server = Server::start();
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&nats(&server, ""));
+    run.drained(&exporters).await;
+    let others = run.export(&jsonl(&place.file));
+    run.drained(&others).await;
+    let a = source("a", 1);
+    server.signal(Signal::SIGSTOP);
+    let mut expected = Vec::new();
+    for batch in 1..=400 {
+        publish(&run.hub, &a, 0, 100, batch * 1000);
+        expected.extend(batch * 1000..batch * 1000 + 100);
+    }
+    run.drained(&others).await;
+    assert_eq!(events(&place.file), expected);
+    let error = failing(&exporters).await;
+    assert!(error.contains("publish to") || error.contains("no answer within"), "{error}");
+    let status = exporters.statuses().remove(0);
+    assert!(status.account.closes() && status.queued == Some(40_000), "{status:?}");
+    // Now it also reads what came over the connection that was given up.
+    server.signal(Signal::SIGCONT);
+    let status = drained_again(&run, &exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: 40_000, ..Terms::default() });
+    let read = server.read().await;
+    assert_eq!((read.times(), read.losses.len(), read.read), (expected, 0, 40_000));
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_as_large_as_they_may_be_and_restarts_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start();
+    let a = source("a", 1);
+    let mut expected = Vec::new();
+    for round in 0..2_u64 {
+        let run = Run::start(directory.path()).await;
+        let exporters = run.export(&nats(&server, "probes = ['kprobes/a']"));
+        run.drained(&exporters).await;
+        for batch in 1..=100 {
+            let first_ns = round * 100_000_000 + batch * 10_000;
+            publish(&run.hub, &source("b", 2), 0, 1, first_ns - 5000);
+            publish(&run.hub, &a, 0, 4000, first_ns);
+            expected.extend(first_ns..first_ns + 4000);
+        }
+        let status = run.drained(&exporters).await;
+        let expected = Terms { acknowledged: 400_000, not_selected: 100, ..Terms::default() };
+        assert_eq!(status.account.terms, expected);
+        run.stop().await;
+    }
+    let read = server.read().await;
+    assert_eq!(read.events.len(), expected.len());
+    assert_eq!((read.times(), read.losses.len(), read.epochs.len()), (expected, 0, 2));
+    // Not a message for each batch.
+    assert!(read.ids.len() < 150, "{}", read.ids.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_used_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    fs::write(&token, "secret-word\n").unwrap();
+    let server = Server::with("authorization { token: 'secret-word' }");
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&nats(&server, ""));
+    let error = failing(&exporters).await;
+    assert!(error.contains("authorization"), "{error}");
+    let with_token = format!("token_file = '{}'", token.display());
+    let exporters = run.export(&nats(&server, &with_token));
+    run.drained(&exporters).await;
+    publish(&run.hub, &source("a", 1), 0, 10, 1000);
+    let status = run.drained(&exporters).await;
+    assert_eq!(status.account.terms.acknowledged, 10);
+
+    let mut missing = nats(&server, &format!("{with_token}\nstream = 'OTHER'"));
+    missing.nats.as_mut().unwrap().create = None;
+    let error = failing(&run.export(&missing)).await;
+    assert!(error.contains("`OTHER`") && error.contains("[export.nats.create]"), "{error}");
+    run.stop().await;
+}
+
+/// Everything that a client has of a host that was published until now: events by probe and time, and lost events.
+async fn of_client(source: &NatsSource, host: &str, request: NatsRequest) -> (Vec<(String, u64)>, u64) {
+    let request = request.start(NatsStart::Oldest).until_now();
+    let mut stream = source.open(host, request).await.unwrap();
+    let (mut events, mut lost) = (Vec::new(), 0);
+    while let Some(item) = stream.next().await.unwrap() {
+        match item {
+            StreamItem::Batch(batch) => {
+                events.extend(batch.rows().map(|row| (row.probe().to_owned(), row.timestamp_ns())));
+            }
+            StreamItem::Loss(loss) => lost += loss.count.unwrap(),
+            _ => {}
+        }
+    }
+    (events, lost)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_reads_what_the_log_has_and_merges_hosts() {
+    let mut server = Server::start();
+    let (a, b) = (source("a", 1), source("b", 2));
+    let mut runs = Vec::new();
+    for name in ["web1.example.org", "db1"] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::start(directory.path()).await;
+        run.host.hostname = name.to_owned();
+        let exporters = run.export(&nats(&server, ""));
+        run.drained(&exporters).await;
+        runs.push((run, exporters, directory));
+    }
+    // The hosts take turns; each event has a time of its own.
+    let publish_all = |rounds: std::ops::Range<u64>| {
+        for round in rounds.clone() {
+            for ((run, ..), offset) in runs.iter().zip([0, 500]) {
+                publish(&run.hub, &a, 0, 3, round * 1000 + offset + 1);
+                publish(&run.hub, &b, 1, 2, round * 1000 + offset + 200);
+            }
+        }
+        for (run, ..) in &runs {
+            watermark(&run.hub, rounds.end * 1000);
+        }
+    };
+    publish_all(1..101);
+    for (run, exporters, _) in &runs {
+        run.drained(exporters).await;
+    }
+    let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
+    let hosts = source.hosts().await.unwrap();
+    assert_eq!(hosts, ["db1", "web1.example.org"]);
+    let expected = |offset: u64, probes: &[&str]| -> Vec<(String, u64)> {
+        let of = |round: u64| {
+            let first = round * 1000 + offset;
+            let a = (first + 1..first + 4).map(|time| ("kprobes/a".to_owned(), time));
+            a.chain((first + 200..first + 202).map(|time| ("kprobes/b".to_owned(), time)))
+        };
+        (1..101).flat_map(of).filter(|(probe, _)| probes.contains(&probe.as_str())).collect()
+    };
+    let all = NatsRequest::default();
+    let both = ["kprobes/a", "kprobes/b"];
+    assert_eq!(of_client(&source, "web1.example.org", all.clone()).await, (expected(0, &both), 0));
+    assert_eq!(of_client(&source, "db1", all.clone()).await, (expected(500, &both), 0));
+    let only_b = NatsRequest::default().probes(|probe| probe == "kprobes/b");
+    assert_eq!(of_client(&source, "db1", only_b).await, (expected(500, &["kprobes/b"]), 0));
+    assert_eq!(of_client(&source, "none", all).await, (Vec::new(), 0));
+
+    // Both in one order of time. The server is killed and comes back while it is read.
+    let request = NatsRequest::default().start(NatsStart::Oldest);
+    let options = MergeOptions { max_wait: Duration::from_mins(5), ..MergeOptions::default() };
+    let mut merged = MergedStream::from_nats(&source, hosts, &request, options);
+    let mut expected: Vec<(&str, u64)> = Vec::new();
+    for round in 1..201_u64 {
+        for (host, offset) in [("web1.example.org", 0), ("db1", 500)] {
+            let first = round * 1000 + offset;
+            expected.extend([1, 2, 3, 200, 201].map(|event| (host, first + event)));
+        }
+    }
+    let mut seen: Vec<(String, u64)> = Vec::new();
+    let enough = expected.len();
+    let is_back = AtomicBool::new(false);
+    let read = async {
+        while seen.len() < enough {
+            match merged.next().await.unwrap() {
+                MergedItem::Event(event) => {
+                    assert!(!event.late);
+                    seen.push((event.host.to_owned(), event.row.timestamp_ns()));
+                }
+                MergedItem::State(change) => {
+                    assert_ne!(change.state, HostState::GivenUp, "{}", change.reason);
+                }
+                MergedItem::Loss { host, loss } => panic!("{host}: {loss:?}"),
+                _ => {}
+            }
+            if seen.len() == 100 {
+                server.kill();
+                server.restart();
+                publish_all(101..201);
+                is_back.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    // Readers of rings say again and again how far they are.
+    let beat = async {
+        for later in 0.. {
+            if is_back.load(Ordering::Relaxed) {
+                for (run, ..) in &runs {
+                    watermark(&run.hub, 201_000 + later);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let read = async {
+        tokio::select! {
+            () = read => {}
+            () = beat => {}
+        }
+    };
+    let read = tokio::time::timeout(Duration::from_mins(2), read).await;
+    assert!(
+        read.is_ok(),
+        "{:?} {:?}",
+        merged.accounts(),
+        runs.iter().map(|run| run.1.statuses()).collect::<Vec<_>>()
+    );
+    let expected: Vec<_> = expected.into_iter().map(|(host, time)| (host.to_owned(), time)).collect();
+    assert_eq!(seen, expected);
+    let accounts = merged.accounts();
+    assert!(accounts.iter().all(|account| account.lost == 0 && account.late == 0), "{accounts:?}");
+    drop(merged);
+    for (run, ..) in runs {
+        run.stop().await;
+    }
+}
