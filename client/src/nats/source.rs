@@ -108,6 +108,11 @@ impl NatsSource {
         let subjects = Subjects::new(&subject_prefix).map_err(|error| {
             NatsError::Options(format!("subjects cannot begin with `{subject_prefix}`: {error}"))
         })?;
+        // Others see what a command is given, and messages are kept in logs.
+        if url.contains('@') {
+            let why = "the address cannot have a user, a password or a token: name a file that has them";
+            return Err(NatsError::Options(why.to_owned()));
+        }
         let refused = |error: &dyn Error| NatsError::Connect { url: url.clone(), reason: causes(error) };
         let servers: Vec<ServerAddr> = url
             .split(',')

@@ -64,7 +64,13 @@ impl Hosts {
 
     fn run(&self, arguments: &[&str]) -> String {
         let shown = shown(&self.command(arguments).output().unwrap());
-        shown.replace(self.directory.path().to_str().unwrap(), "DIRECTORY")
+        let shown = shown.replace(self.directory.path().to_str().unwrap(), "DIRECTORY");
+        // How a connection ends that is closed too early depends on what was on its way.
+        let plain = |line: &str| match line.split_once("was lost: ") {
+            Some((lost, _)) => format!("{lost}was lost: REASON\n"),
+            None => line.to_owned(),
+        };
+        shown.split_inclusive('\n').map(plain).collect()
     }
 }
 
@@ -85,7 +91,7 @@ fn equal_answers_are_shown_once_and_every_host_is_accounted_for() {
     kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
     -- stderr
     broken (1 host): failed
-    error: the connection to the daemon was lost: transport error
+    error: the connection to the daemon was lost: REASON
     hint: the daemon may have carried out the request: check before you repeat it
     hung (1 host): timed out: no answer within 700ms
     dead (1 host): unreachable: Connection refused (os error 111)
@@ -333,7 +339,7 @@ fn configurations_are_made_and_read() {
     current_context: prod
     contexts:
       lab:
-        server: tcp://localhost:7443
+        server: localhost:7443
       prod:
         ca: /etc/ca.pem
         port: 7443

@@ -4,6 +4,9 @@ mod lock;
 mod start_error;
 mod state_directory;
 mod streams;
+#[cfg(test)]
+#[cfg(feature = "nats")]
+mod tests;
 
 pub use lock::Holder;
 pub use start_error::StartError;

@@ -326,8 +326,8 @@ fn nats_is_judged_to_the_last_field() {
                 [export.nats.create]\nmax_mib = 0\nreplicas = 9\n";
     let found = wrong_nats(text);
     for expected in [
-        "`export.nats.url` cannot be `nats://u:p@host:4222`: it has no host",
-        "`export.nats.url` cannot be `nats://u:p@host:4222,tls://b:1`: `[export.nats.tls]` is missing",
+        "`export.nats.url` cannot have a user, a password or a token",
+        "`export.nats.url` cannot have `tls://` without `[export.nats.tls]`",
         "`export.nats.stream` cannot be `A B`",
         "`export.nats.subject_prefix` cannot be `a.*`: it must be words",
         "`export.nats.max_message_kib` cannot be `1`",
@@ -340,6 +340,13 @@ fn nats_is_judged_to_the_last_field() {
     ] {
         assert!(found.iter().any(|found| found.contains(expected)), "{expected}\n{}", found.join("\n"));
     }
+    let found = wrong_nats(
+        "url = 'tls://nats.example:4222'\n[export.nats.tls]\nca = '/nowhere/ca'\ndomain = 'other.example'",
+    );
+    assert!(
+        found.iter().any(|found| found.contains("`export.nats.tls.domain` cannot be `other.example`")),
+        "{found:?}"
+    );
     let found = wrong_nats("url = 'nats://nats.example:4222'");
     assert!(found.len() == 1 && found[0].contains("in the open"), "{found:?}");
     let off = wrong("[spool]\nenabled = false\n[export.nats]\nurl = 'nats://127.0.0.1:4222'");

@@ -25,7 +25,7 @@ mod read;
 mod sink;
 mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use account::{Account, Terms};
 pub use checks::check;

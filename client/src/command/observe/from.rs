@@ -146,7 +146,7 @@ mod with_nats {
     fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
         if there.is_empty() {
             let message = "the stream has no events of any host".to_owned();
-            let hint = "see `kprobectl exporters` on the hosts; --stream and --subject-prefix have to be those of their `[export.nats]`";
+            let hint = "see `kprobectl exporters` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
             return Err(Failure::usage(message, Some(hint.to_owned())));
         }
         if lists.is_empty() || lists.iter().any(|list| list == "all") {
@@ -175,7 +175,10 @@ mod with_nats {
             NatsError::Connect { .. } => {
                 "is the server there, and does it want --credentials, --token, --password or --ca?"
             }
-            NatsError::Request { .. } => "--stream has to be that of `[export.nats]` of the daemons",
+            NatsError::Options(_) => {
+                "the files are those of --credentials, --token, --password, --ca, --cert and --key"
+            }
+            NatsError::Request { .. } => "--stream must be that of `[export.nats]` of the daemons",
             _ => "see `kprobectl help observe`",
         };
         let is_there = !matches!(error, NatsError::Connect { .. });

@@ -40,8 +40,14 @@ impl Authority {
 
     /// A certificate for a name, and its key.
     pub(crate) fn sign(&self, name: &str) -> Result<Identity> {
+        self.sign_all(&[name])
+    }
+
+    /// The same for several names or IP addresses.
+    pub(crate) fn sign_all(&self, names: &[&str]) -> Result<Identity> {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec![name.to_owned()])?.signed_by(&key, &self.0)?;
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let certificate = CertificateParams::new(names)?.signed_by(&key, &self.0)?;
         Ok(Identity { cert_pem: certificate.pem().into_bytes(), key_pem: key.serialize_pem().into_bytes() })
     }
 

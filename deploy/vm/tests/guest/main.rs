@@ -49,6 +49,7 @@ mod livepatch;
 mod machine;
 mod manifests;
 mod merge;
+mod nats;
 mod neighbour_war;
 mod neighbours;
 mod offline;
@@ -110,6 +111,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("api", api::TESTS),
     ("languages", languages::TESTS),
     ("otlp", otlp::TESTS),
+    ("nats", nats::TESTS),
     ("recipes", recipes::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),

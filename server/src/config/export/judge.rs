@@ -228,9 +228,14 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
     let mut has_tls = false;
     for server in nats.servers() {
         match server {
+            // What stands before `@` is a secret: messages are kept in logs.
+            Err((url, _)) if url.contains('@') => {
+                let message = "`export.nats.url` cannot have a user, a password or a token".to_owned();
+                let hint = "write them into a file, and name it: `credentials_file`, `token_file` or `password_file`";
+                found.push(Problem::error("export.nats.url", message, hint));
+            }
             Err((url, error)) => {
-                let hint =
-                    "use for example `nats://127.0.0.1:4222`; secrets have files of their own".to_owned();
+                let hint = "use for example `nats://127.0.0.1:4222`".to_owned();
                 found.push(Problem::value("export.nats.url", url, error, hint));
             }
             Ok(NatsServer { is_tls: true, .. }) => has_tls = true,
@@ -254,19 +259,15 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
             }
         }
     }
-    if has_tls && nats.tls.is_none() {
-        let why =
-            "`[export.nats.tls]` is missing, and with it the authority that signs the server's certificate";
-        let hint = "add `[export.nats.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
-        found.push(Problem::value("export.nats.url", &nats.url, why, hint.to_owned()));
+    if let Some(domain) = nats.tls.as_ref().and_then(|tls| tls.domain.as_ref()) {
+        let why = "servers of a cluster are known by the hosts of their addresses";
+        let hint = "leave it out, and give the server a certificate with the host (or the IP address) of its address";
+        found.push(Problem::value("export.nats.tls.domain", domain, why, hint.to_owned()));
     }
-    if let Some(tls) = &nats.tls {
-        found.extend(client_tls("export.nats.tls", tls));
-        if let Some(domain) = &tls.domain {
-            let why = "a server of NATS is known by the host of its address, since each names others of its cluster";
-            let hint = "leave it out, and use in `url` the name that is in the certificate".to_owned();
-            found.push(Problem::value("export.nats.tls.domain", domain, why, hint));
-        }
+    if has_tls && nats.tls.is_none() {
+        let message = "`export.nats.url` cannot have `tls://` without `[export.nats.tls]`: the authority that signs the server's certificate is not known";
+        let hint = "add `[export.nats.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
+        found.push(Problem::error("export.nats.url", message.to_owned(), hint));
     }
     found
 }

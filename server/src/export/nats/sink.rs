@@ -41,7 +41,7 @@ impl NatsSink {
         let place = message.headers.get(END).and_then(|end| place(end.as_str()));
         let unknown = || {
             let why = format!(
-                "its header `{END}` is no place in a log: something else has published it. Purge the subject, or use another prefix"
+                "its header `{END}` does not name a place in a log: something else has published it. Purge the subject, or use another prefix"
             );
             SinkError::new(action(), why)
         };

@@ -1,9 +1,9 @@
 //! Exporters over a real hub, history and database: every event arrives, once where the other side can tell, and every place has its term.
 
 #[cfg(feature = "nats")]
-mod nats;
+pub(crate) mod nats;
 #[expect(clippy::disallowed_methods, reason = "answers of a receiver")]
-mod otlp;
+pub(crate) mod otlp;
 
 use std::fs;
 use std::io::Write as _;
@@ -44,16 +44,16 @@ fn here() -> HostIdentity {
 }
 
 /// A run of the daemon.
-struct Run {
-    hub: Arc<Hub>,
-    log: Log,
+pub(crate) struct Run {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) log: Log,
     store: Store,
     tasks: Tasks,
-    host: HostIdentity,
+    pub(crate) host: HostIdentity,
 }
 
 impl Run {
-    async fn start(directory: &Path) -> Self {
+    pub(crate) async fn start(directory: &Path) -> Self {
         let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
         let options = SpoolOptions::new(&directory.join("spool"), 64 << 20, AGES, Duration::from_millis(50));
         let hub = hub();
@@ -68,7 +68,7 @@ impl Run {
         ExportParts { hub, log, store, host, tasks, threads }
     }
 
-    fn export(&self, export: &Export) -> Exporters {
+    pub(crate) fn export(&self, export: &Export) -> Exporters {
         open(export, &self.parts(&Handle::current())).unwrap()
     }
 
@@ -95,14 +95,14 @@ impl Run {
         exporters
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.hub.close();
         assert!(self.tasks.stop(Duration::from_secs(5)).await);
         self.log.history.unwrap().stop().await;
     }
 
     /// Waits until nothing is queued for the only exporter.
-    async fn drained(&self, exporters: &Exporters) -> ExporterStatus {
+    pub(crate) async fn drained(&self, exporters: &Exporters) -> ExporterStatus {
         for _ in 0..2000 {
             let status = exporters.statuses().remove(0);
             assert!(status.account.closes(), "{status:?}");
@@ -115,7 +115,7 @@ impl Run {
     }
 }
 
-fn jsonl(path: &Path) -> Export {
+pub(crate) fn jsonl(path: &Path) -> Export {
     let text = format!("[export.jsonl]\npath = '{}'\n", path.display());
     let config: Config = toml::from_str(&text).unwrap();
     config.export
@@ -150,13 +150,13 @@ fn events(path: &Path) -> Vec<u64> {
     events
 }
 
-struct Place {
+pub(crate) struct Place {
     directory: TempDir,
-    file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("events.jsonl");
         Self { directory, file }

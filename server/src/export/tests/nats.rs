@@ -20,7 +20,7 @@ use crate::pipeline::samples::{group, watermark};
 use crate::pipeline::{Draft, Loss};
 
 /// A server, and its directory.
-struct Server {
+pub(crate) struct Server {
     program: PathBuf,
     directory: TempDir,
     port: u16,
@@ -29,7 +29,7 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with("")
     }
 
@@ -60,20 +60,20 @@ impl Server {
         Command::new(program).arg("-c").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.process = Self::spawn(&self.program, &self.directory, self.port, &self.settings);
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
@@ -145,7 +145,7 @@ impl Published {
     }
 }
 
-fn nats(server: &Server, rest: &str) -> Export {
+pub(crate) fn nats(server: &Server, rest: &str) -> Export {
     let text =
         format!("[export.nats]\nurl = '{}'\n{rest}\n[export.nats.create]\nmax_mib = 256\n", server.url());
     let config: Config = toml::from_str(&text).unwrap();
@@ -153,7 +153,7 @@ fn nats(server: &Server, rest: &str) -> Export {
 }
 
 /// Waits for a phase of the only exporter, and answers its error.
-async fn failing(exporters: &Exporters) -> String {
+pub(crate) async fn failing(exporters: &Exporters) -> String {
     let failing = async {
         loop {
             if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
@@ -166,7 +166,7 @@ async fn failing(exporters: &Exporters) -> String {
 }
 
 /// As [`Run::drained`], for a side that was away: it is tried again later and later.
-async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterStatus {
+pub(crate) async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterStatus {
     let running = async {
         while exporters.statuses().remove(0).phase != Phase::Running {
             tokio::time::sleep(Duration::from_millis(5)).await;

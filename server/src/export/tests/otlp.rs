@@ -21,7 +21,7 @@ use super::*;
 
 /// What the collector answers.
 #[derive(Clone, Debug, Default)]
-enum Answer {
+pub(crate) enum Answer {
     #[default]
     Takes,
     Refuses(Status),
@@ -30,7 +30,7 @@ enum Answer {
 }
 
 #[derive(Clone, Default)]
-struct Collector {
+pub(crate) struct Collector {
     answer: Arc<Mutex<Answer>>,
     taken: Arc<Mutex<Vec<ExportLogsServiceRequest>>>,
     tokens: Arc<Mutex<BTreeSet<String>>>,
@@ -62,7 +62,7 @@ impl LogsService for Collector {
 }
 
 /// A collector that listens. Its connections end with it.
-struct Served(Option<Runtime>);
+pub(crate) struct Served(Option<Runtime>);
 
 impl Drop for Served {
     fn drop(&mut self) {
@@ -70,18 +70,18 @@ impl Drop for Served {
     }
 }
 
-fn field<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Any> {
+pub(crate) fn field<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Any> {
     attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()
 }
 
-fn integer(value: Option<&Any>) -> u64 {
+pub(crate) fn integer(value: Option<&Any>) -> u64 {
     match value {
         Some(Any::IntValue(value)) => u64::try_from(*value).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn body(record: &LogRecord) -> &[KeyValue] {
+pub(crate) fn body(record: &LogRecord) -> &[KeyValue] {
     match &record.body {
         Some(AnyValue { value: Some(Any::KvlistValue(list)) }) => &list.values,
         other => panic!("{other:?}"),
@@ -89,11 +89,11 @@ fn body(record: &LogRecord) -> &[KeyValue] {
 }
 
 impl Collector {
-    fn answers(&self, answer: Answer) {
+    pub(crate) fn answers(&self, answer: Answer) {
         *self.answer.lock().unwrap() = answer;
     }
 
-    fn listen(&self, address: &str) -> (SocketAddr, Served) {
+    pub(crate) fn listen(&self, address: &str) -> (SocketAddr, Served) {
         self.serve(address, Server::builder())
     }
 
@@ -116,6 +116,13 @@ impl Collector {
         logs.flat_map(|logs| &logs.scope_logs).flat_map(|scope| &scope.log_records).cloned().collect()
     }
 
+    /// The records that it has taken since this was last asked.
+    pub(crate) fn take_records(&self) -> impl Iterator<Item = LogRecord> + use<> {
+        let taken = std::mem::take(&mut *self.taken.lock().unwrap());
+        let logs = taken.into_iter().flat_map(|request| request.resource_logs);
+        logs.flat_map(|logs| logs.scope_logs).flat_map(|scope| scope.log_records)
+    }
+
     /// Places of the events in the log.
     fn sequences(&self) -> Vec<u64> {
         let records = self.records();
@@ -124,7 +131,7 @@ impl Collector {
     }
 }
 
-fn otlp(endpoint: &str, rest: &str) -> Export {
+pub(crate) fn otlp(endpoint: &str, rest: &str) -> Export {
     let text = format!("[export.otlp]\nendpoint = '{endpoint}'\nmetrics_interval_s = 0\n{rest}\n");
     let config: Config = toml::from_str(&text).unwrap();
     config.export

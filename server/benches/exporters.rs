@@ -1,0 +1,316 @@
+//! What exporters cost the daemon: events are published as fast as they are taken, once for each way out of the daemon, and the processor
+//! time of the threads that send is divided by the number of events. The stream of a client is the plain way that the others are compared with.
+//!
+//! The other sides are a NATS server of Debian (with the feature `nats`), an OTLP collector and a client in this process that only count, and a
+//! file. Their own time is not measured: they have threads, or a process, of their own.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use kprobed::config::Config;
+use kprobed::control::{Controller, Registry};
+use kprobed::decode::{Plan, PlanOptions};
+use kprobed::export::{self, ExportParts, Exporters};
+use kprobed::feed::Log;
+use kprobed::filter::KernelFilterFeatures;
+use kprobed::history::History;
+use kprobed::kernel::{ClockMapping, HostIdentity};
+use kprobed::model::{ProbeName, ProbeUid};
+use kprobed::pipeline::{Binder, Draft, EventSource, Group, Hub};
+use kprobed::rpc::{EventRoutes, EventServer};
+use kprobed::shutdown::Tasks;
+use kprobed::spool::{BootId, Cursor, SpoolOptions};
+use kprobed::store::Store;
+use kprobed::tracefs::format::Format;
+use kprobed_client::event::{EventStream, StreamItem, StreamRequest};
+use kprobed_client::{Client, ConnectOptions};
+use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceServer};
+use kprobed_otlp::logs_service::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+/// Events of one batch, as readers publish them.
+const BATCH: u64 = 4096;
+
+/// Batches between two looks whether the history has them: it gives up what does not fit into its queue.
+const TOGETHER: u64 = 64;
+
+/// How the threads that send are called.
+const SENDING: &str = "sending";
+
+/// Four arguments, as those of a probe with four.
+const FORMAT: &str = "name: four\nID: 7\nformat:\n\
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+\tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
+\tfield:u64 a;\toffset:16;\tsize:8;\tsigned:0;\n\
+\tfield:u64 b;\toffset:24;\tsize:8;\tsigned:0;\n\
+\tfield:u64 c;\toffset:32;\tsize:8;\tsigned:0;\n\
+\tfield:u64 d;\toffset:40;\tsize:8;\tsigned:0;\n\n\
+print fmt: \"(%lx) a=%Lu b=%Lu c=%Lu d=%Lu\", REC->__probe_ip, REC->a, REC->b, REC->c, REC->d\n";
+
+/// What one way took.
+struct Took {
+    way: &'static str,
+    sending: Duration,
+    wall: Duration,
+    events: u64,
+}
+
+impl Took {
+    fn print(&self, stream: &Self) {
+        let nanoseconds = |took: &Self| took.sending.as_nanos() as f64 / took.events as f64;
+        let own = nanoseconds(self);
+        println!(
+            "{:<11} {own:>8.1} ns an event  {:>6.2} million a second of one core  {:>5.2} of the stream  {:>6.2} s in all",
+            self.way,
+            1000.0 / own,
+            own / nanoseconds(stream),
+            self.wall.as_secs_f64(),
+        );
+    }
+}
+
+/// A daemon without a kernel: what is behind the readers.
+struct Daemon {
+    hub: Arc<Hub>,
+    log: Log,
+    store: Store,
+    tasks: Tasks,
+    host: HostIdentity,
+    threads: Runtime,
+    _directory: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let threads =
+            Builder::new_multi_thread().worker_threads(1).thread_name(SENDING).enable_all().build().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let hub = Arc::new(Hub::new(Binder::new("here".to_owned(), None)));
+        let options = SpoolOptions::new(
+            &directory.path().join("spool"),
+            1 << 30,
+            Duration::from_hours(1000),
+            Duration::from_secs(1),
+        );
+        let boot_id = BootId([7; 16]);
+        let history = Arc::new(History::start(options, boot_id, &hub).unwrap());
+        let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
+        let store = threads.block_on(Store::open(directory.path(), SystemTime::now())).unwrap().store;
+        let text = |text: &str| text.to_owned();
+        let host = HostIdentity {
+            hostname: text("here"),
+            kernel_release: text("6.12.0"),
+            kernel_version: text("#1 SMP"),
+            machine: text("x86_64"),
+            boot_id: text("07070707-0707-0707-0707-070707070707"),
+        };
+        let log = Log { history: Some(history), now };
+        Self { hub, log, store, tasks: Tasks::default(), host, threads, _directory: directory }
+    }
+
+    fn export(&self, text: &str) -> Exporters {
+        let config: Config = toml::from_str(text).unwrap();
+        let Self { hub, log, store, tasks, host, threads, .. } = self;
+        let _context = threads.enter();
+        let parts = ExportParts { hub, log, store, host, tasks, threads: threads.handle() };
+        let exporters = export::open(&config.export, &parts).unwrap();
+        wait_until(|| exporters.statuses()[0].place.is_some());
+        exporters
+    }
+
+    fn serve(&self) -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (control, _) = Controller::channel();
+        let service = EventRoutes::new(EventServer {
+            hub: Arc::clone(&self.hub),
+            control,
+            registry: Arc::new(Registry::default()),
+            host: self.host.clone(),
+            filter_features: KernelFilterFeatures::default(),
+            log: self.log.clone(),
+            exporters: Exporters::default(),
+        });
+        self.threads.spawn(async move {
+            let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+            Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+        });
+        address
+    }
+
+    /// Publishes as many events as are to be measured, and waits until all of them are out.
+    fn measure(&self, way: &'static str, events: u64, is_out: impl Fn(u64) -> bool) -> Took {
+        let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
+        let source = EventSource::new(1, ProbeUid(1), ProbeName::new("kprobes", "four").unwrap(), plan);
+        let mut columns = source.plan.columns();
+        for row in 0..BATCH {
+            let mut record = [0_u8; 48];
+            record[0] = 7;
+            for (field, bytes) in record.chunks_exact_mut(8).enumerate().skip(2) {
+                bytes.copy_from_slice(&(row << (field * 4)).to_le_bytes());
+            }
+            source.plan.decode(&record, 1000 + row, &mut columns).unwrap();
+        }
+        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let history = self.log.history.as_ref().unwrap();
+        let (begun, before) = (Instant::now(), support::cpu_time_of(SENDING));
+        let mut published = 0;
+        while published < events {
+            for _ in 0..TOGETHER {
+                let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+                self.hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            }
+            published += TOGETHER * BATCH;
+            self.threads.block_on(history.settle()).unwrap();
+            // Otherwise what is measured is how the history is read.
+            wait_until(|| is_out(published));
+        }
+        let sending = support::cpu_time_of(SENDING).saturating_sub(before);
+        Took { way, sending, wall: begun.elapsed(), events: published }
+    }
+}
+
+fn wait_until(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "nothing goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An exporter that gets everything.
+fn exporter(way: &'static str, text: &str, events: u64) -> Took {
+    let daemon = Daemon::start();
+    let exporters = daemon.export(text);
+    let took = daemon.measure(way, events, |published| {
+        let status = exporters.statuses().remove(0);
+        assert_eq!((status.failures, status.account.terms.dropped), (0, 0), "{status:?}");
+        status.account.terms.acknowledged == published
+    });
+    assert!(exporters.statuses()[0].account.closes());
+    took
+}
+
+/// A client that counts what it gets.
+fn stream(others: &Runtime, events: u64) -> Took {
+    let daemon = Daemon::start();
+    let address = daemon.serve();
+    let counted = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&counted);
+    let (started, is_there) = std::sync::mpsc::channel();
+    others.spawn(async move {
+        let target = format!("tcp://{address}").parse().unwrap();
+        let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+        let mut stream: EventStream = client.stream_events(StreamRequest::new()).await.unwrap();
+        loop {
+            match stream.next().await.unwrap() {
+                Some(StreamItem::Batch(batch)) => {
+                    counts.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                }
+                Some(StreamItem::Loss(loss)) => panic!("{loss:?}"),
+                Some(StreamItem::Epoch(_)) => started.send(()).unwrap(),
+                Some(_) => {}
+                None => return,
+            }
+        }
+    });
+    is_there.recv().unwrap();
+    daemon.measure("gRPC", events, |published| counted.load(Ordering::Relaxed) == published)
+}
+
+/// Takes everything.
+struct Collector;
+
+#[tonic::async_trait]
+impl LogsService for Collector {
+    async fn export(
+        &self,
+        _: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        Ok(Response::new(ExportLogsServiceResponse::default()))
+    }
+}
+
+fn otlp(others: &Runtime, events: u64) -> Took {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    others.spawn(async move {
+        let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+        let service = LogsServiceServer::new(Collector).max_decoding_message_size(usize::MAX);
+        Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+    });
+    let text = format!("[export.otlp]\nendpoint = 'http://{address}'\nmetrics_interval_s = 0\n");
+    exporter("OTLP", &text, events)
+}
+
+#[cfg(feature = "nats")]
+fn nats(events: u64, stream: &Took) {
+    use std::process::{Command, Stdio};
+
+    use kprobed_vm::{cache::Cache, unpacked::Unpacked};
+
+    let package = Unpacked::ensure(&Cache::from_environment().unwrap(), "nats-server").unwrap();
+    let found = ["usr/sbin/nats-server", "usr/bin/nats-server"].map(|path| package.program(path));
+    let program = found.into_iter().find(|path| path.exists()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = directory.path().join("server.conf");
+    let store = directory.path().join("store");
+    let text = format!(
+        "host: 127.0.0.1\nport: {}\njetstream {{ store_dir: '{}' }}\n",
+        address.port(),
+        store.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut server = Command::new(program);
+    server.arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = server.spawn().unwrap();
+    wait_until(|| std::net::TcpStream::connect(address).is_ok());
+    let text = format!(
+        "[export.nats]\nurl = 'nats://{address}'\nheartbeat_ms = 0\n[export.nats.create]\nmax_mib = 1024\n"
+    );
+    exporter("NATS", &text, events).print(stream);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[cfg(not(feature = "nats"))]
+fn nats(_: u64, _: &Took) {
+    println!("NATS        not measured: this build has no feature `nats`");
+}
+
+fn main() {
+    let events = support::much(20_000_000, 300_000) as u64;
+    // A tenth, for what takes ten times as long.
+    let fewer = events / 10;
+    let others =
+        Builder::new_multi_thread().worker_threads(1).thread_name("others").enable_all().build().unwrap();
+    let stream = stream(&others, events);
+    stream.print(&stream);
+    nats(events, &stream);
+    otlp(&others, fewer).print(&stream);
+    let file = tempfile::tempdir().unwrap();
+    let path = file.path().join("events.jsonl");
+    exporter(
+        "JSON Lines",
+        &format!("[export.jsonl]\npath = '{}'\nsync_interval_ms = 0\n", path.display()),
+        fewer,
+    )
+    .print(&stream);
+    others.shutdown_background();
+}

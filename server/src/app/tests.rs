@@ -1,0 +1,340 @@
+//! The same million events by gRPC, NATS, OTLP and JSON Lines, while each of the other sides is killed and stuck in turn.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kprobed_client::api::OverflowPolicy;
+use kprobed_client::event::{ResumingItem, ResumingStream, StreamItem, StreamRequest, Value};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::{Client, ConnectOptions};
+use kprobed_otlp::common::KeyValue;
+use kprobed_otlp::common::any_value::Value as Any;
+use nix::sys::signal::Signal;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::TcpListenerStream;
+
+use crate::control::{Controller, Registry};
+use crate::decode::{Plan, PlanOptions};
+use crate::export::tests::nats::{Server, drained_again, failing, nats};
+use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
+use crate::export::tests::{Place, Run, jsonl};
+use crate::export::{Exporters, Terms};
+use crate::filter::KernelFilterFeatures;
+use crate::kernel::ClockMapping;
+use crate::model::{ProbeName, ProbeUid};
+use crate::pipeline::{Draft, EventSource, Group};
+use crate::rpc::{EventRoutes, EventServer};
+use crate::tracefs::format::Format;
+
+const BATCH: u64 = 1000;
+/// Batches between two changes of what is wrong.
+const STAGE: u64 = 125;
+const STAGES: u64 = 8;
+
+const FORMAT: &str = "name: values\nID: 7\nformat:\n\
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+\tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
+\tfield:u64 large;\toffset:16;\tsize:8;\tsigned:0;\n\
+\tfield:s64 small;\toffset:24;\tsize:8;\tsigned:1;\n\n\
+print fmt: \"(%lx) large=%Lu small=%Ld\", REC->__probe_ip, REC->large, REC->small\n";
+
+/// An event: its time, its thread, and its values.
+type Event = (u64, i64, u64, i64);
+
+/// The event of a number. JSON has no number as large as most of its values.
+fn event(number: u64) -> Event {
+    let large = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+    let small = -i64::try_from(number).unwrap();
+    (number + 1, i64::try_from(number % 30_000).unwrap(), large, small)
+}
+
+fn values() -> Arc<EventSource> {
+    let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
+    let name = ProbeName::new("kprobes", "values").unwrap();
+    Arc::new(EventSource::new(1, ProbeUid(1), name, plan))
+}
+
+/// Publishes a stage, and waits until it is in the history.
+async fn publish_stage(run: &Run, source: &Arc<EventSource>, next: &mut u64) {
+    for _ in 0..STAGE {
+        let mut columns = source.plan.columns();
+        for number in *next..*next + BATCH {
+            let (time_ns, tid, large, small) = event(number);
+            let mut record = [0_u8; 32];
+            record[0] = 7;
+            record[4..8].copy_from_slice(&i32::try_from(tid).unwrap().to_le_bytes());
+            record[16..24].copy_from_slice(&large.to_le_bytes());
+            record[24..].copy_from_slice(&small.to_le_bytes());
+            source.plan.decode(&record, time_ns, &mut columns).unwrap();
+        }
+        *next += BATCH;
+        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+        run.hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+    }
+    run.log.history.as_ref().unwrap().settle().await.unwrap();
+}
+
+/// The daemon's service of events. Its connections end with it.
+struct Served(Option<Runtime>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+fn serve(run: &Run, address: &str) -> (SocketAddr, Served) {
+    let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (control, _) = Controller::channel();
+    let service = EventRoutes::new(EventServer {
+        hub: Arc::clone(&run.hub),
+        control,
+        registry: Arc::new(Registry::default()),
+        host: run.host.clone(),
+        filter_features: KernelFilterFeatures::default(),
+        log: run.log.clone(),
+        exporters: Exporters::default(),
+    });
+    threads.spawn(async move {
+        let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+        let server = tonic::transport::Server::builder().add_service(service);
+        server.serve_with_incoming(incoming).await.unwrap();
+    });
+    (address, Served(Some(threads)))
+}
+
+/// A client of the daemon, which can be held.
+struct Follower {
+    seen: Arc<Mutex<Vec<Event>>>,
+    reads: tokio::sync::watch::Sender<bool>,
+    /// It ends with this.
+    _task: JoinSet<()>,
+}
+
+impl Follower {
+    async fn start(address: SocketAddr) -> Self {
+        let client =
+            Client::connect(format!("tcp://{address}").parse().unwrap(), ConnectOptions::default()).await;
+        let request = StreamRequest::new().overflow(OverflowPolicy::Disconnect);
+        let mut stream = ResumingStream::open(&client.unwrap(), request).await.unwrap();
+        let (reads, mut may_read) = tokio::sync::watch::channel(true);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let events = Arc::clone(&seen);
+        let (started, is_there) = tokio::sync::oneshot::channel();
+        let mut started = Some(started);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while may_read.wait_for(|reads| *reads).await.is_ok() {
+                match stream.next().await.unwrap() {
+                    Some(ResumingItem::Item(StreamItem::Batch(batch))) => {
+                        let mut events = events.lock().unwrap();
+                        for row in batch.rows() {
+                            let (
+                                Some(Value::Unsigned { value: large, .. }),
+                                Some(Value::Signed { value: small, .. }),
+                            ) = (row.field("large"), row.field("small"))
+                            else {
+                                panic!("{row:?}")
+                            };
+                            events.push((row.timestamp_ns(), row.tid().unwrap().into(), large, small));
+                        }
+                    }
+                    Some(ResumingItem::Item(StreamItem::Loss(loss))) => panic!("{loss:?}"),
+                    Some(ResumingItem::Item(StreamItem::Epoch(_))) => {
+                        if let Some(started) = started.take() {
+                            started.send(()).unwrap();
+                        }
+                    }
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        });
+        is_there.await.unwrap();
+        Self { seen, reads, _task: task }
+    }
+
+    async fn has(&self, events: u64) {
+        let all = async {
+            while (self.seen.lock().unwrap().len() as u64) < events {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let all = tokio::time::timeout(Duration::from_mins(1), all).await;
+        assert!(all.is_ok(), "{} of {events}", self.seen.lock().unwrap().len());
+    }
+}
+
+/// Waits until an exporter has sent all of these.
+async fn has_sent(run: &Run, exporters: &Exporters, events: u64) {
+    let status = run.drained(exporters).await;
+    assert_eq!(status.account.terms, Terms { acknowledged: events, ..Terms::default() });
+}
+
+fn of_attributes(attributes: &[KeyValue]) -> (u64, i64) {
+    let Some(Any::IntValue(small)) = field(attributes, "small") else { panic!("{attributes:?}") };
+    (integer(field(attributes, "large")), *small)
+}
+
+/// Events of the collector, in the order of the log. What was on its way when it was killed comes twice.
+fn collected(collector: &Collector, into: &mut Vec<Event>) {
+    for record in collector.take_records().filter(|record| record.event_name == "kprobed.event") {
+        let tid = i64::try_from(integer(field(&record.attributes, "thread.id"))).unwrap();
+        let (large, small) = of_attributes(body(&record));
+        let event = (record.time_unix_nano, tid, large, small);
+        match into.last() {
+            Some(last) if last.0 >= event.0 => assert!(into.binary_search(&event).is_ok(), "{event:?}"),
+            _ => into.push(event),
+        }
+    }
+}
+
+fn of_file(path: &Path) -> Vec<Event> {
+    let mut events = Vec::new();
+    for line in BufReader::new(fs::File::open(path).unwrap()).lines() {
+        let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if line["type"] != "event" {
+            assert_ne!(line["type"], "loss", "{line}");
+            continue;
+        }
+        let fields = &line["fields"];
+        // As text where a number of JSON would lose digits.
+        let large = fields["large"].as_u64().or_else(|| fields["large"].as_str()?.parse().ok());
+        events.push((
+            line["timestamp_ns"].as_u64().unwrap(),
+            line["tid"].as_i64().unwrap(),
+            large.unwrap(),
+            fields["small"].as_i64().unwrap(),
+        ));
+    }
+    events
+}
+
+async fn of_nats(server: &Server) -> Vec<Event> {
+    let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
+    let request = NatsRequest::default().start(NatsStart::Oldest).until_now();
+    let mut stream = source.open("here", request).await.unwrap();
+    let mut events = Vec::new();
+    while let Some(item) = stream.next().await.unwrap() {
+        match item {
+            StreamItem::Batch(batch) => events.extend(batch.rows().map(|row| {
+                let (Some(Value::Unsigned { value: large, .. }), Some(Value::Signed { value: small, .. })) =
+                    (row.field("large"), row.field("small"))
+                else {
+                    panic!("{row:?}")
+                };
+                (row.timestamp_ns(), i64::from(row.tid().unwrap()), large, small)
+            })),
+            StreamItem::Loss(loss) => panic!("{loss:?}"),
+            _ => {}
+        }
+    }
+    events
+}
+
+/// Whether these are all events, each once and with its values.
+fn check(way: &str, events: &[Event]) {
+    let expected = STAGES * STAGE * BATCH;
+    assert_eq!(events.len() as u64, expected, "{way}");
+    for (number, seen) in (0..expected).zip(events) {
+        assert_eq!(*seen, event(number), "{way}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_million_events_are_the_same_on_all_ways() {
+    let (directory, place) = (tempfile::tempdir().unwrap(), Place::new());
+    let run = Run::start(directory.path()).await;
+    let (source, mut next) = (values(), 0);
+    let collector = Collector::default();
+    let (collector_address, collector_server) = collector.listen("127.0.0.1:0");
+    let mut collector_server = Some(collector_server);
+    let mut nats_server = Server::start();
+    let (address, served) = serve(&run, "127.0.0.1:0");
+    let mut served = Some(served);
+    let follower = Follower::start(address).await;
+    let by_file = run.export(&jsonl(&place.file));
+    let by_otlp = run.export(&otlp(&format!("http://{collector_address}"), ""));
+    let by_nats = run.export(&nats(&nats_server, ""));
+    for exporters in [&by_file, &by_otlp, &by_nats] {
+        run.drained(exporters).await;
+    }
+    let mut by_collector = Vec::new();
+    for stage in 0..STAGES {
+        match stage {
+            1 => nats_server.kill(),
+            2 => nats_server.signal(Signal::SIGSTOP),
+            3 => drop(collector_server.take()),
+            4 => collector.answers(Answer::Hangs),
+            5 => drop(served.take()),
+            6 => drop(follower.reads.send(false)),
+            _ => {}
+        }
+        publish_stage(&run, &source, &mut next).await;
+        // Nobody else notices.
+        has_sent(&run, &by_file, next).await;
+        if ![1, 2].contains(&stage) {
+            has_sent(&run, &by_nats, next).await;
+        }
+        if ![3, 4].contains(&stage) {
+            has_sent(&run, &by_otlp, next).await;
+        }
+        if ![5, 6].contains(&stage) {
+            follower.has(next).await;
+        }
+        match stage {
+            1 | 2 => {
+                let error = failing(&by_nats).await;
+                assert!(
+                    error.contains("connect to")
+                        || error.contains("publish to")
+                        || error.contains("no answer"),
+                    "{error}"
+                );
+                if stage == 1 {
+                    nats_server.restart();
+                } else {
+                    nats_server.signal(Signal::SIGCONT);
+                }
+                drained_again(&run, &by_nats).await;
+            }
+            3 | 4 => {
+                failing(&by_otlp).await;
+                if stage == 3 {
+                    collector_server = Some(collector.listen(&collector_address.to_string()).1);
+                }
+                collector.answers(Answer::Takes);
+                drained_again(&run, &by_otlp).await;
+            }
+            5 => served = Some(serve(&run, &address.to_string()).1),
+            6 => follower.reads.send(true).unwrap(),
+            _ => {}
+        }
+        follower.has(next).await;
+        collected(&collector, &mut by_collector);
+    }
+    for exporters in [&by_file, &by_otlp, &by_nats] {
+        has_sent(&run, exporters, next).await;
+    }
+    let failures =
+        [&by_file, &by_otlp, &by_nats].map(|exporters| exporters.statuses().remove(0).failures > 0);
+    assert_eq!(failures, [false, true, true]);
+    check("gRPC", &follower.seen.lock().unwrap());
+    check("NATS", &of_nats(&nats_server).await);
+    check("JSON Lines", &of_file(&place.file));
+    check("OTLP", &by_collector);
+    run.stop().await;
+}
