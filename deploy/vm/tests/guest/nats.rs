@@ -130,8 +130,10 @@ fn by_number(text: &str) -> Result<BTreeMap<i64, Value>> {
             continue;
         }
         let object = line.as_object_mut().context("no object")?;
-        object.remove("host");
-        object.remove("corrected_time");
+        for name in ["host", "corrected_time"] {
+            object.remove(name);
+        }
+        ensure!(object.remove("late").is_none_or(|late| late == false), "{line}");
         let number = line["fields"]["n"].as_i64().context("no number")?;
         ensure!(events.insert(number, line).is_none(), "{number} is there twice");
     }
