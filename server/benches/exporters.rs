@@ -44,6 +44,9 @@ const BATCH: u64 = 4096;
 /// Batches between two looks whether the history has them: it gives up what does not fit into its queue.
 const TOGETHER: u64 = 64;
 
+/// The events are of 1970, and none is to expire.
+const AGES: Duration = Duration::from_hours(100 * 365 * 24);
+
 /// How the threads that send are called.
 const SENDING: &str = "sending";
 
@@ -99,14 +102,13 @@ impl Daemon {
             Builder::new_multi_thread().worker_threads(1).thread_name(SENDING).enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let hub = Arc::new(Hub::new(Binder::new("here".to_owned(), None)));
-        let options = SpoolOptions::new(
-            &directory.path().join("spool"),
-            1 << 30,
-            Duration::from_hours(1000),
-            Duration::from_secs(1),
-        );
+        let options =
+            SpoolOptions::new(&directory.path().join("spool"), 1 << 30, AGES, Duration::from_secs(1));
         let boot_id = BootId([7; 16]);
-        let history = Arc::new(History::start(options, boot_id, &hub).unwrap());
+        let history = {
+            let _context = threads.enter();
+            Arc::new(History::start(options, boot_id, &hub).unwrap())
+        };
         let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
         let store = threads.block_on(Store::open(directory.path(), SystemTime::now())).unwrap().store;
         let text = |text: &str| text.to_owned();
@@ -119,6 +121,14 @@ impl Daemon {
         };
         let log = Log { history: Some(history), now };
         Self { hub, log, store, tasks: Tasks::default(), host, threads, _directory: directory }
+    }
+
+    fn stop(self) {
+        self.hub.close();
+        self.threads.block_on(async {
+            assert!(self.tasks.stop(Duration::from_secs(5)).await);
+            self.log.history.unwrap().stop().await;
+        });
     }
 
     fn export(&self, text: &str) -> Exporters {
@@ -202,6 +212,7 @@ fn exporter(way: &'static str, text: &str, events: u64) -> Took {
         status.account.terms.acknowledged == published
     });
     assert!(exporters.statuses()[0].account.closes());
+    daemon.stop();
     took
 }
 
@@ -217,7 +228,9 @@ fn stream(others: &Runtime, events: u64) -> Took {
         let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
         let mut stream: EventStream = client.stream_events(StreamRequest::new()).await.unwrap();
         loop {
-            match stream.next().await.unwrap() {
+            // The daemon's end is this one's.
+            let Ok(item) = stream.next().await else { return };
+            match item {
                 Some(StreamItem::Batch(batch)) => {
                     counts.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 }
@@ -229,7 +242,9 @@ fn stream(others: &Runtime, events: u64) -> Took {
         }
     });
     is_there.recv().unwrap();
-    daemon.measure("gRPC", events, |published| counted.load(Ordering::Relaxed) == published)
+    let took = daemon.measure("gRPC", events, |published| counted.load(Ordering::Relaxed) == published);
+    daemon.stop();
+    took
 }
 
 /// Takes everything.
