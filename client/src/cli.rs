@@ -68,7 +68,7 @@ pub(crate) struct Global {
     /// Only on hosts whose labels match, as for `list --selector`
     #[arg(short = 'L', long, global = true, value_name = "SELECTOR")]
     pub(crate) host_selector: Option<LabelSelector>,
-    /// Most hosts that are asked at the same time [default: that of the context, or 64]
+    /// Most hosts that are asked at the same time; streams stay open, one for each host [default: that of the context, or 64]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) parallel: Option<NonZeroUsize>,
     /// Try no further host after one that did not answer

@@ -9,6 +9,7 @@ use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outco
 use kprobed_client::{Client, Error};
 
 use super::connection::Fleet;
+use super::descriptors::make_room_for;
 use super::{
     Command, Exit, Failure, apply, check, definition, diff, doctor, documents, exporters, get, ledger, list,
     profile,
@@ -197,6 +198,7 @@ async fn ask_all(
         deadline: global.timeout,
         fail_fast: global.fail_fast,
     };
+    make_room_for(&fan_out, fleet.hosts.len())?;
     let is_strict = asked.is_strict();
     let mut judged = Vec::new();
     let shared = Arc::new((asked, global.clone(), output.keeping()));
@@ -250,7 +252,10 @@ async fn ask_all(
             }
         };
         output.host_record(&record)?;
-        records.push(record);
+        // Programs have it already; for people equal answers are put together at the end.
+        if !output.is_structured() {
+            records.push(record);
+        }
     }
     let ledger = run.ledger();
     let contrasts = Contrast::find(&judged);

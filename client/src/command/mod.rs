@@ -41,6 +41,7 @@ mod child;
 mod connection;
 mod counting;
 mod definition;
+mod descriptors;
 mod documents;
 mod failure;
 mod fleet;

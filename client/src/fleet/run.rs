@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::ledger::{HostLedger, Outcome};
@@ -220,13 +221,13 @@ impl<T: Send + 'static, E: Operation + Send + 'static> Run<T, E> {
         host.options.request_timeout = host.options.request_timeout.min(deadline);
         let (operation, asked) = (Arc::clone(&self.operation), host.clone());
         let task = self.tasks.spawn(async move {
-            let whole = async {
-                let client = asked.connect().await.map_err(NoAnswer::Unreachable)?;
-                operation(asked, client)
-                    .await
-                    .map_err(|error| NoAnswer::Operation { outcome: error.outcome(), error })
-            };
-            tokio::time::timeout(deadline, whole).await.unwrap_or(Err(NoAnswer::TimedOut(deadline)))
+            let end = Instant::now() + deadline;
+            // It has a limit of its own, so that a host that cannot be reached is never one that did not answer.
+            let client = asked.connect().await.map_err(NoAnswer::Unreachable)?;
+            match tokio::time::timeout_at(end, operation(asked, client)).await {
+                Ok(done) => done.map_err(|error| NoAnswer::Operation { outcome: error.outcome(), error }),
+                Err(_elapsed) => Err(NoAnswer::TimedOut(deadline)),
+            }
         });
         self.asked.insert(task.id(), host);
     }

@@ -40,7 +40,7 @@ pub(super) struct Feed {
     pub(super) request: StreamRequest,
     pub(super) options: MergeOptions,
     pub(super) local: LocalClock,
-    /// How many hosts may be connected to at once.
+    /// How many connections may be made at once. Those that are there stay open.
     pub(super) gate: Arc<Semaphore>,
     /// Items that the merge has room for.
     pub(super) permits: Arc<Semaphore>,
@@ -135,16 +135,14 @@ impl Feed {
         loop {
             let Ok(place) = self.gate.acquire().await else { return Ok(None) };
             self.tell(Signal::Connecting)?;
-            let limit = self.host.options.request_timeout;
-            let tried = tokio::time::timeout(limit, self.try_open()).await;
+            let tried = self.try_open().await;
             drop(place);
             let error = match tried {
-                Ok(Ok((client, clock, stream))) => {
+                Ok((client, clock, stream)) => {
                     self.tell(Signal::Clock(clock))?;
                     return Ok(Some((client, stream)));
                 }
-                Ok(Err(error)) => error,
-                Err(_elapsed) => Error::Timeout(limit),
+                Err(error) => error,
             };
             let (reason, outcome) = problem(&error);
             if !error.is_transient() || !self.options.reconnect {
@@ -158,10 +156,17 @@ impl Feed {
     }
 
     async fn try_open(&self) -> Result<(Client, ClockOffset, ResumingStream), Error> {
+        // It has a limit of its own, so that a host that cannot be reached is never one that did not answer.
         let client = self.host.connect().await?;
-        let clock = ClockOffset::measure(&client, self.local).await?;
-        let stream =
-            ResumingStream::with_backoff(&client, self.request.clone(), self.options.backoff).await?;
+        let limit = self.host.options.request_timeout;
+        let begin = async {
+            let clock = ClockOffset::measure(&client, self.local).await?;
+            let stream =
+                ResumingStream::with_backoff(&client, self.request.clone(), self.options.backoff).await?;
+            Ok((clock, stream))
+        };
+        let (clock, stream) =
+            tokio::time::timeout(limit, begin).await.unwrap_or(Err(Error::Timeout(limit)))?;
         Ok((client, clock, stream))
     }
 }

@@ -41,7 +41,7 @@ pub struct MergeOptions {
     pub read_ahead_events: usize,
     /// How often the clocks are compared.
     pub clock_interval: Duration,
-    /// How many hosts are connected to at the same time.
+    /// How many connections are made at the same time. Those that are there stay open: one for each host.
     pub parallel: NonZeroUsize,
     /// Whether hosts that are lost are tried again.
     pub reconnect: bool,

@@ -179,6 +179,31 @@ fn a_hung_host_holds_up_no_other() {
 }
 
 #[test]
+fn too_few_descriptors_are_said_before_anything_is_done() {
+    let hosts = Hosts::start(2);
+    let limited = |arguments: &str| {
+        let script = format!("ulimit -n 65; exec \"$0\" {arguments}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_kprobectl")]).env_clear();
+        shown(&with(command, &hosts.config(), hosts.directory.path()).output().unwrap())
+    };
+    assert_snapshot!(limited("observe --hosts some"), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: 3 connections need 67 open files, and the limit of this process is 65
+    hint: raise it (`ulimit -Hn 67` as root), or name fewer hosts, or read their events from NATS (`--from`)
+    ");
+    assert_snapshot!(limited("list --hosts some"), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: 6 connections need 70 open files, and the limit of this process is 65
+    hint: raise it (`ulimit -Hn 70` as root), or lower `--parallel`
+    ");
+}
+
+#[test]
 fn the_rest_of_the_last_run_can_be_asked_again() {
     let hosts = Hosts::start(2);
     let first = hosts.run(&["ledger", "--hosts", "some", "--tolerate", "34%", "-o", "json"]);

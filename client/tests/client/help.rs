@@ -85,7 +85,8 @@ fn help_says_what_there_is() {
               Only on hosts whose labels match, as for `list --selector`
 
           --parallel <N>
-              Most hosts that are asked at the same time [default: that of the context, or 64]
+              Most hosts that are asked at the same time; streams stay open, one for each host [default:
+              that of the context, or 64]
 
           --fail-fast
               Try no further host after one that did not answer

@@ -144,6 +144,7 @@ fn assert_closed(objects: &[Value], hosts: usize) {
         assert_eq!(one["shown"], all.len(), "{one}");
         assert_eq!(one["late"], late.into_iter().filter(|late| *late).count(), "{one}");
     }
+    assert_eq!(objects.last().unwrap()["type"], "ledger");
     assert_eq!(objects.last().unwrap()["ledger"]["closes"], true);
     assert_eq!(objects.last().unwrap()["ledger"]["targeted"], hosts);
 }

@@ -146,6 +146,17 @@ impl Registry {
     }
 }
 
+/// A registry that begins with these probes.
+impl FromIterator<Probe> for Registry {
+    fn from_iter<I: IntoIterator<Item = Probe>>(probes: I) -> Self {
+        let registry = Self::default();
+        for probe in probes {
+            registry.put(probe);
+        }
+        registry
+    }
+}
+
 #[cfg(test)]
 impl Registry {
     /// Puts a probe that was seen.

@@ -226,7 +226,7 @@ impl Hub {
     }
 
     /// Tells everybody who wants the order of time that everything before was published.
-    pub(super) fn publish_watermark(&self, watermark_ns: u64) {
+    pub fn publish_watermark(&self, watermark_ns: u64) {
         if self.watermark_ns.fetch_max(watermark_ns, Ordering::Relaxed) < watermark_ns {
             for subscriber in &self.subscribers().attached {
                 subscriber.offer_watermark(watermark_ns);

@@ -3,6 +3,7 @@
 //! Owns what becomes of each host: one that could not begin, and one that could not say what it had counted, are no part of the sums and are
 //! told.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use kprobed_client::api::aggregation_key::Key;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use super::{IDLE_INTERVAL, Life};
 use crate::cli::Global;
 use crate::command::connection::Fleet;
+use crate::command::descriptors::make_room;
 use crate::command::fleet::{exit, remember};
 use crate::command::stop::{Stop, StopReason};
 use crate::command::{Exit, Failure};
@@ -78,11 +80,10 @@ pub(super) async fn count(
     judge(&spec, &life)?;
     let mut stop = Stop::new(None).map_err(Failure::Signals)?;
     let mut records = Records::new(fleet);
-    let begun = tokio::select! {
-        begun = begin(global, fleet, spec, &mut records, output) => begun,
-        _ = stop.wait() => return Err(Failure::Interrupted),
-    };
+    make_room(fleet.hosts.len(), "name fewer hosts")?;
+    let (begun, is_interrupted) = begin(global, fleet, spec, (&mut stop, &mut records), output).await;
     if let Some((_, one)) = begun.first()
+        && !is_interrupted
         && !(global.fail_fast && records.is_missing_some())
     {
         output.counting_begins(one.stream.aggregation(), life.duration);
@@ -92,11 +93,7 @@ pub(super) async fn count(
         stop.after(Some(Duration::ZERO));
     }
     let reason = stop.wait().await;
-    stop.after(None);
-    let counted = tokio::select! {
-        counted = end(begun, global.timeout, &mut records) => counted,
-        _ = stop.wait() => return Err(Failure::Interrupted),
-    };
+    let counted = end(begun, global.timeout, &mut stop, &mut records).await;
     for (host, one) in &counted {
         let mut kept = output.keeping();
         CountPrinter::new(&mut kept, &one.aggregation, view, false, false).last(&one.snapshot)?;
@@ -120,18 +117,18 @@ pub(super) async fn count(
     output.hosts(&missing, &[], &records.ledger)?;
     remember(fleet, &names.concat(), output);
     // Without a limit an interrupt is how counting ends; with one, it comes too early.
-    let early = reason == StopReason::Signal && life.duration.is_some();
+    let early = is_interrupted || reason == StopReason::Signal && life.duration.is_some();
     Ok(exit(&records.ledger, if early { Exit::Interrupted } else { Exit::Success }, global))
 }
 
-/// Begins to count on all hosts.
+/// Begins to count on all hosts. Answers those that count, and whether a signal came before all were asked.
 async fn begin(
     global: &Global,
     fleet: &Fleet,
     spec: AggregationSpec,
-    records: &mut Records,
+    (stop, records): (&mut Stop, &mut Records),
     output: &Output,
-) -> Vec<(String, Begun)> {
+) -> (Vec<(String, Begun)>, bool) {
     let fan_out = FanOut {
         parallel: global.parallel.or(fleet.parallel).unwrap_or(FanOut::default().parallel),
         deadline: global.timeout,
@@ -145,8 +142,17 @@ async fn begin(
             Ok::<_, Error>(Begun { client, stream, kernel })
         }
     });
-    let mut begun = Vec::new();
-    while let Some(report) = run.next().await {
+    let (mut begun, mut is_interrupted) = (Vec::new(), false);
+    loop {
+        let report = tokio::select! {
+            report = run.next() => report,
+            () = stop.signal() => {
+                is_interrupted = true;
+                run.interrupt();
+                continue;
+            }
+        };
+        let Some(report) = report else { break };
         let outcome = report.outcome();
         let host = report.host.name;
         match report.result {
@@ -166,26 +172,54 @@ async fn begin(
             Err(other) => records.fail(host, outcome, String::new(), other.to_string()),
         }
     }
-    begun
+    (begun, is_interrupted)
 }
 
-/// Stops counting everywhere, and gathers what was counted until then.
+/// Stops counting everywhere, and gathers what was counted until then. After a signal it waits for no host: their daemons stop counting when the
+/// streams end.
 async fn end(
     begun: Vec<(String, Begun)>,
     deadline: Duration,
+    stop: &mut Stop,
     records: &mut Records,
 ) -> Vec<(String, Counted)> {
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut asked) = (JoinSet::new(), HashMap::new());
     for (host, one) in begun {
-        tasks.spawn(async move {
+        let kernel = one.kernel.clone();
+        let task = tasks.spawn(async move {
             let aggregation = one.stream.aggregation().clone();
             let last = tokio::time::timeout(deadline, one.client.delete_aggregation(&aggregation.name)).await;
-            (host, one.kernel, aggregation, last)
+            (aggregation, last)
         });
+        asked.insert(task.id(), (host, kernel));
     }
     let mut counted = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        let Ok((host, kernel, aggregation, last)) = done else { continue };
+    loop {
+        let joined = tokio::select! {
+            joined = tasks.join_next_with_id() => joined,
+            () = stop.signal() => {
+                tasks.abort_all();
+                continue;
+            }
+        };
+        let (id, done) = match joined {
+            Some(Ok((id, done))) => (id, Ok(done)),
+            Some(Err(error)) => (error.id(), Err(error)),
+            None => break,
+        };
+        let Some((host, kernel)) = asked.remove(&id) else { continue };
+        let (aggregation, last) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                let why = if error.is_cancelled() {
+                    "interrupted before it said what it had counted".to_owned()
+                } else {
+                    format!("the operation broke: {error}")
+                };
+                records.fail(host, Outcome::Failed, kernel, why);
+                continue;
+            }
+        };
         match last {
             Ok(Ok(Some(snapshot))) => counted.push((host, Counted { kernel, aggregation, snapshot })),
             Ok(Ok(None)) => {

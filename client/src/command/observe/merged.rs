@@ -10,6 +10,7 @@ use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedItem, Me
 use super::options::Form;
 use crate::cli::Global;
 use crate::command::connection::Fleet;
+use crate::command::descriptors::make_room;
 use crate::command::fleet::{exit, remember};
 use crate::command::stop::{Stop, StopReason};
 use crate::command::{Exit, Failure};
@@ -69,6 +70,7 @@ impl Merged {
             reconnect: !self.once && !global.fail_fast,
             ..default
         };
+        make_room(hosts.len(), "name fewer hosts, or read their events from NATS (`--from`)")?;
         let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
         let merged = MergedStream::open(hosts, self.request, options);
         let (exit, accounts) = self.show.run((merged, &names), stop, global, output).await?;

@@ -11,6 +11,7 @@ use kprobed_document::Document;
 
 use super::super::Failure;
 use super::super::connection::parallel;
+use super::super::descriptors::make_room_for;
 use super::ask;
 use crate::cli::Global;
 use crate::output::Output;
@@ -45,6 +46,7 @@ impl<'a> Fleet<'a> {
             deadline: global.timeout,
             fail_fast: false,
         };
+        make_room_for(&fan_out, hosts.len())?;
         Ok(Self {
             id: id.to_owned(),
             hosts,

@@ -65,6 +65,14 @@ struct AccountView<'a> {
     closes: bool,
 }
 
+/// The account of the fleet.
+#[derive(Serialize)]
+struct FleetView {
+    r#type: &'static str,
+    #[serde(flatten)]
+    account: LedgerView,
+}
+
 fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
@@ -175,7 +183,7 @@ impl EventPrinter<'_> {
                     closes: account.closes(),
                 })?;
             }
-            return self.object(&LedgerView::new(ledger));
+            return self.object(&FleetView { r#type: "ledger", account: LedgerView::new(ledger) });
         }
         self.write()?;
         let mut missing: Vec<_> = accounts

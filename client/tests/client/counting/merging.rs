@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 
-use super::super::fake::{Ending, Fake, kprobectl, shown};
+use super::super::fake::{Ending, Fake, interrupt, kprobectl, shown};
 use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -54,6 +55,30 @@ fn counts_of_hosts_add_up() {
     for fake in &fakes {
         assert!(fake.counted().contains(&"deleted open-0".to_owned()), "{:?}", fake.counted());
     }
+}
+
+#[test]
+fn an_interrupt_while_hosts_are_asked_shows_what_was_counted_and_accounts_for_the_rest() {
+    let fakes = [Fake::start(Ending::Open)];
+    let directory = fleet(&fakes);
+    // It takes connections, and says nothing.
+    let hung = UnixListener::bind(directory.path().join("hung")).unwrap();
+    let config = directory.path().join("config.yaml");
+    let mut text = std::fs::read_to_string(&config).unwrap();
+    writeln!(text, "      hung: {{address: '{}'}}", directory.path().join("hung").display()).unwrap();
+    std::fs::write(&config, text).unwrap();
+    let mut command = kprobectl(&["hist", "open", "--hosts", "all", "--timeout", "60s"]);
+    command.env("KPROBECTL_CONFIG", &config).env("XDG_STATE_HOME", directory.path());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _connection = hung.accept().unwrap();
+    assert_eq!(super::counted(&fakes[0], "made open-0"), ["made open-0"]);
+    interrupt(&child);
+    let ended = shown(&child.wait_with_output().unwrap());
+    assert!(ended.starts_with("exit: 4") && ended.contains("32 hits, 0 dropped"), "{ended}");
+    assert!(ended.contains("hung (1 host): failed: interrupted before it answered"), "{ended}");
+    let ledger = "hosts: 3 targeted = 1 answered + 0 refused + 1 failed + 0 timed out + 1 unreachable";
+    assert!(ended.contains(ledger), "{ended}");
+    assert!(fakes[0].counted().contains(&"deleted open-0".to_owned()), "{:?}", fakes[0].counted());
 }
 
 #[test]

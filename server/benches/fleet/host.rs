@@ -1,0 +1,160 @@
+//! A host of the fleet: the daemon's services behind its real way in, without the threads that talk to a kernel.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use kprobed::config::Listen;
+use kprobed::control::{
+    Controller, Doctor, Guarded, Observer, Probe, ProbeState, ProbeStates, Registry, Storage,
+};
+use kprobed::definition::ProbeKind;
+use kprobed::export::Exporters;
+use kprobed::feed::Log;
+use kprobed::filter::KernelFilterFeatures;
+use kprobed::front;
+use kprobed::kernel::HostIdentity;
+use kprobed::model::{Labels, Metadata, ProbeUid};
+use kprobed::pipeline::{Binder, Hub};
+use kprobed::rpc::{EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer};
+use kprobed::shutdown::Tasks;
+use kprobed::spool::{BootId, Cursor};
+use kprobed::store::Store;
+use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_proto::v1::export_service_server::ExportServiceServer;
+use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use tokio::runtime::Handle;
+use tonic::service::Routes;
+
+use crate::stored_kernel::StoredKernel;
+use crate::tracefs::INSTANCE;
+
+/// Probes of each host.
+const PROBES: usize = 16;
+
+/// What all hosts share: it does not matter to a client.
+pub(crate) struct Shared<'a> {
+    pub(crate) store: Store,
+    pub(crate) directory: &'a Path,
+    pub(crate) threads: &'a Handle,
+}
+
+/// A daemon that answers.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) hub: Arc<Hub>,
+}
+
+/// A probe that is durable, and that the kernel does not have: there is none.
+fn probe(number: usize) -> anyhow::Result<Probe> {
+    let name: kprobed::model::ProbeName = format!("kprobes/open_{number:02}").parse()?;
+    let line = format!("p:{name} do_sys_openat2 dfd=%di path=+0(%si):string");
+    Ok(Probe {
+        uid: ProbeUid(i64::try_from(number)? + 1),
+        name,
+        definition: line.clone(),
+        kernel_definition: line,
+        kind: ProbeKind::Entry,
+        enabled: true,
+        filter: String::new(),
+        labels: Labels::default(),
+        metadata: Metadata::default(),
+        state: ProbeState::Pending,
+        state_time: None,
+        own: None,
+        left_alone: None,
+        revision: 1,
+        create_time: SystemTime::UNIX_EPOCH,
+        update_time: SystemTime::UNIX_EPOCH,
+        schema: None,
+        warnings: Vec::new(),
+        location: "do_sys_openat2+0x0".to_owned(),
+        arming: None,
+        guarded: Guarded::default(),
+    })
+}
+
+impl Host {
+    pub(crate) async fn start(
+        (number, name): (usize, String),
+        listen: &Listen,
+        kernel: &StoredKernel,
+        shared: &Shared<'_>,
+    ) -> anyhow::Result<Self> {
+        let boot_id = format!("00000000-0000-4000-8000-{number:012x}");
+        let identity = HostIdentity {
+            hostname: name.clone(),
+            kernel_release: kernel.release.clone(),
+            kernel_version: "#1 SMP".to_owned(),
+            machine: "x86_64".to_owned(),
+            boot_id: boot_id.clone(),
+        };
+        let hub = Arc::new(Hub::new(Binder::new(name.clone(), None)));
+        let routes = routes(identity, boot_id.parse()?, kernel, shared, Arc::clone(&hub))?;
+        front::open(listen, routes, &Tasks::default(), shared.threads).await?;
+        Ok(Self { name, hub })
+    }
+}
+
+fn routes(
+    host: HostIdentity,
+    boot_id: BootId,
+    kernel: &StoredKernel,
+    shared: &Shared<'_>,
+    hub: Arc<Hub>,
+) -> anyhow::Result<Routes> {
+    // Nothing that is measured gives it work.
+    let (control, _) = Controller::channel();
+    let registry = Arc::new((0..PROBES).map(probe).collect::<anyhow::Result<Registry>>()?);
+    let tracefs = Tracefs::new(shared.directory, "/nonexistent");
+    let instance = Instance::find(&tracefs, INSTANCE).context("no instance")?;
+    let instance = Arc::new(CurrentInstance::new(instance));
+    let nowhere = PathBuf::from("/nonexistent");
+    let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere.clone(), nowhere.clone());
+    let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
+    let doctor = Doctor {
+        tracefs,
+        instance,
+        facts: Arc::clone(&kernel.facts),
+        registry: Arc::clone(&registry),
+        procfs: nowhere.clone(),
+        lockdown: nowhere,
+    };
+    let storage =
+        Storage { store: shared.store.clone(), state_directory: shared.directory.to_owned(), history: None };
+    let start = SystemTime::now();
+    let info = HostInfo { host: host.clone(), cpus: 2, start, tracefs: shared.directory.to_owned() };
+    let probes = ProbeServer {
+        control: control.clone(),
+        registry: Arc::clone(&registry),
+        states: states.clone(),
+        checker: Arc::clone(&kernel.checker),
+        store: shared.store.clone(),
+        declarations: Arc::default(),
+    };
+    let hosts = HostServer {
+        info,
+        doctor: Arc::new(doctor),
+        states,
+        storage,
+        checker: Arc::clone(&kernel.checker),
+        declarations: Arc::default(),
+        exporters: Exporters::default(),
+        certificate_end: None,
+    };
+    let events = EventServer {
+        hub,
+        control,
+        registry,
+        host,
+        filter_features: KernelFilterFeatures::default(),
+        log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
+        exporters: Exporters::default(),
+    };
+    Ok(Routes::new(ProbeServiceServer::new(probes))
+        .add_service(HostServiceServer::new(hosts))
+        .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
+        .add_service(EventRoutes::new(events)))
+}
