@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use kprobed_event::published::{
     DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects, Topic, frames,
 };
@@ -18,6 +18,9 @@ use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use crate::pipeline::{Delivery, Origin, WATERMARK_SLACK};
 use crate::spool::Cursor;
 use crate::wire::schema_message;
+
+/// Buffers of messages that are kept for the next ones. A fresh one costs more than what is written to it: the kernel clears its pages.
+const SPARE: usize = 16;
 
 /// A message that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,7 @@ pub(super) struct Parts {
     /// Schemas of this run of the daemon, as they stand in messages.
     schemas: HashMap<u32, Arc<Schema>>,
     wall_offset_ns: Option<i64>,
+    spare: Vec<BytesMut>,
 }
 
 #[derive(Debug)]
@@ -62,14 +66,30 @@ struct Schema {
     frame: Vec<u8>,
 }
 
-/// Events of one probe from one batch: of which, as they stand in a message, and how many.
-type Frame = (Arc<Schema>, Vec<u8>, u64);
+/// Events of one probe from one batch, and how many.
+struct Frame {
+    schema: Arc<Schema>,
+    message: Bytes,
+    events: u64,
+}
+
+impl Frame {
+    /// Its bytes behind their length.
+    fn len(&self) -> usize {
+        prost::length_delimiter_len(self.message.len()) + self.message.len()
+    }
+
+    fn write(&self, payload: &mut BytesMut) {
+        prost::encoding::encode_varint(self.message.len() as u64, payload);
+        payload.put_slice(&self.message);
+    }
+}
 
 /// The events of a probe that are gathered.
 #[derive(Debug)]
 struct Gathered {
     schema: Arc<Schema>,
-    payload: Vec<u8>,
+    payload: BytesMut,
     first: u64,
     end: u64,
     events: u64,
@@ -89,7 +109,7 @@ fn progress(cursor: &Cursor) -> v1::StreamEventsResponse {
 
 impl Parts {
     pub(super) fn new(host: HostIdentity, subjects: Subjects, max_bytes: usize) -> Self {
-        Self { host, subjects, max_bytes, schemas: HashMap::new(), wall_offset_ns: None }
+        Self { host, subjects, max_bytes, schemas: HashMap::new(), wall_offset_ns: None, spare: Vec::new() }
     }
 
     /// The messages of a chunk. None if it is of no place in the log.
@@ -124,8 +144,8 @@ impl Parts {
                 ChunkItem::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
                 ChunkItem::Events(delivery) => {
                     self.wall_offset_ns = Some(delivery.wall_offset_ns);
-                    for (schema, frame, events) in self.split(delivery)? {
-                        self.gather(&mut gathered, &mut messages, &first, delivery, (schema, &frame, events));
+                    for frame in self.split(delivery)? {
+                        self.gather(&mut gathered, &mut messages, &first, delivery, frame);
                     }
                     place.sequence = place.sequence.max(delivery.sequence + delivery.log_events);
                 }
@@ -175,17 +195,17 @@ impl Parts {
                 .schema(delivery, group.schema_id)
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
             let events = u64::from(group.rows);
-            let frame = if is_alone {
-                framed(&delivery.message)
+            let message = if is_alone {
+                delivery.message.clone()
             } else {
                 let tids: Vec<i32> =
                     group.tids.as_chunks().0.iter().map(|tid| i32::from_le_bytes(*tid)).collect();
                 let tasks = batch.tasks.iter().filter(|task| tids.contains(&task.tid)).cloned().collect();
                 let groups = vec![group];
                 let own = v1::EventBatch { groups, tasks, symbols: batch.symbols.clone(), ..batch };
-                response(Message::Batch(own)).encode_length_delimited_to_vec()
+                response(Message::Batch(own)).encode_to_vec().into()
             };
-            frames.push((schema, frame, events));
+            frames.push(Frame { schema, message, events });
         }
         Ok(frames)
     }
@@ -204,15 +224,15 @@ impl Parts {
 
     /// Puts events to those of their probe. What has become large enough is a message.
     fn gather(
-        &self,
+        &mut self,
         gathered: &mut Vec<Gathered>,
         messages: &mut Vec<Outgoing>,
         run: &Cursor,
         delivery: &Delivery,
-        (schema, frame, events): (Arc<Schema>, &[u8], u64),
+        frame: Frame,
     ) {
         let end = delivery.sequence + delivery.log_events;
-        let at = gathered.iter().position(|gathered| Arc::ptr_eq(&gathered.schema, &schema));
+        let at = gathered.iter().position(|gathered| Arc::ptr_eq(&gathered.schema, &frame.schema));
         let at = match at {
             Some(at)
                 if gathered.get(at).is_some_and(|own| own.payload.len() + frame.len() > self.max_bytes) =>
@@ -223,20 +243,36 @@ impl Parts {
             at => at,
         };
         if let Some(own) = at.and_then(|at| gathered.get_mut(at)) {
-            own.payload.extend_from_slice(frame);
+            frame.write(&mut own.payload);
             own.end = end;
-            own.events += events;
+            own.events += frame.events;
             return;
         }
-        let payload = [schema.frame.as_slice(), frame].concat();
+        let mut payload = self.spare.pop().unwrap_or_default();
+        payload.reserve(frame.schema.frame.len() + frame.len());
+        payload.put_slice(&frame.schema.frame);
+        frame.write(&mut payload);
+        let Frame { schema, events, .. } = frame;
         gathered.push(Gathered { schema, payload, first: delivery.sequence, end, events });
+    }
+
+    /// Takes the buffers of messages back that were published.
+    pub(super) fn reuse(&mut self, part: Part) {
+        for message in part.messages {
+            if let Ok(mut buffer) = message.payload.try_into_mut()
+                && self.spare.len() < SPARE
+            {
+                buffer.clear();
+                self.spare.push(buffer);
+            }
+        }
     }
 
     fn events(&self, run: &Cursor, gathered: Gathered) -> Outgoing {
         let Gathered { schema, payload, first, end, events } = gathered;
         let at = |sequence| Cursor { sequence, ..*run };
         let topic = Topic::Events(schema.probe.clone());
-        self.message(&topic, (at(first), at(end)), payload.into(), events)
+        self.message(&topic, (at(first), at(end)), payload.freeze(), events)
     }
 
     fn message(
@@ -273,12 +309,4 @@ impl Parts {
             watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
         }))
     }
-}
-
-/// A message behind its length.
-fn framed(message: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(message.len() + 5);
-    prost::encoding::encode_varint(message.len() as u64, &mut frame);
-    frame.extend_from_slice(message);
-    frame
 }

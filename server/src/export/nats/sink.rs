@@ -111,6 +111,7 @@ impl Sink for NatsSink {
         let end = self.parts.end(&part, &ids, events, sent.dropped);
         let acknowledged = publish(&context, &end).await.map_err(|error| failed(&end, &error))?;
         acknowledged.await.map_err(|error| failed(&end, &error))?;
+        self.parts.reuse(part);
         Ok(sent)
     }
 }

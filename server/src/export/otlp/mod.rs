@@ -12,6 +12,7 @@
 
 mod answer;
 mod connection;
+mod encoded;
 mod log_record;
 mod metrics;
 mod pairs;

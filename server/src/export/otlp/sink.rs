@@ -2,9 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kprobed_otlp::logs::{LogRecord, ResourceLogs, ScopeLogs};
-use kprobed_otlp::logs_service::ExportLogsServiceRequest;
-use kprobed_otlp::logs_service::logs_service_client::LogsServiceClient;
 use kprobed_otlp::resource::Resource;
 use kprobed_otlp::trace::{ResourceSpans, ScopeSpans, Span};
 use kprobed_otlp::trace_service::ExportTraceServiceRequest;
@@ -14,6 +11,7 @@ use tonic::transport::Channel;
 
 use super::answer::{Partial, read};
 use super::connection::Connection;
+use super::encoded::{Logs, Record, export};
 use super::pairs::Pairs;
 use super::resource::scope;
 use super::{log_record, span};
@@ -71,7 +69,7 @@ impl OtlpSink {
     }
 
     /// The records of a chunk. Spans that are whole are put to those that wait.
-    fn take(&mut self, chunk: &Chunk) -> Result<Vec<LogRecord>, SinkError> {
+    fn take(&mut self, chunk: &Chunk) -> Result<Vec<Record>, SinkError> {
         let Signals { logs, traces } = self.signals;
         let now_ns = now_ns();
         let mut records = Vec::new();
@@ -81,21 +79,21 @@ impl OtlpSink {
                 ChunkItem::Epoch { cursor, may_miss } => {
                     self.reader.begin_epoch();
                     self.pairs.begin_epoch();
-                    records.extend(logs.then(|| log_record::of_epoch(cursor, *may_miss, now_ns)));
+                    records.extend(logs.then(|| log_record::of_epoch(cursor, *may_miss, now_ns).into()));
                 }
                 ChunkItem::Loss(loss) => {
                     let loss = self.reader.loss(loss);
                     if traces && is_new {
                         self.pairs.gap(loss.before_ns);
                     }
-                    records.extend(logs.then(|| log_record::of_loss(&loss, now_ns)));
+                    records.extend(logs.then(|| log_record::of_loss(&loss, now_ns).into()));
                 }
                 ChunkItem::Events(delivery) => {
                     let batch =
                         self.reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
                     is_new = !self.pairs.has_seen(delivery.sequence);
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
-                        records.extend(logs.then(|| log_record::of_event(&row, sequence, now_ns)));
+                        records.extend(logs.then(|| log_record::of_event(&row, sequence, now_ns).into()));
                         if traces && is_new {
                             self.pairs.push(&row, sequence);
                         }
@@ -112,7 +110,7 @@ impl OtlpSink {
         }
         let has_moved = !records.is_empty() || chunk.walked.places > 0;
         if let Some(end) = chunk.end.as_ref().filter(|_| logs && has_moved) {
-            records.push(log_record::of_progress(end, &chunk.walked, now_ns));
+            records.push(log_record::of_progress(end, &chunk.walked, now_ns).into());
         }
         Ok(records)
     }
@@ -121,24 +119,14 @@ impl OtlpSink {
         &self,
         channel: &Channel,
         run: Option<&Cursor>,
-        records: Vec<LogRecord>,
+        records: Vec<Record>,
     ) -> Result<Sent, SinkError> {
         let mut sent = Sent::default();
-        for log_records in parts(records, self.max_request_bytes, self.resource.encoded_len()) {
-            let events = log_records.iter().filter(|record| log_record::is_event(record)).count() as u64;
-            let scope_logs = ScopeLogs { scope: Some(scope(run)), log_records, ..ScopeLogs::default() };
-            let of_resource = ResourceLogs {
-                resource: Some(self.resource.clone()),
-                scope_logs: vec![scope_logs],
-                ..ResourceLogs::default()
-            };
-            let request = ExportLogsServiceRequest { resource_logs: vec![of_resource] };
-            let request = self.connection.request(request);
-            let answer = LogsServiceClient::new(channel.clone()).export(request).await.map(|answer| {
-                let partial = answer.into_inner().partial_success.unwrap_or_default();
-                Partial { rejected: partial.rejected_log_records, message: partial.error_message }
-            });
-            let part = read("logs", events, answer)?;
+        let around = self.resource.encoded_len();
+        for part in parts(records, self.max_request_bytes, around, Record::encoded_len) {
+            let events = part.iter().filter(|record| record.is_event).count() as u64;
+            let request = Logs::new(self.resource.clone(), scope(run), part);
+            let part = export(channel.clone(), self.connection.request(request), events).await?;
             sent.dropped += part.dropped;
             if part.dropped > 0 {
                 sent.reason = part.reason;
@@ -150,7 +138,8 @@ impl OtlpSink {
     /// Sends the spans that wait. Those that the receiver refuses for good are gone: they are no events, and so in no term.
     async fn send_spans(&mut self, channel: &Channel, run: Option<&Cursor>) -> Result<String, SinkError> {
         let mut reason = String::new();
-        for spans in parts(self.spans.clone(), self.max_request_bytes, self.resource.encoded_len()) {
+        let around = self.resource.encoded_len();
+        for spans in parts(self.spans.clone(), self.max_request_bytes, around, Span::encoded_len) {
             let count = spans.len() as u64;
             let scope_spans = ScopeSpans { scope: Some(scope(run)), spans, ..ScopeSpans::default() };
             let of_resource = ResourceSpans {
@@ -195,12 +184,12 @@ impl Sink for OtlpSink {
 }
 
 /// Records in as many parts as the limit on a request asks for, when so many bytes are around them. One that is larger than the limit is alone.
-fn parts<T: Message>(records: Vec<T>, limit: usize, around: usize) -> Vec<Vec<T>> {
+fn parts<T>(records: Vec<T>, limit: usize, around: usize, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let around = around + 16 * FRAME + SCOPE;
     let mut parts = Vec::new();
     let (mut part, mut bytes) = (Vec::new(), around);
     for record in records {
-        let length = record.encoded_len() + FRAME;
+        let length = length(&record) + FRAME;
         if bytes + length > limit && !part.is_empty() {
             parts.push(std::mem::take(&mut part));
             bytes = around;
