@@ -1,4 +1,4 @@
-//! Tests in guests: each trial runs once per kernel, on real kernels; those that claim nothing about a kernel on one ([`one_kernel`]).
+//! Tests in guests: each trial runs once per kernel, on real kernels.
 //!
 //! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_EFFORT` how much is drawn and counted ([`effort`]). The trials of one kernel share a machine, which
 //! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
@@ -53,7 +53,6 @@ mod nats;
 mod neighbour_war;
 mod neighbours;
 mod offline;
-mod one_kernel;
 mod otlp;
 mod overload;
 mod packaging;
@@ -166,24 +165,14 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One more than there are CPUs, for those that wait for something in their guest. Trials that share a guest take turns.
     arguments.test_threads = Some(1 + thread::available_parallelism().map_or(1, usize::from));
-    let is_trial = |theme: &str, name: &str| {
-        TESTS.iter().any(|(of, tests)| *of == theme && tests.iter().any(|(one, _)| *one == name))
-    };
-    if let Some(unknown) = one_kernel::unknown(is_trial).next() {
-        progress::note(format_args!("no test is called `{unknown}`, which is to run on one kernel"));
-        return ExitCode::FAILURE;
-    }
-    let is_asked_for = arguments.filter.is_some();
     let mut trials = Vec::new();
     for (theme, name, test) in
         TESTS.iter().flat_map(|(theme, tests)| tests.iter().map(move |(n, t)| (theme, n, *t)))
     {
-        for (number, fixture) in fixtures.iter().enumerate() {
-            let runs = one_kernel::has(theme, name, (number, fixtures.len()), is_asked_for);
+        for fixture in &fixtures {
             let fixture = Arc::clone(fixture);
             let name = format!("{}::{theme}::{name}", fixture.series());
-            let trial = Trial::test(name.clone(), move || report::run(&name, &fixture, test));
-            trials.push(trial.with_ignored_flag(!runs));
+            trials.push(Trial::test(name.clone(), move || report::run(&name, &fixture, test)));
         }
     }
     if let Err(error) = effort::check() {
