@@ -117,6 +117,12 @@ impl<'a> Row<'a> {
         wall_ns(self.timestamp_ns, self.batch.wall_offset_ns())
     }
 
+    /// Wall clock minus trace clock when its batch was read, in nanoseconds. Samples of two batches differ: see [`Self::timestamp_ns`] for
+    /// how long something took.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.batch.wall_offset_ns()
+    }
+
     /// Wall-clock time.
     pub fn time(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.wall_ns())

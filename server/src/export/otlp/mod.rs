@@ -11,11 +11,14 @@
 //! ```
 
 mod answer;
+mod attribute;
 mod connection;
-mod encoded;
 mod log_record;
 mod metrics;
 mod pairs;
+mod protobuf;
+mod records;
+mod request;
 mod resource;
 mod sink;
 mod span;

@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kprobed_event::Row;
-use kprobed_otlp::common::KeyValue;
 
-use super::log_record::of_task;
-use super::value::of_field;
+use super::log_record::put_task;
+use super::protobuf::Protobuf;
+use super::span::field;
+use super::value::Attributes;
 
 /// Calls that may be open. Of more, the oldest are given up: those that never return, and probes that have no return probe.
 const MOST_OPEN: usize = 1 << 14;
@@ -27,16 +28,16 @@ type Moment = (u64, u64);
 pub(super) struct End {
     /// Place in the log.
     pub(super) sequence: u64,
-    /// In nanoseconds since 1970.
-    pub(super) wall_ns: u64,
+    /// Trace-clock time, in nanoseconds.
+    pub(super) timestamp_ns: u64,
+    /// Wall clock minus trace clock when its batch was read, in nanoseconds.
+    pub(super) wall_offset_ns: i64,
     /// Where the probe is, by name if it is known.
     pub(super) location: String,
     /// The probe's name.
     pub(super) probe: String,
-    /// Whose it is.
-    pub(super) task: Vec<KeyValue>,
-    /// Its fields, with a prefix before their names.
-    pub(super) fields: Vec<KeyValue>,
+    /// Its fields, with a prefix before their names; of an entry, before them whose it is. As a span has them.
+    pub(super) attributes: Protobuf,
 }
 
 /// A call that returned.
@@ -46,6 +47,8 @@ pub(super) struct Pair {
     pub(super) exit: End,
     /// Places of the entries of the calls that it was made in, the outermost first.
     pub(super) callers: Vec<u64>,
+    /// Wall clock minus trace clock at the entry of the outermost of these, in nanoseconds.
+    pub(super) wall_offset_ns: i64,
 }
 
 #[derive(Debug)]
@@ -94,19 +97,13 @@ impl Pairs {
         let (Some(tid), Some(location)) = (row.tid(), row.location()) else { return };
         let thread = (tid, (tid == 0).then(|| row.cpu()));
         let is_return = row.schema().is_return();
-        let prefix = if is_return { "kprobed.return" } else { "kprobed.entry" };
-        let field = |(name, value): (&str, kprobed_event::Value<'_>)| KeyValue {
-            key: format!("{prefix}.{name}"),
-            value: Some(of_field(&value)),
-            ..KeyValue::default()
-        };
         let end = End {
             sequence,
-            wall_ns: row.wall_ns(),
+            timestamp_ns: row.timestamp_ns(),
+            wall_offset_ns: row.wall_offset_ns(),
             location: location.to_string(),
             probe: row.probe().to_owned(),
-            task: if is_return { Vec::new() } else { of_task(row) },
-            fields: row.fields().map(field).collect(),
+            attributes: attributes(row, is_return),
         };
         let step = if is_return {
             Step::Return(thread, location.address, end)
@@ -154,6 +151,7 @@ impl Pairs {
         let mut inner = calls.split_off(index).into_iter();
         let call = inner.next();
         let callers = calls.iter().map(|call| call.entry.sequence).collect();
+        let outermost = calls.first().map(|call| call.entry.wall_offset_ns);
         if calls.is_empty() {
             self.open.remove(&thread);
         }
@@ -162,7 +160,8 @@ impl Pairs {
         }
         let Open { moment, entry, .. } = call?;
         self.ages.remove(&moment);
-        Some(Pair { entry, exit, callers })
+        let wall_offset_ns = outermost.unwrap_or(entry.wall_offset_ns);
+        Some(Pair { entry, exit, callers, wall_offset_ns })
     }
 
     fn give_up(&mut self) {
@@ -178,20 +177,33 @@ impl Pairs {
     }
 }
 
+fn attributes(row: &Row<'_>, is_return: bool) -> Protobuf {
+    let mut out = Protobuf::default();
+    let attributes = &mut Attributes::new(&mut out, field::ATTRIBUTES);
+    if !is_return {
+        put_task(attributes, row);
+    }
+    let prefix = if is_return { "kprobed.return" } else { "kprobed.entry" };
+    for (name, known) in row.fields() {
+        attributes.put(&format!("{prefix}.{name}"), |value| value.of_field(&known));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn end(sequence: u64, wall_ns: u64) -> End {
+    fn end(sequence: u64, timestamp_ns: u64) -> End {
         End {
             sequence,
-            wall_ns,
+            timestamp_ns,
+            wall_offset_ns: 1000 + sequence.cast_signed(),
             location: String::new(),
             probe: String::new(),
-            task: Vec::new(),
-            fields: Vec::new(),
+            attributes: Protobuf::default(),
         }
     }
 
@@ -208,7 +220,10 @@ mod tests {
     }
 
     fn times(pairs: &[Pair]) -> Vec<(u64, u64, usize)> {
-        pairs.iter().map(|pair| (pair.entry.wall_ns, pair.exit.wall_ns, pair.callers.len())).collect()
+        pairs
+            .iter()
+            .map(|pair| (pair.entry.timestamp_ns, pair.exit.timestamp_ns, pair.callers.len()))
+            .collect()
     }
 
     #[test]
@@ -224,6 +239,19 @@ mod tests {
         pairs.exit(1, 10, 150, 7);
         assert_eq!(times(&pairs.until(151)), [(120, 130, 2), (110, 140, 1), (125, 145, 0), (100, 150, 0)]);
         assert!(pairs.open.is_empty() && pairs.ages.is_empty() && pairs.waiting.is_empty());
+    }
+
+    #[test]
+    fn calls_of_a_trace_have_the_clocks_of_its_beginning() {
+        let mut pairs = Pairs::default();
+        pairs.entry(1, 10, 100, 0);
+        pairs.entry(1, 20, 110, 7);
+        pairs.exit(1, 20, 120, 8);
+        pairs.exit(1, 10, 130, 9);
+        pairs.entry(1, 10, 140, 10);
+        pairs.exit(1, 10, 150, 11);
+        let offsets: Vec<i64> = pairs.until(200).iter().map(|pair| pair.wall_offset_ns).collect();
+        assert_eq!(offsets, [1000, 1000, 1010]);
     }
 
     #[test]
@@ -295,7 +323,7 @@ mod tests {
                         pairs.entry(tid, function, time, time);
                     }
                 }
-                found.extend(pairs.until(limit).into_iter().map(|pair| (pair.entry.wall_ns, pair.exit.wall_ns)));
+                found.extend(pairs.until(limit).into_iter().map(|pair| (pair.entry.timestamp_ns, pair.exit.timestamp_ns)));
             }
             prop_assert_eq!(found, expected);
         }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kprobed_otlp::common::any_value::Value as Any;
 use kprobed_otlp::common::{InstrumentationScope, KeyValue};
 use kprobed_otlp::resource::Resource;
 
-use super::value::{attribute, text, unsigned};
+use super::attribute::{attribute, text};
 use crate::kernel::HostIdentity;
 use crate::spool::Cursor;
 
@@ -38,7 +39,7 @@ pub(super) fn scope(run: Option<&Cursor>) -> InstrumentationScope {
     let of_run = run.map(|cursor| {
         [
             attribute("kprobed.boot_id", text(cursor.boot_id.to_string())),
-            attribute("kprobed.epoch", unsigned(cursor.epoch)),
+            attribute("kprobed.epoch", epoch(cursor.epoch)),
         ]
     });
     InstrumentationScope {
@@ -47,6 +48,11 @@ pub(super) fn scope(run: Option<&Cursor>) -> InstrumentationScope {
         attributes: of_run.into_iter().flatten().collect(),
         ..InstrumentationScope::default()
     }
+}
+
+/// As values of events have their integers.
+fn epoch(epoch: u64) -> Any {
+    i64::try_from(epoch).map_or_else(|_| text(epoch.to_string()), Any::IntValue)
 }
 
 fn machine_id(path: &Path) -> Option<String> {

@@ -1,0 +1,12 @@
+//! Attributes of what is sent rarely: resources, scopes, points of a metric. Those of events are in [`super::value`].
+
+use kprobed_otlp::common::any_value::Value as Any;
+use kprobed_otlp::common::{AnyValue, KeyValue};
+
+pub(super) fn attribute(key: impl Into<String>, value: Any) -> KeyValue {
+    KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+pub(super) fn text(text: impl Into<String>) -> Any {
+    Any::StringValue(text.into())
+}

@@ -1,0 +1,142 @@
+//! Log records or spans, one behind the other, as they stand in a request.
+//!
+//! Owns their buffer, and which of them go in one request. It never sends anything.
+
+use bytes::Bytes;
+
+use super::protobuf::Protobuf;
+
+/// The field of `ScopeLogs` for its log records, and that of `ScopeSpans` for its spans.
+const RECORDS: u8 = 2;
+
+/// Those that are to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    written: Protobuf,
+    /// What was written, while requests refer to it.
+    shared: Bytes,
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    end: usize,
+    is_item: bool,
+}
+
+/// Those of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) records: Bytes,
+    /// How many of them are in the account of the exporter.
+    pub(super) items: u64,
+}
+
+impl Records {
+    /// One more, written by `write`.
+    #[inline]
+    pub(super) fn push(&mut self, is_item: bool, write: impl FnOnce(&mut Protobuf)) {
+        if !self.shared.is_empty() {
+            self.written = Protobuf::from(Vec::from(std::mem::take(&mut self.shared)));
+        }
+        self.written.message(RECORDS, write);
+        self.places.push(Place { end: self.written.len(), is_item });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// All of them, in parts of at most so many bytes. One that is larger is alone.
+    pub(super) fn parts(&mut self, limit: usize) -> Vec<Part> {
+        if self.shared.is_empty() {
+            self.shared = std::mem::take(&mut self.written).into_bytes().into();
+        }
+        let (mut parts, mut begin, mut end, mut items) = (Vec::new(), 0, 0, 0);
+        for place in &self.places {
+            if place.end - begin > limit && end > begin {
+                parts.push(Part { records: self.shared.slice(begin..end), items });
+                (begin, items) = (end, 0);
+            }
+            end = place.end;
+            items += u64::from(place.is_item);
+        }
+        if end > begin {
+            parts.push(Part { records: self.shared.slice(begin..end), items });
+        }
+        parts
+    }
+
+    /// Forgets them. Their buffer is kept if no request has a part of it any more.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+        let shared = std::mem::take(&mut self.shared);
+        if shared.is_empty() {
+            self.written = Protobuf::within(std::mem::take(&mut self.written).into_bytes());
+        } else if let Ok(mut buffer) = shared.try_into_mut() {
+            // Empty before it is a vector again: nothing is copied then.
+            buffer.clear();
+            self.written = Protobuf::within(buffer.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_otlp::logs::{LogRecord, ScopeLogs};
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    fn push(records: &mut Records, number: u64) {
+        // Every third is none of the account's.
+        records.push(number % 3 > 0, |out| out.fixed64(1, number));
+    }
+
+    fn numbers(part: &Part) -> Vec<u64> {
+        let scope = ScopeLogs::decode(part.records.clone()).unwrap();
+        let number = |record: &LogRecord| record.time_unix_nano;
+        scope.log_records.iter().map(number).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+        #[test]
+        fn parts_hold_everything_once_in_order(count in 1..60_u64, more in 0..10_u64, limit in 0..200_usize) {
+            let mut records = Records::default();
+            (1..=count).for_each(|number| push(&mut records, number));
+            // They are not taken, and more come.
+            let given = records.parts(limit);
+            (count + 1..=count + more).for_each(|number| push(&mut records, number));
+            let parts = records.parts(limit);
+            for part in &parts {
+                prop_assert!(part.records.len() <= limit || numbers(part).len() == 1);
+                prop_assert_eq!(part.items, numbers(part).iter().filter(|number| **number % 3 > 0).count() as u64);
+            }
+            let all = |parts: &[Part]| parts.iter().flat_map(numbers).collect::<Vec<_>>();
+            prop_assert_eq!(all(&given), (1..=count).collect::<Vec<_>>());
+            prop_assert_eq!(all(&parts), (1..=count + more).collect::<Vec<_>>());
+            drop((given, parts));
+            records.clear();
+            prop_assert!(records.is_empty() && records.parts(limit).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_buffer_is_used_again_when_requests_are_done_with_it() {
+        let mut records = Records::default();
+        push(&mut records, 1);
+        let parts = records.parts(100);
+        let buffer = parts[0].records.as_ptr();
+        drop(parts);
+        records.clear();
+        push(&mut records, 2);
+        let parts = records.parts(100);
+        assert_eq!(parts[0].records.as_ptr(), buffer);
+        assert_eq!(numbers(&parts[0]), [2]);
+        records.clear();
+        push(&mut records, 4);
+        assert_eq!((numbers(&parts[0]), numbers(&records.parts(100)[0])), (vec![2], vec![4]));
+    }
+}
