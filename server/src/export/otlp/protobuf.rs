@@ -114,11 +114,16 @@ impl Protobuf {
     #[inline]
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
+            self.0.push(lowest(value) | 0x80);
             value >>= 7;
         }
-        self.0.push(value as u8);
+        self.0.push(lowest(value));
     }
+}
+
+/// The lowest eight bits.
+const fn lowest(value: u64) -> u8 {
+    value.to_le_bytes()[0]
 }
 
 #[cfg(test)]
