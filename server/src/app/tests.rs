@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,9 +22,9 @@ use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::control::{Controller, Registry};
 use crate::decode::{Plan, PlanOptions};
-use crate::export::tests::nats::{Server, drained_again, failing, nats};
+use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
-use crate::export::tests::{Place, Run, jsonl};
+use crate::export::tests::{Place, Run, failing, jsonl};
 use crate::export::{Exporters, Terms};
 use crate::filter::KernelFilterFeatures;
 use crate::kernel::ClockMapping;
@@ -34,8 +35,8 @@ use crate::tracefs::format::Format;
 
 const BATCH: u64 = 1000;
 /// Batches between two changes of what is wrong.
-const STAGE: u64 = 125;
-const STAGES: u64 = 8;
+const STAGE: u64 = 100;
+const STAGES: u64 = 10;
 
 const FORMAT: &str = "name: values\nID: 7\nformat:\n\
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -245,6 +246,50 @@ async fn of_nats(server: &Server) -> Vec<Event> {
     events
 }
 
+/// The file of the lines, as a test takes it away.
+struct OtherFile<'a> {
+    path: &'a Path,
+    aside: PathBuf,
+    lease: Option<Child>,
+}
+
+impl<'a> OtherFile<'a> {
+    fn of(path: &'a Path) -> Self {
+        Self { path, aside: path.with_extension("aside"), lease: None }
+    }
+
+    /// Puts a directory where it was: nothing can be written.
+    fn kill(&self) {
+        fs::rename(self.path, &self.aside).unwrap();
+        fs::create_dir(self.path).unwrap();
+    }
+
+    fn restart(&self) {
+        fs::remove_dir(self.path).unwrap();
+        fs::rename(&self.aside, self.path).unwrap();
+    }
+
+    /// Puts a copy there whose opening waits for a program that has a lease on it (`fcntl(2)`, `F_SETLEASE`).
+    fn hold(&mut self) {
+        fs::copy(self.path, &self.aside).unwrap();
+        fs::rename(&self.aside, self.path).unwrap();
+        let program = "$SIG{IO} = 'IGNORE'; open(my $file, '<', $ARGV[0]) or die $!; \
+                       fcntl($file, 1024, 0) or die $!; $| = 1; print \"held\\n\"; sleep 1 while 1";
+        let mut lease =
+            Command::new("perl").args(["-e", program]).arg(self.path).stdout(Stdio::piped()).spawn().unwrap();
+        let mut held = String::new();
+        BufReader::new(lease.stdout.take().unwrap()).read_line(&mut held).unwrap();
+        assert_eq!(held, "held\n");
+        self.lease = Some(lease);
+    }
+
+    fn release(&mut self) {
+        let mut lease = self.lease.take().unwrap();
+        lease.kill().unwrap();
+        lease.wait().unwrap();
+    }
+}
+
 /// Whether these are all events, each once and with its values.
 fn check(way: &str, events: &[Event]) {
     let expected = STAGES * STAGE * BATCH;
@@ -269,6 +314,7 @@ async fn a_million_events_are_the_same_on_all_ways() {
     let mut in_one_file = jsonl(&place.file);
     in_one_file.jsonl.as_mut().unwrap().max_mib = 0;
     let by_file = run.export(&in_one_file);
+    let mut file = OtherFile::of(&place.file);
     let by_otlp = run.export(&otlp(&format!("http://{collector_address}"), ""));
     let by_nats = run.export(&nats(&nats_server, ""));
     for exporters in [&by_file, &by_otlp, &by_nats] {
@@ -283,11 +329,15 @@ async fn a_million_events_are_the_same_on_all_ways() {
             4 => collector.answers(Answer::Hangs),
             5 => drop(served.take()),
             6 => drop(follower.reads.send(false)),
+            7 => file.kill(),
+            8 => file.hold(),
             _ => {}
         }
         publish_stage(&run, &source, &mut next).await;
         // Nobody else notices.
-        has_sent(&run, &by_file, next).await;
+        if ![7, 8].contains(&stage) {
+            has_sent(&run, &by_file, next).await;
+        }
         if ![1, 2].contains(&stage) {
             has_sent(&run, &by_nats, next).await;
         }
@@ -323,6 +373,17 @@ async fn a_million_events_are_the_same_on_all_ways() {
             }
             5 => served = Some(serve(&run, &address.to_string()).1),
             6 => follower.reads.send(true).unwrap(),
+            7 | 8 => {
+                let error = failing(&by_file).await;
+                if stage == 7 {
+                    assert!(error.contains("directory"), "{error}");
+                    file.restart();
+                } else {
+                    assert!(error.contains("no answer within"), "{error}");
+                    file.release();
+                }
+                drained_again(&run, &by_file).await;
+            }
             _ => {}
         }
         follower.has(next).await;
@@ -333,7 +394,7 @@ async fn a_million_events_are_the_same_on_all_ways() {
     }
     let failures =
         [&by_file, &by_otlp, &by_nats].map(|exporters| exporters.statuses().remove(0).failures > 0);
-    assert_eq!(failures, [false, true, true]);
+    assert_eq!(failures, [true; 3]);
     check("gRPC", &follower.seen.lock().unwrap());
     check("NATS", &of_nats(&nats_server).await);
     check("JSON Lines", &of_file(&place.file));

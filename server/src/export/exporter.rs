@@ -14,7 +14,7 @@ use super::account::{Account, Walk};
 use super::backoff::Backoff;
 use super::pump::{Measure, Pump};
 use super::status::Shared;
-use super::{Sink, SinkError};
+use super::{Sink, SinkError, taken};
 use crate::config::export::Selection;
 use crate::feed::{Feed, FeedError, FeedStart, Log};
 use crate::history::{HistoryError, HistoryStart};
@@ -126,7 +126,14 @@ impl<S: Sink> Exporter<S> {
         let timeout = self.policy.timeout;
         let opened = within_time("connect", timeout, self.tasks.stopping(), self.sink.open()).await;
         match opened {
-            Ok(Some(own)) => *place = Some(own),
+            Ok(Some(own)) => {
+                if let Some(answered) = *place
+                    && let Err(error) = self.account_for(answered, own).await
+                {
+                    return Round::Failed(SinkError::new("read the history", error));
+                }
+                *place = Some(own);
+            }
             Ok(None) if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
                 Ok(stored) => *place = stored,
                 Err(error) => return Round::Failed(SinkError::new("read where the exporter was", error)),
@@ -179,6 +186,17 @@ impl<S: Sink> Exporter<S> {
                 error => return Round::Failed(SinkError::new("read the history", error)),
             }
         }
+    }
+
+    /// What the other side has taken without an answer that arrived is acknowledged too.
+    async fn account_for(&mut self, answered: Cursor, own: Cursor) -> Result<(), FeedError> {
+        if !taken::is_ahead(answered, own) {
+            return Ok(());
+        }
+        let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
+        let walked = taken::between(&mut self.feed(start).await?, answered, own).await?;
+        self.shared.settled(Some(own), |account| account.settle(&walked, 0), "");
+        Ok(())
     }
 
     fn measure(&self) -> Measure {

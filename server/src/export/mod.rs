@@ -24,6 +24,7 @@ mod pump;
 mod read;
 mod sink;
 mod status;
+mod taken;
 #[cfg(test)]
 pub(crate) mod tests;
 

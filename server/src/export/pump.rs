@@ -134,6 +134,6 @@ fn take(item: FeedItem, walk: &mut Walk, chunk: &mut Chunk) {
 }
 
 /// Whether the missing events have places in the log. Those that the kernel lost have none.
-fn is_of_the_log(loss: &Loss) -> bool {
+pub(super) fn is_of_the_log(loss: &Loss) -> bool {
     matches!(loss.cause, LossCause::Expired | LossCause::NotStored | LossCause::SubscriberQueue)
 }

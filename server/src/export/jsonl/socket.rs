@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -135,15 +137,28 @@ async fn connect(address: &NetworkAddress, tls: Option<&Tls>) -> io::Result<Open
     Ok(Open::Tls(Box::new(stream)))
 }
 
-async fn write_all(open: &mut Open, bytes: &[u8]) -> io::Result<()> {
-    // What is written to a connection that the other side has closed is lost without a word.
-    let mut byte = [0];
-    let is_closed = match open {
-        Open::Tcp(stream) => matches!(stream.try_read(&mut byte), Ok(0)),
-        Open::Unix(stream) => matches!(stream.try_read(&mut byte), Ok(0)),
-        Open::Tls(_) | Open::Datagrams(_) | Open::Pipe(_) => false,
+/// Whether the other side has closed it: what is written then is lost, and no error says so. Whatever it has said is read and left.
+fn is_closed(open: &mut Open) -> bool {
+    let stream: &mut (dyn AsyncRead + Unpin) = match open {
+        Open::Tcp(stream) => stream,
+        Open::Tls(stream) => stream,
+        Open::Unix(stream) => stream,
+        Open::Datagrams(_) | Open::Pipe(_) => return false,
     };
-    if is_closed {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut bytes = [0; 256];
+    loop {
+        let mut said = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut *stream).poll_read(&mut context, &mut said) {
+            Poll::Ready(Ok(())) if !said.filled().is_empty() => {}
+            Poll::Ready(_) => return true,
+            Poll::Pending => return false,
+        }
+    }
+}
+
+async fn write_all(open: &mut Open, bytes: &[u8]) -> io::Result<()> {
+    if is_closed(open) {
         return Err(io::Error::other("the other side has closed the connection"));
     }
     let stream: &mut (dyn AsyncWrite + Send + Unpin) = match open {

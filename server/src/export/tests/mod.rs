@@ -4,6 +4,7 @@
 pub(crate) mod nats;
 #[expect(clippy::disallowed_methods, reason = "answers of a receiver")]
 pub(crate) mod otlp;
+mod sockets;
 
 use std::fs;
 use std::io::Write as _;
@@ -23,6 +24,7 @@ use crate::config::export::{Export, JsonLines, Selection};
 use crate::feed::Log;
 use crate::history::History;
 use crate::kernel::HostIdentity;
+use crate::model::Glob;
 use crate::pipeline::Hub;
 use crate::pipeline::samples::{hub, publish, source};
 use crate::shutdown::Tasks;
@@ -113,6 +115,19 @@ impl Run {
         }
         panic!("{:?}", exporters.statuses());
     }
+}
+
+/// Waits for a phase of the only exporter, and answers its error.
+pub(crate) async fn failing(exporters: &Exporters) -> String {
+    let failing = async {
+        loop {
+            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), failing).await.unwrap()
 }
 
 pub(crate) fn jsonl(path: &Path) -> Export {
@@ -224,11 +239,12 @@ struct Fake {
     fails: Arc<AtomicBool>,
     hangs: Arc<AtomicBool>,
     refuses: Arc<AtomicBool>,
+    own: Arc<Mutex<Option<Cursor>>>,
 }
 
 impl Sink for Fake {
     async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
-        Ok(None)
+        Ok(*self.own.lock().unwrap())
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
@@ -291,6 +307,34 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     let exporters = run.export_to(again.clone(), Selection::default());
     run.drained(&exporters).await;
     assert_eq!(*again.got.lock().unwrap(), (0..5).collect::<Vec<_>>());
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_without_an_answer_is_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let sink = Fake::default();
+    let selection = Selection { probes: vec![Glob::new("kprobes/a")], ..Selection::default() };
+    let exporters = run.export_to(sink.clone(), selection);
+    run.drained(&exporters).await;
+    sink.hangs.store(true, Ordering::Relaxed);
+    for batch in 1..=10 {
+        publish(&run.hub, &source("a", 1), 0, 100, batch * 1000);
+        publish(&run.hub, &source("b", 2), 1, 10, batch * 1000 + 500);
+    }
+    failing(&exporters).await;
+    // It has six of the batches, and says so when it is asked.
+    let answered = exporters.statuses().remove(0).place.unwrap();
+    assert_eq!(exporters.statuses().remove(0).account, Account::default());
+    *sink.own.lock().unwrap() = Some(Cursor { sequence: answered.sequence + 330, ..answered });
+    sink.hangs.store(false, Ordering::Relaxed);
+    let status = run.drained(&exporters).await;
+    let expected = Terms { acknowledged: 1000, not_selected: 100, ..Terms::default() };
+    assert_eq!(status.account.terms, expected);
+    let first = answered.sequence + 330;
+    let sent = sink.got.lock().unwrap().clone();
+    assert_eq!((sent.len(), sent.first()), (700, Some(&first)));
     run.stop().await;
 }
 

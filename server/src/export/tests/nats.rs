@@ -152,19 +152,6 @@ pub(crate) fn nats(server: &Server, rest: &str) -> Export {
     config.export
 }
 
-/// Waits for a phase of the only exporter, and answers its error.
-pub(crate) async fn failing(exporters: &Exporters) -> String {
-    let failing = async {
-        loop {
-            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
-                return error;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), failing).await.unwrap()
-}
-
 /// As [`Run::drained`], for a side that was away: it is tried again later and later.
 pub(crate) async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterStatus {
     let running = async {

@@ -321,15 +321,7 @@ async fn https_is_that_of_the_authority_only() {
     };
     let run = Run::start(directory.path()).await;
     let exporters = run.export(&settings(&other));
-    let refused = async {
-        loop {
-            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
-                return error;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let error = tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
+    let error = failing(&exporters).await;
     assert!(error.contains("invalid peer certificate"), "{error}");
     run.stop().await;
 

@@ -1,0 +1,45 @@
+//! A part of the log that the other side has taken, although its answer was lost.
+//!
+//! Owns the account of it: the log is walked through once more, and nothing is sent.
+
+use super::account::{Walk, Walked};
+use super::pump::is_of_the_log;
+use crate::feed::{Feed, FeedError, FeedItem};
+use crate::spool::Cursor;
+
+/// Whether the other side is further in the log than its answers say. Boots have no order: of another boot, nothing is known.
+pub(super) fn is_ahead(answered: Cursor, taken: Cursor) -> bool {
+    answered.boot_id == taken.boot_id && (answered.epoch, answered.sequence) < (taken.epoch, taken.sequence)
+}
+
+/// What is between two places, read from a feed that begins with the first one and ends with the present.
+pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) -> Result<Walked, FeedError> {
+    let mut walk = Walk::from(Some(answered));
+    while let Some(item) = feed.next().await? {
+        if !step(&mut walk, &item, taken) {
+            break;
+        }
+    }
+    walk.epoch(taken);
+    Ok(walk.take())
+}
+
+/// Walks on, but not beyond the end. Answers whether it is still before it.
+fn step(walk: &mut Walk, item: &FeedItem, end: Cursor) -> bool {
+    if let FeedItem::Epoch { cursor, .. } = item {
+        walk.epoch(*cursor);
+    }
+    let is_last_run =
+        walk.place().is_none_or(|place| (place.boot_id, place.epoch) == (end.boot_id, end.epoch));
+    let limit = if is_last_run { end.sequence } else { u64::MAX };
+    match item {
+        FeedItem::CaughtUp(cursor) | FeedItem::Progress(cursor) => walk.reach(cursor.sequence.min(limit)),
+        FeedItem::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
+        FeedItem::Batch(delivery) => {
+            let events = delivery.log_events.min(limit.saturating_sub(delivery.sequence));
+            walk.entry(delivery.sequence.min(limit), events, delivery.events);
+        }
+        FeedItem::Epoch { .. } | FeedItem::Loss(_) | FeedItem::Watermark(_) => {}
+    }
+    !is_last_run || walk.place().is_none_or(|place| place.sequence < limit)
+}
