@@ -17,22 +17,28 @@ use kprobed::front;
 use kprobed::kernel::HostIdentity;
 use kprobed::model::{Labels, Metadata, ProbeUid};
 use kprobed::pipeline::{Binder, Hub};
-use kprobed::rpc::{EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer};
+use kprobed::rpc::{
+    AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
+    ProfileServer,
+};
 use kprobed::shutdown::Tasks;
 use kprobed::spool::{BootId, Cursor};
 use kprobed::store::Store;
 use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
+use crate::recorded;
 use crate::stored_kernel::StoredKernel;
 use crate::tracefs::INSTANCE;
 
 /// Probes of each host.
-const PROBES: usize = 16;
+pub(crate) const PROBES: usize = 16;
 
 /// What all hosts share: it does not matter to a client.
 pub(crate) struct Shared<'a> {
@@ -105,9 +111,9 @@ fn routes(
     shared: &Shared<'_>,
     hub: Arc<Hub>,
 ) -> anyhow::Result<Routes> {
-    // Nothing that is measured gives it work.
-    let (control, _) = Controller::channel();
     let registry = Arc::new((0..PROBES).map(probe).collect::<anyhow::Result<Registry>>()?);
+    let (control, queue) = Controller::channel();
+    shared.threads.spawn(recorded::answers(&registry, &host)?.run(queue));
     let tracefs = Tracefs::new(shared.directory, "/nonexistent");
     let instance = Instance::find(&tracefs, INSTANCE).context("no instance")?;
     let instance = Arc::new(CurrentInstance::new(instance));
@@ -144,6 +150,12 @@ fn routes(
         exporters: Exporters::default(),
         certificate_end: None,
     };
+    let profiles = ProfileServer {
+        control: control.clone(),
+        registry: Arc::clone(&registry),
+        store: shared.store.clone(),
+    };
+    let aggregations = AggregationServer { control: control.clone() };
     let events = EventServer {
         hub,
         control,
@@ -154,6 +166,8 @@ fn routes(
         exporters: Exporters::default(),
     };
     Ok(Routes::new(ProbeServiceServer::new(probes))
+        .add_service(AggregationServiceServer::new(aggregations))
+        .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
         .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
         .add_service(EventRoutes::new(events)))

@@ -1,7 +1,7 @@
 //! What the fleet commands of `kprobectl` need on a thousand hosts: wall time, processor time, memory, connections.
 //!
-//! Each host is the real gRPC server, with its own sockets, certificates asked for on both sides, and its own hub, over a stored kernel and made
-//! events. What stands between it and a kernel is missing (the control thread and the readers): commands that need those cannot be measured so.
+//! Each host is the real gRPC server, with its own sockets, certificates asked for on both sides, and its own hub, over a stored kernel, made events
+//! and recorded answers: what stands between it and a kernel (the control thread and the readers) is missing, and so are the services of leases.
 //! Every answer is checked, so that a figure never comes from a command that gave up.
 
 #![expect(clippy::print_stdout, reason = "a benchmark")]
@@ -20,6 +20,7 @@ mod host;
 mod inventory;
 mod observed;
 mod quiet;
+mod recorded;
 mod stored_kernel;
 mod tracefs;
 
@@ -28,12 +29,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
+use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use answers::Expected;
 use command::{Kprobectl, Took};
 use events::Publisher;
+use host::PROBES;
 use inventory::{Fleet, Way};
+use recorded::{COUNTED, HITS};
 
 /// How long a host may take to say something, and how long the others wait for it: long enough that those that are silent have failed before.
 const PATIENCE: [&str; 4] = ["--timeout", "3s", "--max-wait", "6s"];
@@ -56,6 +60,9 @@ struct Arguments {
     bench: bool,
 }
 
+/// Whether an answer is what a host answers.
+type IsRight = fn(&Value) -> bool;
+
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Listeners and connections are of this process too.
@@ -74,9 +81,20 @@ fn main() -> anyhow::Result<()> {
     measure(&kprobectl, &fleet, Ask { way: Way::Unix, ..all })?;
     measure(&kprobectl, &fleet, Ask { parallel: NonZeroUsize::MIN, ..all })?;
     measure(&kprobectl, &fleet, Ask { parallel: NonZeroUsize::MIN.saturating_add(hosts), ..all })?;
-    let commands: [&[&str]; 3] = [&["check", "p:x vfs_read+1"], &["doctor"], &["exporters"]];
-    for command in commands {
-        measure(&kprobectl, &fleet, Ask { command, ..all })?;
+    let document = document(&fleet)?;
+    let commands: [(&[&str], IsRight); 9] = [
+        (&["check", "p:x vfs_read+1"], |answer| answer["reason"] == "BAD_INSN_BNDRY"),
+        (&["doctor"], |answer| answer["checks"].is_array()),
+        (&["exporters"], |answer| answer == &json!([])),
+        (&["get", "kprobes/open_00"], |answer| answer["hits"] == HITS),
+        (&["ledger"], |answer| answer["closes"] == true && is_of_each_probe(&answer["probes"])),
+        (&["profile"], is_of_each_probe),
+        (&["diff", "-f", &document], is_one_change),
+        (&["apply", "-f", &document, "--yes"], is_one_change),
+        (HISTOGRAM, |answer| answer["hits"] == COUNTED),
+    ];
+    for (command, is_right) in commands {
+        measure(&kprobectl, &fleet, Ask { command, is_right, ..all })?;
     }
     measure(&kprobectl, &fleet, Ask { with_bad: true, ..all })?;
     let seconds = if arguments.bench { 10 } else { 2 };
@@ -88,10 +106,37 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Counts on all hosts, and adds up.
+const HISTOGRAM: &[&str] = &["hist", "kprobes/open_00", "--by", "dfd", "--duration", "1s"];
+
+fn is_list(answer: &Value) -> bool {
+    answer
+        .as_array()
+        .is_some_and(|all| all.len() == PROBES && all.iter().all(|probe| probe["enabled"] == true))
+}
+
+fn is_of_each_probe(answer: &Value) -> bool {
+    answer.as_array().is_some_and(|all| all.len() == PROBES && all.iter().all(|probe| probe["hits"] == HITS))
+}
+
+fn is_one_change(answer: &Value) -> bool {
+    answer.as_array().is_some_and(|all| all.len() == 1) && answer[0]["action"] == "configured"
+}
+
+/// A file that wants one probe to have another label.
+fn document(fleet: &Fleet) -> anyhow::Result<String> {
+    let path = fleet.directory().join("probe.yaml");
+    let text = "probe: kprobes/open_00\ndefinition: 'p do_sys_openat2 dfd=%di path=+0(%si):string'\nlabels: {team: storage}\n";
+    std::fs::write(&path, text)?;
+    Ok(path.display().to_string())
+}
+
 /// One request to many hosts.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
     command: &'a [&'a str],
+    /// What is asked of each answer.
+    is_right: IsRight,
     /// Of the healthy hosts.
     size: usize,
     /// Those that do not answer too.
@@ -104,6 +149,7 @@ impl<'a> Ask<'a> {
     fn of(command: &'a [&'a str]) -> Self {
         Self {
             command,
+            is_right: is_list,
             size: 1,
             with_bad: false,
             way: Way::Tls,
@@ -121,8 +167,15 @@ fn measure(kprobectl: &Kprobectl, fleet: &Fleet, ask: Ask<'_>) -> anyhow::Result
     let arguments = [ask.command, options.as_slice(), patience].concat();
     quiet::wait()?;
     let ran = kprobectl.run(ask.way, &arguments)?;
-    let what = format!("{}, {} at a time, {}", ask.command.join(" "), ask.parallel, ask.way.name());
-    expected.check(&ran).with_context(|| format!("`{what}` on {} hosts", expected.hosts()))?;
+    let command: Vec<_> =
+        ask.command.iter().map(|word| if word.starts_with('/') { "FILE" } else { word }).collect();
+    let what = format!("{}, {} at a time, {}", command.join(" "), ask.parallel, ask.way.name());
+    let together = expected
+        .check(&ran, ask.is_right)
+        .with_context(|| format!("`{what}` on {} hosts", expected.hosts()))?;
+    let sums: Vec<_> = together.iter().map(|sum| sum["hits"].as_u64()).collect();
+    let counted = (ask.command == HISTOGRAM).then(|| Some(COUNTED * expected.hosts() as u64));
+    ensure!(sums == Vec::from_iter(counted), "`{what}`: {together:?}");
     // Those to the last hosts may be closing while those to the next are made.
     let limit = ask.parallel.get().min(expected.hosts()) * 2;
     ensure!(ran.took.connections <= limit, "{} connections", ran.took.connections);

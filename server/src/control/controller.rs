@@ -501,7 +501,7 @@ fn take_everything_out(
 
 /// Commands on their way to the control thread.
 #[derive(Debug)]
-pub struct CommandQueue(mpsc::Receiver<Command>);
+pub struct CommandQueue(pub(super) mpsc::Receiver<Command>);
 
 #[cfg(test)]
 impl CommandQueue {

@@ -39,6 +39,7 @@ mod pause;
 mod plan;
 mod probe;
 mod reconcile;
+mod recorded;
 mod registry;
 mod remove;
 mod repair;
@@ -84,6 +85,7 @@ pub use plan::{InstanceStep, PlannedStep};
 #[cfg(test)]
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
+pub use recorded::Recorded;
 pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled, Reconciliation};
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};

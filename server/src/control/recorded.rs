@@ -1,0 +1,74 @@
+//! Recorded answers in place of the control thread: what stands between it and a client can be measured without a kernel.
+//!
+//! Owns which command gets which answer. Never changes anything.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::aggregation::AggregationCommand;
+use super::command::Command;
+use super::controller::answer;
+use super::{Aggregation, Applied, Changed, Column, CommandQueue, Ledger, Probe, Snapshot};
+use crate::model::HitProfile;
+
+/// What is answered instead of by [`Controller::run`](super::Controller::run).
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What each change leaves, unless it removes something.
+    pub probe: Arc<Probe>,
+    /// The hit counts.
+    pub profiles: Vec<HitProfile>,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What each aggregation has counted; its name and its times are those of the aggregation.
+    pub snapshot: Snapshot,
+    /// The keys of the rows of that.
+    pub keys: Vec<Column>,
+}
+
+impl Recorded {
+    /// Answers until all handles are gone. A command without an answer here fails as it does when the daemon stops.
+    pub async fn run(self, mut queue: CommandQueue) {
+        let mut made = 0;
+        while let Some(command) = queue.0.recv().await {
+            match command {
+                Command::Apply(changes, _, reply) => {
+                    let outcomes =
+                        changes.iter().map(|_| Ok(Changed::Probe(Arc::clone(&self.probe)))).collect();
+                    answer(reply, Ok(Applied { outcomes, plan: Vec::new() }));
+                }
+                Command::Aggregation(command) => self.aggregate(command, &mut made),
+                Command::HitProfiles(reply) => answer(reply, Ok(self.profiles.clone())),
+                Command::Sample(reply) => answer(reply, Ok(())),
+                Command::Ledger(reply) => answer(reply, Ok(self.ledger.clone())),
+                Command::Attached(reply) => answer(reply, Ok(Vec::new())),
+                _ => {}
+            }
+        }
+    }
+
+    fn aggregate(&self, command: AggregationCommand, made: &mut u64) {
+        match command {
+            AggregationCommand::Create(request, reply) => {
+                *made += 1;
+                let aggregation = Aggregation {
+                    name: format!("recorded_{made}"),
+                    spec: request.spec,
+                    create_time: SystemTime::now(),
+                    expire_time: None,
+                    bound_to_stream: request.bound_to_stream,
+                    keys: self.keys.clone(),
+                    sums: Vec::new(),
+                };
+                answer(reply, Ok(Arc::new(aggregation)));
+            }
+            AggregationCommand::Delete(name, reply) => answer(reply, Ok(Some(self.snapshot(name)))),
+            AggregationCommand::Read(name, reply) => answer(reply, Ok(self.snapshot(name))),
+            AggregationCommand::List(reply) => answer(reply, Ok(Vec::new())),
+        }
+    }
+
+    fn snapshot(&self, name: String) -> Snapshot {
+        Snapshot { name, time: SystemTime::now(), ..self.snapshot.clone() }
+    }
+}
