@@ -2,12 +2,14 @@
 //! time of the threads that send is divided by the number of events. The stream of a client is the plain way that the others are compared with.
 //!
 //! The other sides are a NATS server of Debian (with the feature `nats`), an OTLP collector and a client in this process that only count, and a
-//! file. Their own time is not measured: they have threads, or a process, of their own.
+//! file. Their own time is not measured: they have threads, or a process, of their own. For OTLP, it is also measured what only the system calls
+//! take that write as many bytes.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 mod support;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +34,7 @@ use kprobed_client::event::{EventStream, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceServer};
 use kprobed_otlp::logs_service::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
@@ -46,6 +49,9 @@ const TOGETHER: u64 = 64;
 
 /// The events are of 1970, and none is to expire.
 const AGES: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// What is written at once where nothing is made of events: as much as a large request.
+const WRITTEN_BYTES: usize = 1 << 20;
 
 /// How the threads that send are called.
 const SENDING: &str = "sending";
@@ -247,30 +253,61 @@ fn stream(others: &Runtime, events: u64) -> Took {
     took
 }
 
-/// Takes everything.
-struct Collector;
+/// Takes everything, and counts its bytes.
+struct Collector(Arc<AtomicU64>);
 
 #[tonic::async_trait]
 impl LogsService for Collector {
     async fn export(
         &self,
-        _: Request<ExportLogsServiceRequest>,
+        request: Request<ExportLogsServiceRequest>,
     ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.0.fetch_add(request.get_ref().encoded_len() as u64, Ordering::Relaxed);
         Ok(Response::new(ExportLogsServiceResponse::default()))
     }
 }
 
-fn otlp(others: &Runtime, events: u64) -> Took {
+/// Answers what it took, and how many bytes that was.
+fn otlp(others: &Runtime, events: u64) -> (Took, u64) {
+    let bytes = Arc::new(AtomicU64::new(0));
+    let collector = Collector(Arc::clone(&bytes));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     others.spawn(async move {
         let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-        let service = LogsServiceServer::new(Collector).max_decoding_message_size(usize::MAX);
+        let service = LogsServiceServer::new(collector).max_decoding_message_size(usize::MAX);
         Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
     });
     let text = format!("[export.otlp]\nendpoint = 'http://{address}'\nmetrics_interval_s = 0\n");
-    exporter("OTLP", &text, events)
+    let took = exporter("OTLP", &text, events);
+    (took, bytes.load(Ordering::Relaxed))
+}
+
+/// Only the system calls that bring so many bytes to another thread: what they take cannot be saved.
+fn written(others: &Runtime, way: &'static str, bytes: u64, events: u64) -> Took {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let reader = others.spawn_blocking(move || {
+        let mut stream = listener.accept().unwrap().0;
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+    });
+    let writer = std::thread::Builder::new().name(SENDING.to_owned()).spawn(move || {
+        let (begun, before) = (Instant::now(), support::cpu_time_of(SENDING));
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let buffer = vec![7; WRITTEN_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            let size = left.min(WRITTEN_BYTES as u64);
+            stream.write_all(&buffer[..usize::try_from(size).unwrap()]).unwrap();
+            left -= size;
+        }
+        let sending = support::cpu_time_of(SENDING).saturating_sub(before);
+        Took { way, sending, wall: begun.elapsed(), events }
+    });
+    let took = writer.unwrap().join().unwrap();
+    assert_eq!(others.block_on(reader).unwrap(), bytes);
+    took
 }
 
 #[cfg(feature = "nats")]
@@ -318,7 +355,11 @@ fn main() {
     let stream = stream(&others, events);
     stream.print(&stream);
     nats(events, &stream);
-    otlp(&others, fewer).print(&stream);
+    let (took, bytes) = otlp(&others, fewer);
+    let records = took.events;
+    took.print(&stream);
+    println!("{:<11} {:>8} bytes an event", "", bytes / records);
+    written(&others, "its bytes", bytes, records).print(&stream);
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("events.jsonl");
     exporter(
