@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",
@@ -16,6 +16,7 @@ const FILES: [&str; 16] = [
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/profile_service.proto",
+    "kprobed/v1/published.proto",
     "kprobed/v1/reconcile_service.proto",
     "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",

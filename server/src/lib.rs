@@ -22,7 +22,7 @@
 //!
 //! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
 //!
-//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `control`, `feed` → `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
+//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control`, `feed` → `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
 //! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
 //! the kernel.
 
@@ -40,6 +40,7 @@ pub mod history;
 pub mod insn;
 pub mod kernel;
 pub mod meaning;
+mod messages;
 pub mod model;
 pub mod offline;
 pub mod pipeline;

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["control", "history"],
     &["feed"],
     &["config", "shutdown", "telemetry"],
+    &["messages"],
     &["export"],
     &["rpc"],
     &["front", "declared"],

@@ -5,6 +5,7 @@ use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
 
 use super::connection::connect;
+use super::published::From;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::glob;
@@ -31,6 +32,9 @@ programs are noticed when the daemon looks for them (`[reconcile]` in its config
 `changed`, `deleted`, or `restarted` (changes were missed, and all probes follow). `-o yaml` prints the document of the probe each time, \
 after a comment with the event and the state.
 
+--watch --from follows the probes of all hosts that publish to NATS (`[export.nats]` of their daemons), with the name of the host in each line: `host` in \
+JSON. All of them come first, host by host; one that was not reached meanwhile is shown as it was published last.
+
 --foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): `kprobectl adopt` makes probes of \
 them. ENABLED IN names the trace instances in which an event is switched on. What perf and BPF use is not known.
 
@@ -43,6 +47,7 @@ Examples:
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
   kprobectl list --watch -o json | jq 'select(.event == \"changed\") | .probe.state'
+  kprobectl list --watch --from nats://127.0.0.1:4222 --hosts 'web*'
   kprobectl list --foreign
   kprobectl list -l team=storage -o yaml > probes.yaml
   kprobectl list -o json";
@@ -62,9 +67,34 @@ pub(crate) struct Arguments {
     /// Instead of probes: the kprobe events of the host that are not the daemon's, which it never touches
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
     foreign: bool,
+    #[command(flatten)]
+    from: From,
+}
+
+impl Arguments {
+    /// Whether it is asked for what was published.
+    pub(crate) const fn is_published(&self) -> bool {
+        self.from.is_given()
+    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if arguments.is_published() {
+        if !arguments.watch {
+            let message =
+                "`--from` without `--watch` asks for no daemon, and states that are published are followed"
+                    .to_owned();
+            return Err(Failure::usage(message, Some("add `--watch`".to_owned())));
+        }
+        #[cfg(not(feature = "nats"))]
+        return Err(super::published::refused());
+        #[cfg(feature = "nats")]
+        {
+            let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+            let Arguments { from, selector, .. } = arguments;
+            return super::published::watch(global, from, (pattern, &selector), output).await;
+        }
+    }
     let client = connect(global).await?;
     if arguments.foreign {
         return foreign(&client, arguments, output).await;
@@ -115,7 +145,7 @@ async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Re
     };
     let mut watch = client.watch_probes(request).await?;
     loop {
-        output.watched(&watch.next().await?)?;
+        output.watched(None, &watch.next().await?)?;
         output.flush()?;
     }
 }

@@ -47,6 +47,7 @@ mod failure;
 mod fleet;
 mod labels;
 mod pieces;
+mod published;
 mod selection;
 mod stop;
 mod together;
@@ -73,7 +74,12 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
 
 /// Finds out what the command talks to: hosts, if it asks for them, or one daemon.
 async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
-    let is_published = matches!(&cli.command, Command::Observe(arguments) if arguments.is_published());
+    let is_published = match &cli.command {
+        Command::Observe(arguments) => arguments.is_published(),
+        Command::List(arguments) => arguments.is_published(),
+        Command::Profile(arguments) => arguments.is_published(),
+        _ => false,
+    };
     if is_published || !cli.command.needs_daemon() {
         return Ok(None);
     }

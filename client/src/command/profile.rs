@@ -6,6 +6,7 @@ use kprobed_client::Client;
 use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest, ListHitRatesRequest};
 
 use super::connection::connect;
+use super::published::From;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::glob;
@@ -21,6 +22,9 @@ HITS/s is their average over the time in which the daemon watched, HIGHEST that 
 in which it did not watch. The daemon keeps samples for 6 hours, counts by the minute for 30 days and by the hour for
 400 days, unless its configuration says otherwise; the step becomes as long as what is kept.
 
+With --from the counts are those that daemons have published to NATS (`[export.nats]`): the last of each probe of all hosts, or, with --since, \
+--until or --history, all that have changed in that time. Labels are those that probes have now.
+
 Examples:
   kprobectl profile
   kprobectl profile 'kprobes/*' -o json
@@ -28,6 +32,7 @@ Examples:
   kprobectl profile kprobes/open --history --since 10m
   kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
   kprobectl profile --since 24h --step 5m
+  kprobectl profile 'kprobes/*' --from nats://127.0.0.1:4222 --since 1h -o csv
   kprobectl profile 'kprobes/*' -l team=storage --since 365d --step 1d -o csv";
 
 /// Arguments of `profile`.
@@ -51,9 +56,16 @@ pub(crate) struct Arguments {
     /// Only samples before then, in the same forms; implies --history
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     until: Option<Timestamp>,
+    #[command(flatten)]
+    from: From,
 }
 
 impl Arguments {
+    /// Whether it is asked for what was published.
+    pub(crate) const fn is_published(&self) -> bool {
+        self.from.is_given()
+    }
+
     fn is_of_the_past(&self) -> bool {
         self.history || self.since.is_some() || self.until.is_some()
     }
@@ -61,6 +73,9 @@ impl Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    if arguments.is_published() {
+        return published(global, arguments, pattern, output).await;
+    }
     if let (Some(since), Some(step)) = (arguments.since, arguments.step) {
         return rates(&connect(global).await?, arguments, pattern, (since, step), output).await;
     }
@@ -92,6 +107,35 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     output.profile_samples(&samples)?;
     Ok(Exit::Success)
+}
+
+/// What daemons have published.
+#[cfg(not(feature = "nats"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn published(_: &Global, _: Arguments, _: String, _: &mut Output) -> Result<Exit, Failure> {
+    Err(super::published::refused())
+}
+
+/// What daemons have published.
+#[cfg(feature = "nats")]
+async fn published(
+    global: &Global,
+    arguments: Arguments,
+    pattern: String,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if arguments.step.is_some() {
+        let message =
+            "`--step` needs to know when a daemon watched, and only counts that have changed are published"
+                .to_owned();
+        return Err(Failure::usage(
+            message,
+            Some("leave it out, or ask the daemons with `--hosts`".to_owned()),
+        ));
+    }
+    let (since, until) = (arguments.since, arguments.until);
+    let range = arguments.is_of_the_past().then_some(super::published::Range { since, until });
+    super::published::profiles(global, arguments.from, (pattern, &arguments.selector), range, output).await
 }
 
 /// Hits over time.

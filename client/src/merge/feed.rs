@@ -23,6 +23,9 @@ pub(super) enum Signal {
     Connecting,
     /// The clocks were compared.
     Clock(ClockOffset),
+    /// Wall clock minus trace clock of the boot that its stream is in, in nanoseconds, where the clocks cannot be compared.
+    #[cfg(feature = "nats")]
+    WallOffset(i64),
     /// An item of its stream. The first one after a connection is [`StreamItem::Started`].
     Item(StreamItem),
     /// No connection. It is tried again.

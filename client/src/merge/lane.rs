@@ -58,6 +58,14 @@ impl Lane {
         self.clock = Some(clock);
     }
 
+    /// The clocks cannot be compared: without an event that tells more, the host's own wall clock counts.
+    #[cfg(feature = "nats")]
+    pub(super) fn assume(&mut self, wall_offset_ns: i64) {
+        if let Some(boot) = self.boots.back_mut() {
+            boot.times.get_or_insert_with(|| TimeMap::new(wall_offset_ns));
+        }
+    }
+
     /// What follows is of this boot.
     pub(super) fn boot(&mut self, boot_id: &str) {
         if let Some(last) = self.boots.back_mut() {

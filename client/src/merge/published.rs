@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::feed::Signal;
 use super::stream::{MergeOptions, MergedStream};
-use crate::event::Backoff;
+use crate::event::{Backoff, StreamItem};
 use crate::fleet::Outcome;
 use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};
 
@@ -66,12 +66,21 @@ impl Feed {
             Ok(stream) => stream,
             Err(error) => return self.give_up(&error),
         };
+        let mut wall_offset_ns = None;
         loop {
             let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
             match stream.next().await {
                 Ok(Some(item)) => {
                     permit.forget();
+                    if let StreamItem::Started(started) = &item {
+                        wall_offset_ns = started.wall_offset_ns;
+                    }
+                    let is_epoch = matches!(item, StreamItem::Epoch(_));
                     self.tell(Signal::Item(item))?;
+                    // A host that nothing happens to has no event to know its clock from.
+                    if let Some(offset_ns) = wall_offset_ns.filter(|_| is_epoch) {
+                        self.tell(Signal::WallOffset(offset_ns))?;
+                    }
                 }
                 Ok(None) => return self.tell(Signal::Ended),
                 Err(error @ NatsError::Request { .. }) if self.options.reconnect => {

@@ -397,6 +397,8 @@ impl MergedStream {
                 member.account.clock = Some(clock.clone());
                 self.order.change(host, |lane| lane.compared(clock));
             }
+            #[cfg(feature = "nats")]
+            Signal::WallOffset(offset_ns) => self.order.change(host, |lane| lane.assume(offset_ns)),
             Signal::Item(item) => {
                 member.heard = Instant::now();
                 member.owed += 1;

@@ -2,7 +2,7 @@
 //!
 //! Owns the connection ([`NatsSource`]) and the stream of one host ([`NatsStream`]), which has the items that a connection to its daemon would
 //! have: the same events with the same values, gaps and losses. What was published twice is left out, and what the stream does not have is
-//! told as a loss. [`MergedStream::from_nats`](crate::merge::MergedStream::from_nats) puts several hosts in one order of time.
+//! told as a loss. [`NatsSource::watch`] tells the states of the probes of all hosts, and [`NatsSource::profiles`] how often they were hit. [`MergedStream::from_nats`](crate::merge::MergedStream::from_nats) puts several hosts in one order of time.
 //!
 //! ```no_run
 //! use kprobed_client::event::StreamItem;
@@ -22,8 +22,12 @@
 //! # }
 //! ```
 
+mod profiles;
 mod source;
+mod states;
 mod stream;
 
+pub use profiles::HostProfile;
 pub use source::{NatsCredentials, NatsError, NatsOptions, NatsSource};
+pub use states::{HostWatched, NatsWatch, NatsWatchRequest};
 pub use stream::{NatsRequest, NatsStart, NatsStream};

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Stream;
-use async_nats::{ConnectOptions, ServerAddr, jetstream};
+use async_nats::{Client, ConnectOptions, ServerAddr, jetstream};
 use futures_util::TryStreamExt as _;
 use kprobed_event::published::{LogError, Subjects, Topic};
 use thiserror::Error as ThisError;
@@ -94,7 +95,9 @@ impl NatsError {
 /// A stream to which daemons publish.
 #[derive(Clone, Debug)]
 pub struct NatsSource {
+    pub(super) client: Client,
     pub(super) stream: Stream,
+    pub(super) context: Context,
     pub(super) subjects: Subjects,
 }
 
@@ -134,12 +137,12 @@ impl NatsSource {
             Some(credentials) => authenticate(connect, &credentials)?,
         };
         let client = connect.connect(servers).await.map_err(|error| refused(&error))?;
-        let mut context = jetstream::new(client);
+        let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER);
         let found = context.get_stream(&stream).await;
         let stream =
             found.map_err(|error| NatsError::request(format!("open the stream `{stream}`"), &error))?;
-        Ok(Self { stream, subjects })
+        Ok(Self { client, stream, context, subjects })
     }
 
     /// The hosts of which the stream has something, sorted by name.
@@ -147,17 +150,14 @@ impl NatsSource {
     /// # Errors
     /// See [`NatsError`].
     pub async fn hosts(&self) -> Result<Vec<String>, NatsError> {
-        let failed = |error: &dyn Error| NatsError::request("list the hosts of the stream", error);
-        let list = self.stream.info_with_subjects(self.subjects.ledgers()).await;
-        let mut list = list.map_err(|error| failed(&error))?;
-        let mut hosts = Vec::new();
-        while let Some((subject, _)) = list.try_next().await.map_err(|error| failed(&error))? {
-            if let Some((host, Topic::Ledger)) = self.subjects.read(&subject) {
-                hosts.push(host);
-            }
-        }
-        hosts.sort_unstable();
-        Ok(hosts)
+        let is_end = |topic: &Topic| *topic == Topic::Ledger;
+        hosts(&self.stream, &self.subjects, self.subjects.ledgers(), is_end).await
+    }
+
+    /// The last message of the stream, whatever it is about. 0: it never had one.
+    pub(super) async fn last(&self) -> Result<u64, NatsError> {
+        let info = self.stream.get_info().await;
+        Ok(info.map_err(|error| NatsError::request("look at the stream", &error))?.state.last_sequence)
     }
 
     /// The events of one host.
@@ -167,6 +167,28 @@ impl NatsSource {
     pub async fn open(&self, host: &str, request: NatsRequest) -> Result<NatsStream, NatsError> {
         NatsStream::open(self.clone(), host, request).await
     }
+}
+
+/// The hosts of which a stream has such subjects, sorted by name.
+pub(super) async fn hosts(
+    stream: &Stream,
+    subjects: &Subjects,
+    of: String,
+    is_such: impl Fn(&Topic) -> bool,
+) -> Result<Vec<String>, NatsError> {
+    let failed = |error: &dyn Error| NatsError::request("list the hosts of the stream", error);
+    let mut list = stream.info_with_subjects(of).await.map_err(|error| failed(&error))?;
+    let mut hosts = Vec::new();
+    while let Some((subject, _)) = list.try_next().await.map_err(|error| failed(&error))? {
+        if let Some((host, topic)) = subjects.read(&subject)
+            && is_such(&topic)
+        {
+            hosts.push(host);
+        }
+    }
+    hosts.sort_unstable();
+    hosts.dedup();
+    Ok(hosts)
 }
 
 fn authenticate(options: ConnectOptions, credentials: &NatsCredentials) -> Result<ConnectOptions, NatsError> {

@@ -5,14 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use async_nats::Subscriber;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt as _;
-use kprobed_event::published::{HostLog, Topic};
+use kprobed_event::published::{HostLog, Received, Topic};
 
 use super::source::{NatsError, NatsSource};
-use crate::event::{Cursor, StreamItem};
+use crate::event::{Batch, Cursor, Projection, Row, StreamItem};
 
 /// How much earlier than a time the first message is: the messages of a part are published before its end.
 const BEFORE: Duration = Duration::from_mins(1);
@@ -20,7 +21,7 @@ const BEFORE: Duration = Duration::from_mins(1);
 /// Where to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NatsStart {
-    /// With what is published from now on.
+    /// With what is published from now on: the first part that ends after the call.
     #[default]
     Now,
     /// With the oldest event of the stream.
@@ -35,11 +36,26 @@ pub struct NatsRequest {
     start: NatsStart,
     until_now: bool,
     wanted: Option<Wanted>,
+    rows: Option<Rows>,
+    sample_one_in: u64,
+    fields: Projection,
 }
 
-/// Whether a probe is wanted.
+type WantedProbe = dyn Fn(&str, &str) -> bool + Send + Sync;
+
+/// Whether the probe of a host is wanted.
 #[derive(Clone)]
-struct Wanted(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+struct Wanted(Arc<WantedProbe>);
+
+/// Whether an event is wanted.
+#[derive(Clone)]
+struct Rows(Arc<dyn Fn(&Row<'_>) -> bool + Send + Sync>);
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rows")
+    }
+}
 
 impl fmt::Debug for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,8 +80,35 @@ impl NatsRequest {
 
     /// Only events of probes whose names (`GROUP/EVENT`) this holds for.
     #[must_use]
-    pub fn probes(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn probes(self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.probes_of_hosts(move |_, probe| wanted(probe))
+    }
+
+    /// Only events of probes that this holds for: the host, and the name of the probe. Replaces [`NatsRequest::probes`].
+    #[must_use]
+    pub fn probes_of_hosts(mut self, wanted: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Self {
         self.wanted = Some(Wanted(Arc::new(wanted)));
+        self
+    }
+
+    /// Only events that this holds for.
+    #[must_use]
+    pub fn events(mut self, wanted: impl Fn(&Row<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.rows = Some(Rows(Arc::new(wanted)));
+        self
+    }
+
+    /// Only every `events`-th event of each host that passes everything else. 0 and 1: all.
+    #[must_use]
+    pub fn sample_one_in(mut self, events: u64) -> Self {
+        self.sample_one_in = events;
+        self
+    }
+
+    /// Only these fields of events.
+    #[must_use]
+    pub fn fields(mut self, fields: Projection) -> Self {
+        self.fields = fields;
         self
     }
 
@@ -74,8 +117,24 @@ impl NatsRequest {
         self.until_now
     }
 
-    fn wants(&self, probe: &str) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| (wanted.0)(probe))
+    fn wants(&self, host: &str, probe: &str) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| (wanted.0)(host, probe))
+    }
+
+    /// What is wanted of events. None: nothing.
+    fn of(&self, batch: Batch, seen: &mut u64) -> Option<Batch> {
+        let mut batch = batch;
+        if let Some(Rows(wanted)) = &self.rows {
+            batch = batch.select(|row| wanted(row));
+        }
+        if self.sample_one_in > 1 {
+            batch = batch.select(|_| {
+                let is_taken = seen.is_multiple_of(self.sample_one_in);
+                *seen = seen.wrapping_add(1);
+                is_taken
+            });
+        }
+        (!batch.is_empty()).then(|| batch.project(&self.fields))
     }
 }
 
@@ -85,10 +144,18 @@ pub struct NatsStream {
     host: String,
     request: NatsRequest,
     messages: Ordered,
+    /// What is not stored: that the host is there, and nothing happens. Absent for a stream that ends.
+    alive: Option<Subscriber>,
+    /// The latest of those, until everything before it was read.
+    sign: Option<Received>,
     log: HostLog,
     ready: VecDeque<StreamItem>,
-    /// The last message that was read. 0: none.
+    /// The last message that was read, or lies before what is read. 0: none.
     last: u64,
+    /// Up to this message of the whole stream, the host has ended no part behind `there.1`.
+    there: (u64, u64),
+    /// Events that passed everything but the sampling.
+    seen: u64,
     /// The message after which the stream ends.
     end: Option<u64>,
 }
@@ -105,23 +172,28 @@ impl NatsStream {
         host: &str,
         request: NatsRequest,
     ) -> Result<Self, NatsError> {
-        let end = if request.until_now { Some(last(&source, host).await?) } else { None };
+        let subject = source.subjects.of(host, &Topic::Alive);
+        let alive = if request.until_now {
+            None
+        } else {
+            let action = format!("wait for messages to `{subject}`");
+            let subscribed = source.client.subscribe(subject).await;
+            Some(subscribed.map_err(|error| NatsError::request(action, &error))?)
+        };
+        // First of the whole stream: an end that comes between is behind both.
+        let behind = source.last().await?;
+        let ended = last(&source, host).await?;
+        let end = request.until_now.then_some(ended);
         let start = match request.start {
-            NatsStart::Now => DeliverPolicy::New,
+            NatsStart::Now => DeliverPolicy::ByStartSequence { start_sequence: ended + 1 },
             NatsStart::Oldest => DeliverPolicy::All,
-            NatsStart::Since(time) => {
-                let since = time.checked_sub(BEFORE).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-                let nanoseconds = since.unwrap_or_default().as_nanos();
-                let start_time = i128::try_from(nanoseconds)
-                    .ok()
-                    .and_then(|nanoseconds| async_nats::datetime::from_nanos(nanoseconds).ok())
-                    .ok_or_else(|| NatsError::Options("the time to begin with is too far away".to_owned()))?;
-                DeliverPolicy::ByStartTime { start_time }
-            }
+            NatsStart::Since(time) => from_time(time)?,
         };
         let messages = consume(&source, host, start).await?;
         let (host, log, ready) = (host.to_owned(), HostLog::default(), VecDeque::new());
-        Ok(Self { source, host, request, messages, log, ready, last: 0, end })
+        let last = if request.start == NatsStart::Now { ended } else { 0 };
+        let (sign, there) = (None, (behind, ended));
+        Ok(Self { source, host, request, messages, alive, sign, log, ready, last, there, seen: 0, end })
     }
 
     /// What comes next. None: the end that was asked for. After an error, [`NatsStream::reopen`] goes on behind the last message that was read.
@@ -139,11 +211,26 @@ impl NatsStream {
             if self.end.is_some_and(|end| self.last >= end) {
                 return Ok(None);
             }
+            if let Some(sign) = self.sign.take_if(|sign| is_read(sign, self.last, self.there)) {
+                self.take(sign)?;
+                continue;
+            }
             let failed = |reason: String| NatsError::Request {
                 action: format!("read the events of `{}`", self.host),
                 reason,
             };
-            let message = match self.messages.next().await {
+            let message = tokio::select! {
+                biased;
+                message = self.messages.next() => message,
+                Some(message) = heard(&mut self.alive) => {
+                    let headers = message.headers.as_ref();
+                    let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
+                    let received = self.source.subjects.received(&message.subject, value, message.payload);
+                    self.sign = received.map(|(_, received)| received);
+                    continue;
+                }
+            };
+            let message = match message {
                 Some(Ok(message)) => message,
                 Some(Err(error)) => return Err(failed(error.to_string())),
                 None => return Err(failed("the server ended the stream".to_owned())),
@@ -153,10 +240,23 @@ impl NatsStream {
             let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
             let received = self.source.subjects.received(&message.subject, value, message.payload.clone());
             // What something else published there is none of a log.
-            let Some((_, received)) = received else { continue };
-            let request = &self.request;
-            self.ready.extend(self.log.take(received, |probe| request.wants(probe))?);
+            if let Some((_, received)) = received {
+                self.take(received)?;
+            }
         }
+    }
+
+    fn take(&mut self, received: Received) -> Result<(), NatsError> {
+        let (request, host) = (&self.request, &self.host);
+        for item in self.log.take(received, |probe| request.wants(host, probe))? {
+            match item {
+                StreamItem::Batch(batch) => {
+                    self.ready.extend(request.of(batch, &mut self.seen).map(StreamItem::Batch));
+                }
+                item => self.ready.push_back(item),
+            }
+        }
+        Ok(())
     }
 
     /// Goes on after an error, behind the last message that was read.
@@ -180,6 +280,31 @@ impl NatsStream {
     /// Messages that were published again, and left out.
     pub fn repeated(&self) -> u64 {
         self.log.repeated()
+    }
+}
+
+/// The messages from a time on, and some before it.
+pub(super) fn from_time(time: SystemTime) -> Result<DeliverPolicy, NatsError> {
+    let since = time.checked_sub(BEFORE).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let nanoseconds = i128::try_from(since.unwrap_or_default().as_nanos()).ok();
+    let start_time = nanoseconds.and_then(|nanoseconds| async_nats::datetime::from_nanos(nanoseconds).ok());
+    let start_time =
+        start_time.ok_or_else(|| NatsError::Options("the time to begin with is too far away".to_owned()))?;
+    Ok(DeliverPolicy::ByStartTime { start_time })
+}
+
+/// Whether everything was read that a sign of life is behind: up to the message that it names, or, if the stream does not have that any more, all that
+/// it had of the host.
+fn is_read(sign: &Received, last: u64, (behind, ended): (u64, u64)) -> bool {
+    let after = sign.after.unwrap_or(0);
+    last >= after || (last >= ended && behind >= after)
+}
+
+/// The next message of a subscription. Never, without one.
+async fn heard(alive: &mut Option<Subscriber>) -> Option<async_nats::Message> {
+    match alive {
+        Some(alive) => alive.next().await,
+        None => std::future::pending().await,
     }
 }
 

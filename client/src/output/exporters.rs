@@ -81,7 +81,17 @@ struct ExporterView<'a> {
     cursor: Option<String>,
     refusal: Option<&'a str>,
     place_error: Option<&'a str>,
+    /// What is published beside events; `null` for nothing.
+    beside: Option<BesideView<'a>>,
     ledger: Option<ExporterTerms<'a>>,
+}
+
+/// What is published beside events, for programs.
+#[derive(Serialize)]
+struct BesideView<'a> {
+    states: u64,
+    profiles: u64,
+    error: Option<&'a str>,
 }
 
 fn some(text: &str) -> Option<&str> {
@@ -111,6 +121,11 @@ impl<'a> ExporterView<'a> {
             cursor: exporter.cursor.clone().map(|cursor| Cursor::from(cursor).to_string()),
             refusal: some(&exporter.refusal),
             place_error: some(&exporter.place_error),
+            beside: exporter.beside.as_ref().map(|beside| BesideView {
+                states: beside.states,
+                profiles: beside.profiles,
+                error: some(&beside.error),
+            }),
             ledger: exporter.ledger.as_ref().map(ExporterTerms::new),
         }
     }
@@ -168,6 +183,9 @@ impl Output {
         if let Some(error) = view.place_error {
             self.line(&format!("the place of `{name}` cannot be written down: {error}"))?;
             self.line("  events would be sent again after a restart of the daemon")?;
+        }
+        if let Some(error) = view.beside.as_ref().and_then(|beside| beside.error) {
+            self.line(&format!("states and hits of probes are not published by `{name}`: {error}"))?;
         }
         let gaps = view.ledger.as_ref().map_or(0, |ledger| ledger.unknown_gaps);
         if gaps > 0 {

@@ -14,6 +14,9 @@ use crate::cli::Format;
 /// A message of a watch, for programs.
 #[derive(Serialize)]
 struct WatchView<'a> {
+    /// Of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
     event: &'static str,
     probe: Option<ProbeView<'a>>,
     resume_token: &'a str,
@@ -21,7 +24,8 @@ struct WatchView<'a> {
 
 impl Output {
     /// Prints a message of a watch: a line or a document for a probe, a note for the rest.
-    pub(crate) fn watched(&mut self, message: &WatchProbesResponse) -> io::Result<()> {
+    /// `host` is there if it is one of several.
+    pub(crate) fn watched(&mut self, host: Option<&str>, message: &WatchProbesResponse) -> io::Result<()> {
         let (event, tone) = match message.event() {
             WatchEvent::Present => ("present", Tone::Faint),
             WatchEvent::Synced => ("synced", Tone::Faint),
@@ -34,17 +38,16 @@ impl Output {
         let probe = message.probe.as_ref();
         if self.format == Format::Json {
             let probe = probe.map(ProbeView::new);
-            self.structured_stream(&WatchView { event, probe, resume_token: &message.resume_token })?;
+            self.structured_stream(&WatchView { host, event, probe, resume_token: &message.resume_token })?;
             return Ok(());
         }
         let Some(probe) = probe else {
+            let of_host = host.map_or_else(String::new, |host| format!("{}: ", super::data::one_line(host)));
             match message.event() {
-                WatchEvent::Synced => self.note("these are all; changes follow"),
-                WatchEvent::Restarted => {
-                    self.note(
-                        "changes may have been missed while there was no connection: all probes follow",
-                    );
-                }
+                WatchEvent::Synced => self.note(&format!("{of_host}these are all; changes follow")),
+                WatchEvent::Restarted => self.note(&format!(
+                    "{of_host}changes may have been missed while there was no connection: all probes follow"
+                )),
                 _ => {}
             }
             return Ok(());
@@ -53,12 +56,14 @@ impl Output {
         let since = rfc3339(probe.state_time.as_ref()).unwrap_or_else(|| "-".to_owned());
         let (state, state_tone) = state(probe);
         if self.format == Format::Yaml {
-            self.line(&format!("---\n# {event}, {state}"))?;
+            let of_host = host.map_or_else(String::new, |host| format!("{}, ", super::data::one_line(host)));
+            self.line(&format!("---\n# {of_host}{event}, {state}"))?;
             self.documents(std::slice::from_ref(probe))?;
             return Ok(());
         }
+        let of_host = host.map_or_else(String::new, |host| format!("{}  ", super::data::one_line(host)));
         let mut line = format!(
-            "{since}  {}  {}  {}",
+            "{since}  {of_host}{}  {}  {}",
             self.style.paint(tone, &format!("{event:<7}")),
             super::data::one_line(&probe.name),
             self.style.paint(state_tone, state)

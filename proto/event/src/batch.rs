@@ -125,6 +125,16 @@ impl Batch {
         Address::find(address, &self.symbols)
     }
 
+    /// The same entry of the log with these of its events.
+    pub(crate) fn with_groups(&self, groups: Vec<Group>) -> Self {
+        let rows = groups.iter().map(Group::rows).sum();
+        Self { rows, groups, ..self.clone() }
+    }
+
+    pub(crate) fn without_tasks(self) -> Self {
+        Self { tasks: Vec::new(), ..self }
+    }
+
     pub(crate) fn symbols(&self) -> &[api::Symbol] {
         &self.symbols
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::api;
 use crate::malformed::ColumnFault;
-use crate::packed::{Number, Numbers, at};
+use crate::packed::{Number, Numbers, at, gather};
 use crate::schema::{Field, FieldKind, Width};
 use crate::value::{Address, List, Value};
 
@@ -49,6 +49,38 @@ impl Column {
             Cells::Strings { offsets: column.offsets, data: column.data }
         };
         Ok(Self { cells, faults: column.faults })
+    }
+
+    /// The values of these rows.
+    pub(crate) fn take(&self, field: &Field, rows: &[usize]) -> Self {
+        let each = field.values_per_row();
+        let values =
+            || rows.iter().flat_map(|row| (0..each).map(move |value| row.saturating_mul(each) + value));
+        let cells = match &self.cells {
+            Cells::Numbers(bytes) => {
+                let width = field.kind.width().map_or(0, Width::bytes);
+                Cells::Numbers(gather(bytes, width.saturating_mul(each), rows))
+            }
+            Cells::Strings { .. } => {
+                let (mut offsets, mut data) = (0_u32.to_le_bytes().to_vec(), Vec::new());
+                for value in values() {
+                    data.extend_from_slice(self.string(value));
+                    // No more than there was, which 32 bits could count.
+                    offsets.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes());
+                }
+                Cells::Strings { offsets: offsets.into(), data: data.into() }
+            }
+        };
+        let mut faults = Vec::new();
+        if !self.faults.is_empty() {
+            faults.resize(rows.len().saturating_mul(each).div_ceil(8), 0_u8);
+            for (index, value) in values().enumerate() {
+                if let Some(byte) = faults.get_mut(index / 8) {
+                    *byte |= u8::from(self.is_fault(value)) << (index % 8);
+                }
+            }
+        }
+        Self { cells, faults: faults.into() }
     }
 
     #[inline]

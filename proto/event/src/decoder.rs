@@ -46,6 +46,8 @@ pub struct Started {
     pub clock: String,
     /// How long the daemon waits for events of other CPUs before it declares a watermark, in nanoseconds.
     pub watermark_slack_ns: u64,
+    /// Wall clock minus trace clock, in nanoseconds. Absent: the daemon did not say.
+    pub wall_offset_ns: Option<i64>,
 }
 
 /// Events from here on are of another run of the daemon, or the stream begins.
@@ -92,6 +94,7 @@ impl Decoder {
                     kernel_release: started.kernel_release,
                     clock: started.clock_name,
                     watermark_slack_ns: started.watermark_slack_ns,
+                    wall_offset_ns: started.clock.map(|clock| clock.wall_offset_ns),
                 })
             }
             Message::Epoch(epoch) => {

@@ -10,7 +10,7 @@ use crate::MalformedError;
 use crate::api;
 use crate::column::{Column, ColumnView};
 use crate::context::Context;
-use crate::packed::{Number, Numbers, Packed, PackedNumbers, at};
+use crate::packed::{Number, Numbers, Packed, PackedNumbers, at, gather};
 use crate::schema::Schema;
 
 /// Events of one probe on one CPU, in the order of time.
@@ -65,6 +65,47 @@ impl Group {
             columns,
             schema,
         })
+    }
+
+    /// These rows, in this order.
+    pub(crate) fn take(&self, rows: &[usize]) -> Self {
+        let fields = self.schema.fields().iter();
+        Self {
+            schema: Arc::clone(&self.schema),
+            rows: rows.len(),
+            base_ns: self.base_ns,
+            offsets_ns: gather(&self.offsets_ns, u32::WIDTH, rows),
+            tids: self.tids.take(rows),
+            flags: self.flags.take(rows),
+            preempt_counts: self.preempt_counts.take(rows),
+            ips: self.ips.take(rows),
+            return_ips: self.return_ips.take(rows),
+            columns: fields.zip(&self.columns).map(|(field, column)| column.take(field, rows)).collect(),
+        }
+    }
+
+    /// All rows with these columns, of this schema, and of what all events have with thread ids, contexts and locations if these are to stay.
+    pub(crate) fn with(
+        &self,
+        schema: Arc<Schema>,
+        kept: &[usize],
+        (tid, context, location): (bool, bool, bool),
+    ) -> Self {
+        fn only<T: Clone>(stays: bool, packed: &Packed<T>) -> Packed<T> {
+            if stays { packed.clone() } else { Packed::Absent }
+        }
+        Self {
+            schema,
+            rows: self.rows,
+            base_ns: self.base_ns,
+            offsets_ns: self.offsets_ns.clone(),
+            tids: only(tid, &self.tids),
+            flags: only(context, &self.flags),
+            preempt_counts: only(context, &self.preempt_counts),
+            ips: only(location, &self.ips),
+            return_ips: only(location, &self.return_ips),
+            columns: kept.iter().filter_map(|index| self.columns.get(*index)).cloned().collect(),
+        }
     }
 
     /// The probe and its fields.

@@ -25,6 +25,7 @@ mod packed;
 pub mod published;
 mod row;
 mod schema;
+mod select;
 mod value;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use ordered::TimeOrdered;
 pub use packed::{Number, Numbers, PackedNumbers};
 pub use row::{Fields, Row, Rows};
 pub use schema::{Base, Field, FieldKind, Schema, Width};
+pub use select::Projection;
 pub use value::{Address, List, Value};
 
 use kprobed_proto::v1 as api;

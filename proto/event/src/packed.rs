@@ -84,6 +84,16 @@ pub(crate) fn at<T: Number + Default>(bytes: &[u8], index: usize) -> T {
     bytes.get(start..).map_or_else(T::default, T::read)
 }
 
+/// Pieces of packed bytes: those with these indices, one after the other.
+pub(crate) fn gather(bytes: &Bytes, width: usize, indices: &[usize]) -> Bytes {
+    let mut gathered = Vec::with_capacity(indices.len().saturating_mul(width));
+    for index in indices {
+        let start = index.saturating_mul(width);
+        gathered.extend_from_slice(bytes.get(start..start.saturating_add(width)).unwrap_or_default());
+    }
+    gathered.into()
+}
+
 /// A column of something that all events have.
 #[derive(Clone, Debug)]
 pub(crate) enum Packed<T> {
@@ -114,6 +124,15 @@ impl<T: Number + Default> Packed<T> {
             Self::Absent => None,
             Self::One(value) => Some(*value),
             Self::Each(bytes) => Some(at(bytes, row)),
+        }
+    }
+
+    /// The values of these rows.
+    pub(crate) fn take(&self, rows: &[usize]) -> Self {
+        match self {
+            Self::Absent => Self::Absent,
+            Self::One(value) => Self::One(*value),
+            Self::Each(bytes) => Self::Each(gather(bytes, T::WIDTH, rows)),
         }
     }
 

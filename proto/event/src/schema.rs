@@ -188,6 +188,12 @@ impl Schema {
         &self.fields
     }
 
+    /// The same probe with other fields.
+    pub(crate) fn with_fields(&self, fields: Vec<Field>) -> Self {
+        let Self { id, probe_uid, is_return, .. } = *self;
+        Self { id, probe: self.probe.clone(), probe_uid, is_return, fields }
+    }
+
     /// Names of fields of which nothing tells whether their memory could be read.
     pub fn unproven(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter(|field| !field.fault_detected).map(|field| field.name.as_str())

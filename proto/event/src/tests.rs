@@ -204,6 +204,40 @@ fn what_a_projection_leaves_out_is_not_there() {
     assert!(batch.groups()[0].tids().is_none());
 }
 
+fn lines(batch: &Batch) -> Vec<String> {
+    let mut json = format::JsonLines::new();
+    let line = |row: Row<'_>| {
+        let mut line = Vec::new();
+        json.push(&mut line, &row);
+        String::from_utf8(line).unwrap()
+    };
+    batch.rows().map(line).collect()
+}
+
+#[test]
+fn a_projection_that_is_made_here_is_that_of_a_daemon() {
+    let whole = decode(schema(false), batch(vec![group(false)])).unwrap();
+    let names = |names: &[&str]| Projection::new(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(lines(&whole.project(&names(&[]))), lines(&whole));
+    let mut left = schema(false);
+    left.fields.retain(|field| ["filename", "dfd"].contains(&field.name.as_str()));
+    let full = group(false);
+    let columns = vec![full.columns[0].clone(), full.columns[5].clone()];
+    let none = Bytes::new;
+    let with_comm = api::EventGroup {
+        columns: columns.clone(),
+        flags: none(),
+        preempt_counts: none(),
+        ips: none(),
+        ..full.clone()
+    };
+    let expected = decode(left.clone(), batch(vec![with_comm])).unwrap();
+    assert_eq!(lines(&whole.project(&names(&["filename", "dfd", "comm"]))), lines(&expected));
+    let bare = api::EventGroup { columns, tids: none(), flags: none(), preempt_counts: none(), ..full };
+    let expected = decode(left, api::EventBatch { tasks: Vec::new(), ..batch(vec![bare]) }).unwrap();
+    assert_eq!(lines(&whole.project(&names(&["dfd", "filename", "location"]))), lines(&expected));
+}
+
 #[test]
 fn a_stream_knows_where_it_is() {
     let cursor = |sequence| api::Cursor { boot_id: "b".to_owned(), epoch: 3, sequence };
@@ -409,6 +443,24 @@ proptest! {
         if let Ok(batch) = decode(schema(true), batch(vec![group])) {
             text(&batch);
         }
+    }
+
+    #[test]
+    fn events_that_are_selected_are_as_they_were(groups in 1..5_usize, kept: u16) {
+        let whole = decode(schema(true), batch(vec![group(true); groups])).unwrap();
+        let mut asked = 0;
+        let selected = whole.select(|_| {
+            asked += 1;
+            kept >> (asked - 1) & 1 == 1
+        });
+        prop_assert_eq!(asked, groups * 2);
+        // Their groups have the same two times.
+        let places = [0, 1].into_iter().flat_map(|row| (0..groups).map(move |group| group * 2 + row));
+        let expected = lines(&whole).into_iter().zip(places).filter(|(_, place)| kept >> place & 1 == 1);
+        let expected: Vec<String> = expected.map(|(line, _)| line).collect();
+        prop_assert_eq!(selected.len(), expected.len());
+        prop_assert_eq!((selected.sequence(), selected.end_sequence()), (whole.sequence(), whole.end_sequence()));
+        prop_assert_eq!(lines(&selected), expected);
     }
 
     #[test]

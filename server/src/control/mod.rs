@@ -55,6 +55,7 @@ mod together;
 mod triggers;
 mod unread;
 mod update;
+mod watch;
 
 pub use accept::AcceptRequest;
 pub use account::Terms;
@@ -92,3 +93,4 @@ pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;
 pub use storage::Storage;
+pub use watch::{ProbeWatch, Watched, WatchedEvent};

@@ -32,6 +32,9 @@ fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
     if !exporter.place_error.is_empty() {
         return Some(format!("{name} cannot write down where it is: {}", exporter.place_error));
     }
+    if let Some(beside) = exporter.beside.as_ref().filter(|beside| !beside.error.is_empty()) {
+        return Some(format!("{name} cannot publish states and hits of probes: {}", beside.error));
+    }
     if account.terms.expired > 0 {
         let expired = account.terms.expired;
         return Some(format!(
@@ -78,6 +81,9 @@ mod tests {
         let mut bad = good.clone();
         (bad.account.terms.dropped, bad.refusal) = (4, "too old".to_owned());
         assert!(finding(bad).1.ends_with("has refused 4 events of jsonl: too old"));
+        let mut bad = good.clone();
+        bad.beside = Some(super::super::Beside { error: "no stream".to_owned(), ..Default::default() });
+        assert!(finding(bad).1.ends_with("cannot publish states and hits of probes: no stream"));
         let mut bad = good;
         bad.place_error = "disk full".to_owned();
         assert!(finding(bad).1.contains("disk full"));

@@ -28,6 +28,17 @@ pub enum Phase {
     },
 }
 
+/// What an exporter publishes beside events. It is no part of its account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Messages with states of probes that the other side has taken.
+    pub states: u64,
+    /// Messages with hits of probes that it has taken.
+    pub profiles: u64,
+    /// Why it takes none now. Empty: it does.
+    pub error: String,
+}
+
 /// How one exporter stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExporterStatus {
@@ -53,6 +64,8 @@ pub struct ExporterStatus {
     pub refusal: String,
     /// Why its place could not be written down. Empty: it could.
     pub place_error: String,
+    /// What it publishes beside events. Absent: nothing.
+    pub beside: Option<Beside>,
 }
 
 impl ExporterStatus {
@@ -73,6 +86,7 @@ struct Inner {
     failures: u64,
     refusal: String,
     place_error: String,
+    beside: Option<Beside>,
 }
 
 impl Inner {
@@ -108,6 +122,7 @@ impl Shared {
             failures: 0,
             refusal: String::new(),
             place_error: String::new(),
+            beside: None,
         };
         Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
     }
@@ -183,6 +198,22 @@ impl Shared {
         inner.place_error = error;
     }
 
+    /// What is published beside events goes on.
+    #[cfg(feature = "nats")]
+    pub(super) fn beside(&self, change: impl FnOnce(&mut Beside)) {
+        let mut inner = self.inner();
+        let beside = inner.beside.get_or_insert_default();
+        let before = beside.error.clone();
+        change(beside);
+        if before.is_empty() && !beside.error.is_empty() {
+            tracing::warn!(
+                exporter = self.name,
+                error = beside.error,
+                "states of probes cannot be published: trying again"
+            );
+        }
+    }
+
     fn status(&self) -> ExporterStatus {
         // First: what is published meanwhile is queued.
         let inner = self.inner();
@@ -201,6 +232,7 @@ impl Shared {
             failures: inner.failures,
             refusal: inner.refusal.clone(),
             place_error: inner.place_error.clone(),
+            beside: inner.beside.clone(),
         }
     }
 }
@@ -214,6 +246,13 @@ pub struct Exporters {
 impl Exporters {
     pub(super) fn add(&self, exporter: Arc<Shared>) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push(exporter);
+    }
+
+    /// One of them by its section of the configuration.
+    #[cfg(feature = "nats")]
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Shared>> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find(|exporter| exporter.name == name).cloned()
     }
 
     /// How each of them stands, in the order of the configuration's documentation.

@@ -5,11 +5,11 @@ use kprobed_proto::v1::aggregation_key::Key as KeyMessage;
 use kprobed_proto::v1::aggregation_spec::Aggregation as SpecMessage;
 use kprobed_proto::v1::{key_value, sum_value};
 
-use super::convert::{length, timestamp};
 use crate::control::{
     Aggregation, AggregationSpec, Column, ContextKey, HistogramSpec, Key, KeyValue, LatencySpec, Row, Scale,
     Snapshot, SumValue,
 };
+use crate::messages::{length, timestamp};
 
 /// A field of a request and what is wrong with it.
 type Misfit = (&'static str, &'static str);

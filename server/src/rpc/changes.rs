@@ -7,8 +7,9 @@ use tonic::Status;
 
 use super::probes::{non_empty, request_key};
 use super::spec::Given;
-use super::{convert, labels, metadata, status};
+use super::{labels, metadata, status};
 use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
+use crate::messages;
 
 /// Changes in one request: each holds up those of other requests for some milliseconds, and its answer is up to some kilobytes long.
 pub(super) const MOST: usize = 1000;
@@ -104,7 +105,7 @@ pub(super) fn all(
 pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedProbe {
     v1::DeletedProbe {
         name: name.to_string(),
-        profile: profile.as_ref().map(convert::profile),
+        profile: profile.as_ref().map(messages::profile),
         note: note.to_owned(),
     }
 }

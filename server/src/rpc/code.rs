@@ -10,6 +10,7 @@ use super::{convert, status};
 use crate::control::{Checker, ControlError, Probe, Registry};
 use crate::definition::Place;
 use crate::kernel::{KernelFacts, nearest_name};
+use crate::messages;
 use crate::model::Glob;
 use crate::validate::functions::{self, Function, FunctionQuery, Meant};
 use crate::validate::{self, JudgedInstruction};
@@ -189,7 +190,7 @@ fn message(function: Function) -> v1::Function {
         size_bytes: function.size_bytes,
         traceable: function.traceable,
         blacklisted: function.blacklisted,
-        same_name: convert::length(function.same_name),
+        same_name: messages::length(function.same_name),
         place: function.place.unwrap_or_default(),
     }
 }

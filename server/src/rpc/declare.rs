@@ -5,15 +5,16 @@ use kprobed_proto::v1;
 use tonic::Status;
 
 use super::spec::{self, Given};
-use super::{changes, convert, status};
+use super::{changes, status};
 use crate::control::{Checker, ControlError, CreateRequest, Probe, UpdateRequest};
+use crate::messages;
 
 /// Why a request cannot be made or was refused, and what to do; the second is empty where the first says it.
 type Refused = (String, String);
 
 /// A probe as a message, without its definition as fields.
 pub(crate) fn message(probe: &Probe) -> v1::Probe {
-    convert::probe(probe)
+    messages::probe(probe)
 }
 
 /// A definition as text and as fields.

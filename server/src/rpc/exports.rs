@@ -4,8 +4,9 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::export_service_server::ExportService;
 use tonic::{Request, Response, Status};
 
-use super::{convert, start};
+use super::start;
 use crate::export::{ExporterStatus, Exporters, Phase};
+use crate::messages;
 
 /// The service.
 #[derive(Debug)]
@@ -29,11 +30,16 @@ fn message(status: &ExporterStatus) -> v1::Exporter {
     let exporter = v1::Exporter {
         name: status.name.to_owned(),
         destination: status.destination.clone(),
-        acknowledged_time: status.acknowledged_time.map(convert::timestamp),
+        acknowledged_time: status.acknowledged_time.map(messages::timestamp),
         cursor: status.place.as_ref().map(start::message),
         refusal: status.refusal.clone(),
         place_error: status.place_error.clone(),
         ledger: Some(ledger(status)),
+        beside: status.beside.as_ref().map(|beside| v1::PublishedBeside {
+            states: beside.states,
+            profiles: beside.profiles,
+            error: beside.error.clone(),
+        }),
         ..Default::default()
     };
     match &status.phase {
@@ -42,9 +48,9 @@ fn message(status: &ExporterStatus) -> v1::Exporter {
         Phase::Failing { error, since, failures, retry_time } => v1::Exporter {
             state: v1::ExporterState::Failing.into(),
             error: error.clone(),
-            failing_since: Some(convert::timestamp(*since)),
+            failing_since: Some(messages::timestamp(*since)),
             failures_in_a_row: *failures,
-            retry_time: Some(convert::timestamp(*retry_time)),
+            retry_time: Some(messages::timestamp(*retry_time)),
             ..exporter
         },
     }
@@ -55,7 +61,7 @@ pub(super) fn ledger(status: &ExporterStatus) -> v1::ExporterLedger {
     let terms = &status.account.terms;
     v1::ExporterLedger {
         name: status.name.to_owned(),
-        start_time: Some(convert::timestamp(status.start)),
+        start_time: Some(messages::timestamp(status.start)),
         read: status.read(),
         acknowledged: terms.acknowledged,
         queued: status.queued,

@@ -15,6 +15,7 @@ use crate::control::{
 use crate::definition::Features;
 use crate::export::{self, Exporters};
 use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, trace_clock_ns};
+use crate::messages;
 use crate::ring::PageLayout;
 
 /// What does not change while the daemon runs.
@@ -92,16 +93,17 @@ impl HostService for HostServer {
             kernel_version: info.host.kernel_version.clone(),
             machine: info.host.machine.clone(),
             boot_id: info.host.boot_id.clone(),
-            cpus: convert::length(info.cpus),
+            cpus: messages::length(info.cpus),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
-            daemon_start_time: Some(convert::timestamp(info.start)),
+            daemon_start_time: Some(messages::timestamp(info.start)),
             tracefs: info.tracefs.display().to_string(),
             instance: self.doctor.instance.get().root().display().to_string(),
             trace_clock: TRACE_CLOCK.to_owned(),
             buffer_kib,
-            sub_buffer_bytes: convert::length(layout.sub_buffer_bytes()),
+            sub_buffer_bytes: messages::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),
             checks: checks.iter().map(check).collect(),
+            labels: std::collections::HashMap::new(),
             foreign_probes: foreign
                 .into_iter()
                 .map(|(name, listed)| v1::ForeignProbe {

@@ -8,6 +8,7 @@ use super::{convert, exports};
 use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use crate::export::ExporterStatus;
 use crate::history::HistoryCounts;
+use crate::messages;
 use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
 pub(super) fn response(
@@ -63,7 +64,7 @@ fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
         available: stats.events,
         expired: history.expired,
         bytes: stats.bytes,
-        oldest_time: oldest_ns.map(|ns| convert::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
+        oldest_time: oldest_ns.map(|ns| messages::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
         last_error: stats.last_error.clone().unwrap_or_default(),
     }
 }
@@ -93,7 +94,7 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
     };
     v1::SubscriberLedger {
         subscriber_id: subscriber.id,
-        start_time: Some(convert::timestamp(subscriber.start)),
+        start_time: Some(messages::timestamp(subscriber.start)),
         read: counts.read,
         not_selected: counts.not_selected,
         filtered: counts.filtered,
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(response.buffers.pop(), Some(buffer));
         let subscriber = v1::SubscriberLedger {
             subscriber_id: 3,
-            start_time: Some(convert::timestamp(UNIX_EPOCH + Duration::from_secs(1))),
+            start_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_secs(1))),
             read: 1,
             not_selected: 2,
             filtered: 3,
@@ -255,7 +256,7 @@ mod tests {
             available: 3,
             expired: 24,
             bytes: 1,
-            oldest_time: Some(convert::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
+            oldest_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
             last_error: "no space".to_owned(),
         };
         assert_eq!(response.spool, Some(spool));

@@ -3,8 +3,8 @@
 use kprobed_proto::v1;
 use tonic::Status;
 
-use super::{convert, status};
-use crate::model::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
+use super::status;
+use crate::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, MetadataError};
 
 /// Longest id of a hold, in bytes.
 const MAX_HOLDER: usize = 128;
@@ -29,26 +29,6 @@ pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange,
         lease: request.lease.as_ref().map(lease).transpose().map_err(|error| refused(&error))?,
         on_kernel_change: policy(request.on_kernel_change()),
     })
-}
-
-/// A lease of a probe.
-pub(super) fn lease_message(lease: &Lease) -> v1::Lease {
-    match lease {
-        Lease::Until { duration, expire_time } => v1::Lease {
-            duration: prost_types::Duration::try_from(*duration).ok(),
-            expire_time: Some(convert::timestamp(*expire_time)),
-            holder: String::new(),
-        },
-        Lease::Held { holder } => v1::Lease { holder: holder.clone(), ..v1::Lease::default() },
-    }
-}
-
-/// What is done with it when the kernel is another build.
-pub(super) const fn policy_message(policy: KernelChange) -> v1::KernelChange {
-    match policy {
-        KernelChange::Hold => v1::KernelChange::Hold,
-        KernelChange::ArmAnyway => v1::KernelChange::ArmAnyway,
-    }
 }
 
 fn checked(change: MetadataChange) -> Result<MetadataChange, Status> {
@@ -90,6 +70,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
+    use crate::messages;
 
     fn asked(seconds: Option<i64>, holder: &str) -> v1::Lease {
         let duration = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
@@ -107,7 +88,7 @@ mod tests {
         {
             assert_eq!(lease(&wrong).unwrap_err().field, "lease", "{wrong:?}");
         }
-        let message = lease_message(&hour.begin(SystemTime::UNIX_EPOCH));
+        let message = messages::lease(&hour.begin(SystemTime::UNIX_EPOCH));
         assert_eq!(message.expire_time.map(|time| time.seconds), Some(3600));
         assert_eq!(lease(&message), Ok(Some(LeaseTerm::For(Duration::from_hours(1)))));
     }

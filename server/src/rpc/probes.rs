@@ -17,6 +17,7 @@ use crate::control::{
     Registry, RemoveRequest, Unit,
 };
 use crate::definition::Definition;
+use crate::messages;
 use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
 
@@ -69,7 +70,7 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
         event: probe.name.event().to_owned(),
         ..spec::write(&definition)
     });
-    v1::Probe { spec: fields, ..convert::probe(probe) }
+    v1::Probe { spec: fields, ..messages::probe(probe) }
 }
 
 /// A position among samples, as a token has it.
@@ -326,7 +327,7 @@ impl ProbeService for ProbeServer {
         let wanted = profiles.iter().filter(|profile| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)) && selected(&profile.name)
         });
-        Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(convert::profile).collect() }))
+        Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(messages::profile).collect() }))
     }
 
     async fn explain_probe(
@@ -370,7 +371,7 @@ impl ProbeService for ProbeServer {
         let page =
             self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
         Ok(Response::new(v1::ListHitProfileSamplesResponse {
-            samples: page.samples.iter().map(convert::profile).collect(),
+            samples: page.samples.iter().map(messages::profile).collect(),
             next_page_token: page
                 .next
                 .map(|next| format!("{}.{}", next.tick, next.series))

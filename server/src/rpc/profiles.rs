@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use super::probes::non_empty;
 use super::{convert, labels, status};
 use crate::control::{ControlError, ControlHandle, Registry};
+use crate::messages;
 use crate::model::{Glob, LabelSelector, ProbeUid};
 use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store};
 
@@ -105,7 +106,7 @@ fn series(series: RateSeries) -> v1::HitSeries {
 
 fn point(point: &RatePoint) -> v1::HitRate {
     v1::HitRate {
-        start_time: Some(convert::timestamp(point.start)),
+        start_time: Some(messages::timestamp(point.start)),
         covered_seconds: u32::try_from(point.covered_s).unwrap_or(u32::MAX),
         hits: point.hits.hits,
         nmissed: point.hits.nmissed,

@@ -12,6 +12,7 @@ use crate::control::{
     AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
 };
 use crate::definition::ProbeKind;
+use crate::messages;
 use crate::model::{Glob, ProbeName};
 
 /// The service.
@@ -128,11 +129,11 @@ fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {
     let trouble = found.state.trouble();
     v1::ReconciledProbe {
         name: found.name.to_string(),
-        found: convert::state(&found.state).into(),
+        found: messages::state(&found.state).into(),
         found_reason: trouble.map(|trouble| trouble.code.to_owned()).unwrap_or_default(),
         found_message: trouble.map(|trouble| trouble.reason.clone()).unwrap_or_default(),
         outcome: outcome.into(),
         message,
-        state: convert::state(&now.state).into(),
+        state: messages::state(&now.state).into(),
     }
 }

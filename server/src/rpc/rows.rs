@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use super::convert;
 use crate::decode::{Columns, Context, Value};
 use crate::kernel::ClockMapping;
+use crate::messages;
 use crate::pipeline::{Delivery, Origin};
 use crate::wire::{Projection, ReadError, read_batch, read_group};
 
@@ -104,7 +104,7 @@ fn event(
     let comm = task.filter(|_| projected.comm).map(|task| String::from_utf8_lossy(&task.comm).into_owned());
     v1::EventRow {
         probe: origin.name.to_string(),
-        time: Some(convert::timestamp(batch.clock.wall_time(timestamp_ns))),
+        time: Some(messages::timestamp(batch.clock.wall_time(timestamp_ns))),
         timestamp_ns,
         cpu: batch.cpu,
         tid: if projected.tid { tid } else { 0 },

@@ -6,6 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{convert, status};
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
+use crate::messages;
 use crate::model::ProbeName;
 use crate::pipeline::EventSource;
 use crate::wire::schema_message;
@@ -75,7 +76,7 @@ fn message(attached: &AttachedEvent) -> v1::AttachedEvent {
         filter: attached.filter.clone(),
         state: state.into(),
         state_reason,
-        create_time: Some(convert::timestamp(attached.create_time)),
+        create_time: Some(messages::timestamp(attached.create_time)),
         schema: attached.source.as_deref().filter(|_| attached.state == AttachedState::Recording).map(schema),
         read: counts.read,
         undecodable: counts.undecodable,

@@ -23,12 +23,12 @@ use tonic_types::pb;
 pub(crate) use echo::fit_headers;
 pub(crate) use front::{no_room, too_late};
 
-use super::convert;
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
 use crate::definition::{self, RefusedBy};
 use crate::filter::FilterError;
 use crate::history::HistoryError;
+use crate::messages;
 use crate::model::LabelError;
 use crate::spool::SpoolError;
 use crate::tracefs::{KernelMessage, TracefsError};
@@ -201,8 +201,8 @@ fn label_parts(field: &'static str, error: &LabelError) -> Parts {
         code: BAD_LABEL.to_owned(),
         message: error.to_string(),
         hint: error.problem.hint().to_owned(),
-        span_start: convert::length(error.span.start),
-        span_end: convert::length(error.span.end),
+        span_start: messages::length(error.span.start),
+        span_end: messages::length(error.span.end),
         field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     };
@@ -220,7 +220,7 @@ pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> 
     };
     Parts::new(code, diagnostic.code.name())
         .field(field)
-        .diagnostics(text, vec![convert::diagnostic(diagnostic)])
+        .diagnostics(text, vec![messages::diagnostic(diagnostic)])
         .status(&diagnostic.message)
 }
 
@@ -255,7 +255,7 @@ fn unknown(
         message: message.to_owned(),
         hint,
         span_start: 0,
-        span_end: convert::length(text.len()),
+        span_end: messages::length(text.len()),
         field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     };
@@ -279,7 +279,7 @@ pub(super) fn not_given(error: GivenError) -> Status {
         GivenError::Form(message) => invalid(DEFINITION, message),
         GivenError::Fields(unwritable) => {
             let Unwritable { field, problem, text } = unwritable;
-            let found = v1::Diagnostic { field: field.clone(), ..convert::diagnostic(&problem) };
+            let found = v1::Diagnostic { field: field.clone(), ..messages::diagnostic(&problem) };
             Parts::new(Code::InvalidArgument, problem.code.name())
                 .field(field)
                 .refused(problem.errno, problem.by)
@@ -303,14 +303,17 @@ fn parts_of(error: &ControlError) -> Parts {
                 }
                 None => Parts::new(Code::InvalidArgument, "BAD_DEFINITION"),
             };
-            parts.field(DEFINITION).diagnostics(text, diagnostics.iter().map(convert::diagnostic).collect())
+            parts.field(DEFINITION).diagnostics(text, diagnostics.iter().map(messages::diagnostic).collect())
         }
         ControlError::Refused { text, refusal, further } => {
             let first = refusal_diagnostic(refusal.as_ref().clone());
             Parts::new(Code::InvalidArgument, refusal.rule.name())
                 .field(DEFINITION)
                 .refused(refusal.errno as i32, refusal.rule.refused_by())
-                .diagnostics(text, iter::once(first).chain(further.iter().map(convert::diagnostic)).collect())
+                .diagnostics(
+                    text,
+                    iter::once(first).chain(further.iter().map(messages::diagnostic)).collect(),
+                )
         }
         ControlError::Kernel(error) => {
             let parts =
@@ -353,7 +356,7 @@ fn parts_of(error: &ControlError) -> Parts {
                 .with("probe", &taken.name)
                 .with("rule", taken.problem.code.name())
                 .refused(taken.problem.errno, taken.problem.by)
-                .diagnostics(text, vec![convert::diagnostic(&taken.problem)])
+                .diagnostics(text, vec![messages::diagnostic(&taken.problem)])
         }
         ControlError::ExistsForeign { name } => {
             Parts::new(Code::AlreadyExists, "FOREIGN_EVENT_EXISTS").with("probe", name)
@@ -457,8 +460,8 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         code: code.map_or(otherwise, definition::Code::name).to_owned(),
         message: message.text.clone(),
         hint: code.map_or("", definition::Code::hint).to_owned(),
-        span_start: convert::length(message.position),
-        span_end: convert::length(message.position + word),
+        span_start: messages::length(message.position),
+        span_end: messages::length(message.position + word),
         field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     }
@@ -479,8 +482,8 @@ pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
         code: error.code.name().to_owned(),
         message: error.message.clone(),
         hint: error.hint.clone(),
-        span_start: convert::length(error.span.start),
-        span_end: convert::length(error.span.end),
+        span_start: messages::length(error.span.start),
+        span_end: messages::length(error.span.end),
         field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     }
@@ -488,13 +491,13 @@ pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
 
 pub(super) fn refusal_diagnostic(refusal: Refusal) -> v1::Diagnostic {
     v1::Diagnostic {
-        by: convert::refused_by(refusal.rule.refused_by()).into(),
+        by: messages::refused_by(refusal.rule.refused_by()).into(),
         severity: v1::Severity::Error.into(),
         code: refusal.rule.name().to_owned(),
         message: refusal.message,
         hint: refusal.hint,
-        span_start: convert::length(refusal.span.start),
-        span_end: convert::length(refusal.span.end),
+        span_start: messages::length(refusal.span.start),
+        span_end: messages::length(refusal.span.end),
         field: String::new(),
     }
 }

@@ -9,6 +9,7 @@ use super::{convert, meaning, spec, status};
 use crate::control::{Against, CheckOutcome, Checker, ControlError, Preview};
 use crate::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
 use crate::kernel::RecentFacts;
+use crate::messages;
 use crate::validate::{Nearest, ShownInstruction};
 
 /// How much to say.
@@ -76,7 +77,7 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
     let livepatched = is_accepted.then(|| outcome.livepatched(&checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
-        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(convert::diagnostic));
+        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(messages::diagnostic));
         let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
         if detail == Detail::Listing {
             response.spec = Some(spec::write(&definition));
@@ -86,7 +87,7 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
         response.kernel_definition = kernel_definition;
         response.dialect = convert::dialect(dialect).into();
     }
-    response.diagnostics.extend(unread.iter().map(convert::diagnostic));
+    response.diagnostics.extend(unread.iter().map(messages::diagnostic));
     response.location = report.location;
     response.arming = arming.map_or(v1::Arming::Unspecified, convert::arming).into();
     response.listing = listing.into_iter().map(instruction).collect();
@@ -101,7 +102,7 @@ pub(super) fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
         return refused(Errno::EINVAL as i32, "", RefusedBy::Kprobed);
     };
     v1::CheckProbeResponse {
-        diagnostics: diagnostics.iter().map(convert::diagnostic).collect(),
+        diagnostics: diagnostics.iter().map(messages::diagnostic).collect(),
         kernel_reason: first.code.name().to_owned(),
         ..refused(first.errno, first.code.name(), first.by)
     }
@@ -121,7 +122,7 @@ fn deletion(
                 severity: v1::Severity::Warning.into(),
                 code: "NOTHING_TO_CHECK".to_owned(),
                 message: "this line deletes: there is nothing to check".to_owned(),
-                span_end: convert::length(text.len()),
+                span_end: messages::length(text.len()),
                 ..Default::default()
             };
             let (verdict, diagnostics) = (v1::Verdict::Accepted.into(), vec![warning]);
@@ -140,7 +141,7 @@ fn refused(errno: i32, rule: &str, by: RefusedBy) -> v1::CheckProbeResponse {
         errno: errno.unsigned_abs(),
         errno_name: format!("{:?}", Errno::from_raw(errno)),
         rule: rule.to_owned(),
-        by: convert::refused_by(by).into(),
+        by: messages::refused_by(by).into(),
         ..Default::default()
     }
 }

@@ -1,166 +1,37 @@
-//! Watching probes: all of them, and then what becomes of them.
+//! Watching probes, as a service.
 //!
-//! Owns which changes a watch is about, and what is sent when some were missed. What is waiting for a client is a position among the changes
-//! that the daemon keeps for all of them, and so costs the same however far behind it is.
+//! Owns what a client asks for and the messages: what is told and when is [`ProbeWatch`]'s.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::stream;
 use kprobed_proto::v1;
-use tokio::sync::watch::Receiver;
 use tonic::Status;
 
 use super::events::Responses;
 use super::probes::non_empty;
-use super::{convert, labels, status};
-use crate::control::{Probe, ProbeChange, ProbeEvent, Registry, WatchPosition};
-use crate::model::{Glob, LabelSelector, ProbeUid};
-
-/// One message before it is made: what it says, the probe, and the position behind it.
-type Ready = (v1::WatchEvent, Option<Arc<Probe>>, Option<WatchPosition>);
-
-/// A watch under way.
-struct Watch {
-    registry: Arc<Registry>,
-    newest: Receiver<u64>,
-    glob: Option<Glob>,
-    selector: LabelSelector,
-    /// Where it goes on. Absent: all probes are sent first.
-    position: Option<WatchPosition>,
-    /// Probes that the client knows of.
-    known: HashSet<ProbeUid>,
-    /// What is to be sent. Probes are shared until their turn comes: a client that does not read costs a pointer for each.
-    ready: VecDeque<Ready>,
-}
+use super::{labels, status};
+use crate::control::{Probe, ProbeWatch, Registry};
+use crate::messages::{watch_position, watched};
+use crate::model::Glob;
 
 /// Answers a watch.
 pub(super) fn stream(
     registry: &Arc<Registry>,
     request: v1::WatchProbesRequest,
 ) -> Result<Responses<v1::WatchProbesResponse>, Status> {
-    let resume = non_empty(request.resume_token).map(|token| position(&token).ok_or(token)).transpose();
+    let resume = non_empty(request.resume_token);
+    let resume = resume.map(|token| watch_position(&token).ok_or(token)).transpose();
     let resume = resume.map_err(|_token| {
         status::invalid("resume_token", "`resume_token` was not returned by this call: watch without it")
     })?;
-    let mut watch = Watch {
-        registry: Arc::clone(registry),
-        newest: registry.log().newest(),
-        glob: non_empty(request.name_glob).map(Glob::new),
-        selector: labels::selector("label_selector", &request.label_selector)?,
-        position: resume,
-        known: HashSet::new(),
-        ready: VecDeque::new(),
+    let glob = non_empty(request.name_glob).map(Glob::new);
+    let selector = labels::selector("label_selector", &request.label_selector)?;
+    let selects = move |probe: &Probe| {
+        glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.labels)
     };
-    match resume {
-        Some(position) => watch.recall(position),
-        None => watch.begin(),
-    }
-    Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watch.next().await?), watch)))))
-}
-
-impl Watch {
-    /// The next message. Absent when the daemon stops.
-    async fn next(&mut self) -> Option<v1::WatchProbesResponse> {
-        loop {
-            if let Some(ready) = self.ready.pop_front() {
-                return Some(message(&ready));
-            }
-            self.newest.borrow_and_update();
-            if self.registry.log().is_closed() {
-                return None;
-            }
-            match self.position.and_then(|position| self.registry.log().since(position)) {
-                Some((changes, position)) if changes.is_empty() => {
-                    self.position = Some(position);
-                    self.newest.changed().await.ok()?;
-                }
-                Some((changes, end)) => {
-                    let first = end.sequence - u64::try_from(changes.len()).unwrap_or_default();
-                    for (change, sequence) in changes.iter().zip(first + 1..) {
-                        self.tell(change, WatchPosition { sequence, ..end });
-                    }
-                    self.position = Some(end);
-                }
-                None => {
-                    self.ready.push_back((v1::WatchEvent::Restarted, None, None));
-                    self.begin();
-                }
-            }
-        }
-    }
-
-    /// Sends all that there are.
-    fn begin(&mut self) {
-        let (probes, position) = self.registry.log().all();
-        self.position = Some(position);
-        self.known.clear();
-        let selected: Vec<_> = self.selected(probes).collect();
-        for probe in selected {
-            self.known.insert(probe.uid);
-            self.ready.push_back((v1::WatchEvent::Present, Some(probe), None));
-        }
-        self.ready.push_back((v1::WatchEvent::Synced, None, Some(position)));
-    }
-
-    /// Finds what the client knew at that position: what there is, without what came since, and with what has gone since.
-    fn recall(&mut self, position: WatchPosition) {
-        let log = self.registry.log();
-        let (probes, _) = log.all();
-        let changes = log.since(position).map(|(changes, _)| changes).unwrap_or_default();
-        self.known = self.selected(probes).map(|probe| probe.uid).collect();
-        for ProbeChange { event, probe } in changes.iter().rev() {
-            match event {
-                ProbeEvent::Added => _ = self.known.remove(&probe.uid),
-                ProbeEvent::Deleted if self.selects(probe) => _ = self.known.insert(probe.uid),
-                ProbeEvent::Changed | ProbeEvent::Deleted => {}
-            }
-        }
-    }
-
-    fn selected(&self, probes: Vec<Arc<Probe>>) -> impl Iterator<Item = Arc<Probe>> {
-        probes.into_iter().filter(|probe| self.selects(probe))
-    }
-
-    fn selects(&self, probe: &Probe) -> bool {
-        self.glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
-            && self.selector.matches(&probe.labels)
-    }
-
-    fn tell(&mut self, change: &ProbeChange, position: WatchPosition) {
-        let ProbeChange { event, probe } = change;
-        let selected = self.selects(probe) && *event != ProbeEvent::Deleted;
-        let event = match (selected, self.known.contains(&probe.uid)) {
-            (true, true) if *event == ProbeEvent::Added => v1::WatchEvent::Added,
-            (true, true) => v1::WatchEvent::Changed,
-            (true, false) => v1::WatchEvent::Added,
-            (false, true) => v1::WatchEvent::Deleted,
-            (false, false) => return,
-        };
-        if selected {
-            self.known.insert(probe.uid);
-        } else {
-            self.known.remove(&probe.uid);
-        }
-        self.ready.push_back((event, Some(Arc::clone(probe)), Some(position)));
-    }
-}
-
-fn message((event, probe, position): &Ready) -> v1::WatchProbesResponse {
-    v1::WatchProbesResponse {
-        event: (*event).into(),
-        probe: probe.as_ref().map(|probe| v1::Probe { schema: None, ..convert::probe(probe) }),
-        resume_token: position.map(token).unwrap_or_default(),
-    }
-}
-
-fn token(position: WatchPosition) -> String {
-    format!("{:x}.{}", position.run, position.sequence)
-}
-
-fn position(token: &str) -> Option<WatchPosition> {
-    let (run, sequence) = token.split_once('.')?;
-    Some(WatchPosition { run: u64::from_str_radix(run, 16).ok()?, sequence: sequence.parse().ok()? })
+    let watch = ProbeWatch::new(registry, resume, Box::new(selects));
+    Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watched(&watch.next().await?)), watch)))))
 }
 
 #[cfg(test)]

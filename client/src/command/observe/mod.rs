@@ -5,11 +5,12 @@
 
 mod filter;
 mod follow;
-mod from;
 mod merged;
 mod notes;
 mod options;
 mod place;
+#[cfg(feature = "nats")]
+mod published;
 mod session;
 mod temporary;
 
@@ -18,13 +19,13 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::EventOrder;
 
-use self::from::From;
 use self::merged::{Merged, Show};
 pub(super) use self::options::{Conditions, Form};
 use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
 use self::session::Session;
 use super::connection::Fleet;
+use super::published::From;
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::glob;
@@ -60,7 +61,9 @@ Hosts that are lost, late and back are shown among the events, and at the end wh
 
 --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the same events, gaps and losses, of one host \
 or a thousand over one connection, merged in the same way. The clocks of the hosts cannot be compared there: the order is by the wall clock of \
-each. Hosts are those of which the stream has something when the command begins. --ca, --cert and --key are for tls://.
+each. Hosts are those of which the stream has something when the command begins. Globs, --pid, --comm, --cpu, --sample, --fields and -l select \
+here what a daemon would select; -l goes by the labels that probes have now. --filter, --last, --cursor, -p and the limits of queues need a \
+daemon. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
 
@@ -119,13 +122,16 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Whether events are read that were published, and not those of daemons.
     pub(crate) fn is_published(&self) -> bool {
-        self.from.url.is_some()
+        self.from.is_given()
     }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if arguments.is_published() {
-        return from::run(global, arguments, output).await;
+        #[cfg(feature = "nats")]
+        return published::run(global, arguments, output).await;
+        #[cfg(not(feature = "nats"))]
+        return Err(super::published::refused());
     }
     let place = arguments.start.cursor.as_deref().map(Place::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");

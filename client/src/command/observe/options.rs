@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
+#[cfg(feature = "nats")]
+use kprobed_client::event::Row;
 use kprobed_client::event::StreamRequest;
 use kprobed_client::event::format::TextParts;
 
@@ -13,6 +15,8 @@ use super::filter;
 use super::place::Place;
 use crate::cli::{Format, Global};
 use crate::command::Failure;
+#[cfg(feature = "nats")]
+use crate::glob;
 use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, point_in_time};
 
@@ -57,7 +61,7 @@ pub(super) struct Start {
     pub(super) since: Option<Timestamp>,
     /// Begin with the history, N events back
     #[arg(long, value_name = "N", group = "history")]
-    last: Option<u64>,
+    pub(super) last: Option<u64>,
     /// Begin with the oldest event of the history
     #[arg(long, group = "history")]
     pub(super) oldest: bool,
@@ -168,19 +172,40 @@ impl From<Time> for TimeForm {
 }
 
 impl Selection {
-    /// The first option that is used.
+    /// What is required of the labels of probes. Empty: nothing.
     #[cfg(feature = "nats")]
-    pub(super) fn first(&self) -> Option<&'static str> {
+    pub(super) fn labels(&self) -> &str {
+        self.selector.trim()
+    }
+
+    /// The same events of what was published: which rows, and one in how many of them.
+    ///
+    /// # Errors
+    /// What only a daemon can do.
+    #[cfg(feature = "nats")]
+    pub(super) fn published(
+        &self,
+    ) -> Result<(impl Fn(&Row<'_>) -> bool + Send + Sync + use<>, u64), Failure> {
         let Conditions { filter, tids, comms, cpus, sample } = &self.conditions;
-        let used = [
-            ("--filter", !filter.is_empty()),
-            ("--pid", !tids.is_empty()),
-            ("--comm", !comms.is_empty()),
-            ("--cpu", !cpus.is_empty()),
-            ("--sample", *sample != 1),
-            ("--selector", !self.selector.is_empty()),
-        ];
-        used.into_iter().find_map(|(option, is_used)| is_used.then_some(option))
+        if !filter.trim().is_empty() {
+            let message = "`--filter` is evaluated by daemons, and `--from` asks none".to_owned();
+            let hint = "use `--pid`, `--comm`, `--cpu` or globs of names here, or `filter` in `[export.nats]` of the daemons";
+            return Err(Failure::usage(message, Some(hint.to_owned())));
+        }
+        if let Some(comm) = comms.iter().find(|comm| comm.contains('[')) {
+            let message = format!(
+                "`--comm {comm}` has a set of characters, which daemons understand, and `--from` asks none"
+            );
+            return Err(Failure::usage(message, Some("use `*` and `?`".to_owned())));
+        }
+        let (tids, comms, cpus) = (tids.clone(), comms.clone(), cpus.clone());
+        let fits = move |row: &Row<'_>| {
+            let comm = |glob: &String| row.comm().is_some_and(|comm| glob::matches(glob.as_bytes(), comm));
+            (tids.is_empty() || row.tid().is_some_and(|tid| tids.contains(&tid)))
+                && (comms.is_empty() || comms.iter().any(comm))
+                && (cpus.is_empty() || cpus.contains(&row.cpu()))
+        };
+        Ok((fits, *sample))
     }
 
     /// The globs of names: none stands for all.
@@ -243,6 +268,7 @@ impl Delivery {
             ("--rate", self.rate > 0),
             ("--queue", self.queue > 0),
             ("--queue-bytes", self.queue_bytes > 0),
+            ("--overflow", self.overflow != Overflow::DropOldest),
         ];
         used.into_iter().find_map(|(option, is_used)| is_used.then_some(option))
     }
@@ -273,12 +299,6 @@ impl Delivery {
 }
 
 impl Form {
-    /// The option that is used and asks the daemon for something.
-    #[cfg(feature = "nats")]
-    pub(super) fn first(&self) -> Option<&'static str> {
-        (!self.fields.is_empty()).then_some("--fields")
-    }
-
     /// `host_width`: characters of the longest name of a host, if there are several.
     pub(super) fn style(
         &self,

@@ -427,6 +427,7 @@ pub(super) fn host() -> GetHostResponse {
                 fix: "sysctl kernel.ftrace_enabled=1".to_owned(),
             },
         ],
+        labels: [("zone".to_owned(), "eu-1a".to_owned())].into(),
         foreign_probes: vec![ForeignProbe {
             name: "other/thing".to_owned(),
             kernel_definition: "p:other/thing vfs_read".to_owned(),

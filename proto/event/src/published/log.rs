@@ -31,6 +31,8 @@ pub struct Received {
     pub events: u64,
     /// The ids that a ledger message lists.
     pub parts: Vec<String>,
+    /// Of a sign of life: the message that ended the last part.
+    pub after: Option<u64>,
     /// What is in it.
     pub payload: Bytes,
 }
@@ -63,7 +65,6 @@ pub struct HostLog {
     known: HashSet<u32>,
     /// Everything before was given out, or told as missing.
     place: Option<Cursor>,
-    has_started: bool,
     /// Messages whose part has not ended, as they came.
     waiting: VecDeque<Received>,
     waiting_bytes: usize,
@@ -74,7 +75,8 @@ pub struct HostLog {
 }
 
 impl HostLog {
-    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are wanted.
+    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are wanted. A sign of life is to be given when
+    /// everything was, up to the message that it is after.
     ///
     /// # Errors
     /// See [`LogError`]. The part is left out then.
@@ -83,8 +85,12 @@ impl HostLog {
         message: Received,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<StreamItem>, LogError> {
-        if message.topic == Topic::Ledger {
-            return self.end(&message, is_wanted);
+        match message.topic {
+            // What is older than what was read says nothing.
+            Topic::Alive if self.is_old(&message) => return Ok(Vec::new()),
+            Topic::Ledger | Topic::Alive => return self.end(&message, is_wanted),
+            Topic::Events(_) | Topic::Loss => {}
+            Topic::Profile(_) | Topic::State(_) | Topic::Roster => return Ok(Vec::new()),
         }
         self.waiting_bytes += message.payload.len();
         self.waiting.push_back(message);
@@ -188,7 +194,7 @@ impl HostLog {
             match message {
                 Message::Started(_) => {
                     let started = self.decode(&ledger.id, message)?;
-                    if !std::mem::replace(&mut self.has_started, true) {
+                    if is_other_run {
                         items.extend(started);
                     }
                 }

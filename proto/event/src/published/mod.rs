@@ -7,10 +7,17 @@
 //! behind them, when all of those are stored, one that ends the part: it lists the ids of the others ([`PARTS`]) and has the account. A reader
 //! that takes only parts that are whole, and each place of the log once, sees every event exactly once, whatever was published again.
 //!
+//! What is no event has subjects of its own. States of probes are in another stream, which keeps one message of each subject: whoever comes late finds
+//! all probes as they are. A sign of life is in none: it is for those who read at that moment, and a host that nothing happens to stores nothing.
+//!
 //! ```text
-//! PREFIX.HOST.GROUP.EVENT   events of a probe: its schema, and batches in the order of the log
-//! PREFIX.HOST.loss          gaps, each behind a `Progress` that says where in the log it is
-//! PREFIX.HOST.ledger        the end of a part: `Started`, `Epoch` where another run of the daemon begins, `Watermark`, `Progress`
+//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, and batches in the order of the log
+//! PREFIX.HOST.loss                  gaps, each behind a `Progress` that says where in the log it is
+//! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` where another run of the daemon begins, `Watermark`, `Progress`
+//! PREFIX.HOST.profile.GROUP.EVENT   how often a probe was hit: a `HitProfile`
+//! PREFIX_alive.HOST                 not stored: as an end, of no part. Everything before its watermark is in the stream up to the message AFTER
+//! PREFIX_state.HOST.GROUP.EVENT     the state of a probe: a `WatchProbesResponse`
+//! PREFIX_state.HOST                 behind all of those: a `ProbeRoster`
 //! ```
 
 mod log;
@@ -40,8 +47,19 @@ pub const EXPIRED: &str = "Kprobed-Expired";
 pub const DROPPED: &str = "Kprobed-Dropped";
 /// Ledger message: the ids of the messages of the part, with spaces between.
 pub const PARTS: &str = "Kprobed-Parts";
+/// Sign of life: the message of the stream that ended the last part. 0: the stream has none.
+pub const AFTER: &str = "Kprobed-After";
+/// What is no event: the boot of the host.
+pub const BOOT: &str = "Kprobed-Boot";
+/// State: the number of the change, as the token of a watch. What has the same is the same.
+pub const CHANGE: &str = "Kprobed-Change";
 /// What JetStream tells repeats apart by.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// Behind the prefix, of what is not stored: no stream of events has it.
+const ALIVE: &str = "_alive";
+/// Behind the prefix, of what the stream of states has.
+const STATE: &str = "_state";
 
 /// What a subject is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +70,14 @@ pub enum Topic {
     Loss,
     /// The end of a part.
     Ledger,
+    /// Nothing happened, and nothing earlier comes.
+    Alive,
+    /// How often a probe, `GROUP/EVENT`, was hit.
+    Profile(String),
+    /// The state of a probe, `GROUP/EVENT`.
+    State(String),
+    /// All probes that have a state.
+    Roster,
 }
 
 /// The names of subjects.
@@ -83,18 +109,21 @@ impl Subjects {
 
     /// The subject of something of a host.
     pub fn of(&self, host: &str, topic: &Topic) -> String {
-        let mut subject = format!("{}.", self.prefix);
+        let kind = match topic {
+            Topic::Alive => ALIVE,
+            Topic::Roster | Topic::State(_) => STATE,
+            _ => "",
+        };
+        let mut subject = format!("{}{kind}.", self.prefix);
         push_token(&mut subject, host);
         match topic {
             Topic::Loss => subject.push_str(".loss"),
             Topic::Ledger => subject.push_str(".ledger"),
-            Topic::Events(probe) => {
-                // Always two words, so that no probe is taken for something else.
-                let (group, event) = probe.split_once('/').unwrap_or(("", probe));
-                subject.push('.');
-                push_token(&mut subject, group);
-                subject.push('.');
-                push_token(&mut subject, event);
+            Topic::Alive | Topic::Roster => {}
+            Topic::Events(probe) | Topic::State(probe) => push_probe(&mut subject, probe),
+            Topic::Profile(probe) => {
+                subject.push_str(".profile");
+                push_probe(&mut subject, probe);
             }
         }
         subject
@@ -108,9 +137,29 @@ impl Subjects {
         subject
     }
 
-    /// Everything of all hosts.
-    pub fn everything(&self) -> String {
+    /// What the stream of events holds, of all hosts.
+    pub fn events(&self) -> String {
         format!("{}.>", self.prefix)
+    }
+
+    /// What the stream of states holds, of all hosts.
+    pub fn states(&self) -> String {
+        format!("{}{STATE}.>", self.prefix)
+    }
+
+    /// The states of all probes of a host.
+    pub fn states_of(&self, host: &str) -> String {
+        format!("{}.*.*", self.of(host, &Topic::Roster))
+    }
+
+    /// How often the probes of all hosts were hit.
+    pub fn profiles(&self) -> String {
+        format!("{}.*.profile.*.*", self.prefix)
+    }
+
+    /// The rosters of all hosts.
+    pub fn rosters(&self) -> String {
+        format!("{}{STATE}.*", self.prefix)
     }
 
     /// The ends of parts of all hosts.
@@ -120,16 +169,19 @@ impl Subjects {
 
     /// The host and the topic of a subject. Absent: it is another one.
     pub fn read(&self, subject: &str) -> Option<(String, Topic)> {
-        let rest = subject.strip_prefix(&self.prefix)?.strip_prefix('.')?;
+        let (kind, rest) = subject.strip_prefix(&self.prefix)?.split_once('.')?;
         let words: Vec<&str> = rest.split('.').collect();
-        match words.as_slice() {
-            [host, "loss"] => Some((token(host)?, Topic::Loss)),
-            [host, "ledger"] => Some((token(host)?, Topic::Ledger)),
-            [host, group, event] => {
-                Some((token(host)?, Topic::Events(format!("{}/{}", token(group)?, token(event)?))))
-            }
-            _ => None,
-        }
+        let (host, topic) = match (kind, words.as_slice()) {
+            ("", [host, "loss"]) => (host, Topic::Loss),
+            ("", [host, "ledger"]) => (host, Topic::Ledger),
+            ("", [host, group, event]) => (host, Topic::Events(probe(group, event)?)),
+            ("", [host, "profile", group, event]) => (host, Topic::Profile(probe(group, event)?)),
+            (ALIVE, [host]) => (host, Topic::Alive),
+            (STATE, [host]) => (host, Topic::Roster),
+            (STATE, [host, group, event]) => (host, Topic::State(probe(group, event)?)),
+            _ => return None,
+        };
+        Some((token(host)?, topic))
     }
 }
 
@@ -151,10 +203,25 @@ impl Subjects {
             parts: value(PARTS)
                 .map(|ids| ids.split(' ').map(ToOwned::to_owned).collect())
                 .unwrap_or_default(),
+            after: value(AFTER).and_then(|after| after.parse().ok()),
             payload,
         };
         Some((host, received))
     }
+}
+
+/// Appends the name of a probe: always as two words, so that none is taken for something else.
+fn push_probe(subject: &mut String, probe: &str) {
+    let (group, event) = probe.split_once('/').unwrap_or(("", probe));
+    subject.push('.');
+    push_token(subject, group);
+    subject.push('.');
+    push_token(subject, event);
+}
+
+/// The name of a probe that two words stand for.
+fn probe(group: &str, event: &str) -> Option<String> {
+    Some(format!("{}/{}", token(group)?, token(event)?))
 }
 
 /// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and no name at all `%`.
@@ -221,9 +288,21 @@ mod tests {
         assert_eq!(subjects.of("web1", &probe), "kprobed.web1.kprobes.open");
         assert_eq!(subjects.of("web1.example.org", &Topic::Ledger), "kprobed.web1%2Eexample%2Eorg.ledger");
         assert_eq!(subjects.of("", &Topic::Loss), "kprobed.%.loss");
-        for other in
-            ["kprobed", "kprobed.a", "other.a.loss", "kprobed.a.b", "kprobed.a.b.c.d", "kprobed.a%2.loss"]
-        {
+        let probe = || "kprobes/open".to_owned();
+        assert_eq!(subjects.of("web1", &Topic::Profile(probe())), "kprobed.web1.profile.kprobes.open");
+        assert_eq!(subjects.of("web1", &Topic::State(probe())), "kprobed_state.web1.kprobes.open");
+        assert_eq!(subjects.of("web1", &Topic::Roster), "kprobed_state.web1");
+        assert_eq!(subjects.of("web1", &Topic::Alive), "kprobed_alive.web1");
+        for other in [
+            "kprobed",
+            "kprobed.a",
+            "other.a.loss",
+            "kprobed.a.b",
+            "kprobed.a.b.c.d",
+            "kprobed.a%2.loss",
+            "kprobed_state",
+            "kprobed_alive.a.b",
+        ] {
             assert_eq!(subjects.read(other), None, "{other}");
         }
         for bad in ["", ".", "a..b", "a b", "a.*", "a.>", "\u{e4}"] {
@@ -236,8 +315,9 @@ mod tests {
         #[test]
         fn every_name_comes_back(host in any::<String>(), group in "[^/]*", event in any::<String>()) {
             let subjects = Subjects::new("a.b").unwrap();
-            let probe = format!("{group}/{event}");
-            for topic in [Topic::Events(probe), Topic::Loss, Topic::Ledger] {
+            let probe = || format!("{group}/{event}");
+            let of_probes = [Topic::Events(probe()), Topic::Profile(probe()), Topic::State(probe())];
+            for topic in of_probes.into_iter().chain([Topic::Loss, Topic::Ledger, Topic::Alive, Topic::Roster]) {
                 let subject = subjects.of(&host, &topic);
                 let plain = |c: char| c.is_ascii_graphic() && c != '*' && c != '>';
                 prop_assert!(subject.chars().all(plain), "{}", subject);

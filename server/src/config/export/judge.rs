@@ -194,6 +194,7 @@ fn nats(config: &Config) -> Vec<Problem> {
         let hint = "use 2000, or 0 for none".to_owned();
         found.push(Problem::value("export.nats.heartbeat_ms", nats.heartbeat_ms, why, hint));
     }
+    found.extend(within("export.nats.profile_interval_s", nats.profile_interval_s, 86_400));
     for (setting, path) in nats.secrets() {
         if let Err(error) = fs::read(path) {
             let why = format!("it cannot be read: {error}");

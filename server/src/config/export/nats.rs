@@ -30,7 +30,13 @@ pub struct Nats {
     /// Milliseconds between two messages that say that nothing happened, without which a reader of many hosts waits for this one; 0 for none.
     #[serde(default = "Nats::default_heartbeat_ms")]
     pub heartbeat_ms: u64,
-    /// Makes the stream, with these limits, where there is none. Absent: it has to exist.
+    /// Whether the states of probes are published too, to a stream of their own: see [`Nats::state_stream`].
+    #[serde(default = "Nats::default_states")]
+    pub states: bool,
+    /// Seconds between two looks at how often probes were hit, of which changes are published; 0 for none.
+    #[serde(default = "Nats::default_profile_interval_s")]
+    pub profile_interval_s: u64,
+    /// Makes the streams where there are none, that of events with these limits. Absent: they have to exist.
     #[serde(default)]
     pub create: Option<NatsStream>,
     /// Only events of probes whose names match one of these globs. Empty: all.
@@ -94,6 +100,29 @@ impl Nats {
 
     const fn default_heartbeat_ms() -> u64 {
         2000
+    }
+
+    const fn default_states() -> bool {
+        true
+    }
+
+    const fn default_profile_interval_s() -> u64 {
+        60
+    }
+
+    /// Name of the stream of states, which keeps one message of each subject.
+    pub fn state_stream(&self) -> String {
+        format!("{}_STATE", self.stream)
+    }
+
+    /// Whether something is published beside events.
+    pub const fn has_beside(&self) -> bool {
+        self.states || self.profile_interval_s > 0
+    }
+
+    /// How often it is looked at the hits of probes. Absent: never.
+    pub fn profile_interval(&self) -> Option<Duration> {
+        (self.profile_interval_s > 0).then(|| Duration::from_secs(self.profile_interval_s))
     }
 
     /// How often something is published at least. Absent: when there is something.

@@ -41,6 +41,7 @@ pub(in crate::export) fn figures(probes: i64) -> Figures {
         failures: 4,
         refusal: String::new(),
         place_error: String::new(),
+        beside: None,
     };
     Figures {
         ledger: Ledger {

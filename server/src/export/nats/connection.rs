@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{Config as StreamConfig, Stream};
 use async_nats::jetstream::{self, Context};
-use async_nats::{ConnectOptions, ServerAddr};
+use async_nats::{ConnectOptions, Event, ServerAddr};
 use kprobed_event::published::Subjects;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::TlsError;
 use crate::config::export::{Nats, NatsStream};
@@ -22,6 +23,15 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How long a stream that is made here knows the ids of messages.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    /// For messages.
+    pub(super) context: Context,
+    /// Is cancelled when the connection is lost, also if it is made again: the server may know less than before.
+    pub(super) lost: CancellationToken,
+}
 
 /// How the servers are reached.
 #[derive(Clone)]
@@ -72,21 +82,31 @@ impl Connection {
         self.settings.max_message_bytes()
     }
 
-    /// Connects, and finds the stream or makes it.
-    pub(super) async fn open(&self) -> Result<(Context, Stream), SinkError> {
-        let Nats { url, stream, create, .. } = &self.settings;
+    /// Connects. `what` is for the list of connections of the server.
+    pub(super) async fn open(&self, what: &str) -> Result<Open, SinkError> {
+        let url = &self.settings.url;
         let action = || format!("connect to `{url}`");
         let servers: Vec<ServerAddr> = url
             .split(',')
             .map(|server| server.trim().parse())
             .collect::<Result<_, _>>()
             .map_err(|error| SinkError::new(action(), error))?;
+        let lost = CancellationToken::new();
+        let told = lost.clone();
         // It is made anew after each failure: what the library would keep for another try is read again from the log instead.
         let mut options = ConnectOptions::new()
-            .name(format!("kprobed on {}", self.hostname))
+            .name(format!("kprobed on {}, {what}", self.hostname))
             .connection_timeout(ANSWER)
             .request_timeout(Some(ANSWER))
-            .max_reconnects(1);
+            .max_reconnects(1)
+            .event_callback(move |event| {
+                let told = told.clone();
+                async move {
+                    if matches!(event, Event::Disconnected | Event::Closed) {
+                        told.cancel();
+                    }
+                }
+            });
         if let Some(tls) = &self.tls {
             options = options.require_tls(true).tls_client_config(tls.clone());
         }
@@ -95,44 +115,78 @@ impl Connection {
             options.connect(servers).await.map_err(|error| SinkError::new(action(), causes(&error)))?;
         let mut context = jetstream::new(client);
         context.set_timeout(ANSWER);
-        let found = match context.get_stream(stream).await {
-            Ok(found) => found,
-            Err(error) => match (error.kind(), create) {
-                (GetStreamErrorKind::JetStream(missing), Some(limits)) if is_missing(&missing) => {
-                    context.create_stream(self.stream(limits)).await.map_err(|error| {
-                        SinkError::new(format_args!("make the stream `{stream}`"), causes(&error))
-                    })?
-                }
-                (GetStreamErrorKind::JetStream(missing), None) if is_missing(&missing) => {
-                    let why = format!(
-                        "there is none of this name: make it for the subjects `{}`, or add [export.nats.create] with `max_mib`",
-                        self.subjects.everything()
-                    );
-                    return Err(SinkError::new(format_args!("open the stream `{stream}`"), why));
-                }
-                _ => return Err(SinkError::new(format_args!("open the stream `{stream}`"), causes(&error))),
-            },
-        };
-        Ok((context, found))
+        Ok(Open { context, lost })
     }
 
-    fn stream(&self, limits: &NatsStream) -> StreamConfig {
-        let max_age = limits.max_age();
-        let max_bytes = limits.max_mib.saturating_mul(1 << 20);
-        StreamConfig {
-            name: self.settings.stream.clone(),
-            description: Some("Events of kprobed".to_owned()),
-            subjects: vec![self.subjects.everything()],
-            max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
-            max_age,
-            // Never longer than messages live.
-            duplicate_window: if max_age.is_zero() {
-                DUPLICATE_WINDOW
-            } else {
-                DUPLICATE_WINDOW.min(max_age)
-            },
-            num_replicas: usize::try_from(limits.replicas).unwrap_or(1),
+    /// Finds the stream of events, or makes it.
+    pub(super) async fn events(&self, context: &Context) -> Result<Stream, SinkError> {
+        let config = |limits: &NatsStream| {
+            let max_age = limits.max_age();
+            let max_bytes = limits.max_mib.saturating_mul(1 << 20);
+            StreamConfig {
+                description: Some("Events of kprobed".to_owned()),
+                max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+                max_age,
+                // Never longer than messages live.
+                duplicate_window: if max_age.is_zero() {
+                    DUPLICATE_WINDOW
+                } else {
+                    DUPLICATE_WINDOW.min(max_age)
+                },
+                ..StreamConfig::default()
+            }
+        };
+        self.stream(context, &self.settings.stream, self.subjects.events(), config).await
+    }
+
+    /// Finds the stream of states, or makes it. It keeps one message of each subject, however old.
+    pub(super) async fn states(&self, context: &Context) -> Result<Stream, SinkError> {
+        let config = |_: &NatsStream| StreamConfig {
+            description: Some("States of probes of kprobed".to_owned()),
+            max_messages_per_subject: 1,
+            duplicate_window: DUPLICATE_WINDOW,
             ..StreamConfig::default()
+        };
+        let name = self.settings.state_stream();
+        let stream = self.stream(context, &name, self.subjects.states(), config).await?;
+        if stream.cached_info().config.max_messages_per_subject != 1 {
+            let why = "it must keep one message of each subject (`max_msgs_per_subject = 1`), and keeps more: edit it, or delete it";
+            return Err(SinkError::new(format_args!("use the stream `{name}`"), why));
+        }
+        Ok(stream)
+    }
+
+    async fn stream(
+        &self,
+        context: &Context,
+        name: &str,
+        subjects: String,
+        config: impl Fn(&NatsStream) -> StreamConfig,
+    ) -> Result<Stream, SinkError> {
+        let error = match context.get_stream(name).await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        let opening = || format!("open the stream `{name}`");
+        match (error.kind(), &self.settings.create) {
+            (GetStreamErrorKind::JetStream(missing), Some(limits)) if is_missing(&missing) => {
+                let config = StreamConfig {
+                    name: name.to_owned(),
+                    subjects: vec![subjects],
+                    num_replicas: usize::try_from(limits.replicas).unwrap_or(1),
+                    ..config(limits)
+                };
+                let made = context.create_stream(config).await;
+                made.map_err(|error| SinkError::new(format_args!("make the stream `{name}`"), causes(&error)))
+            }
+            (GetStreamErrorKind::JetStream(missing), None) if is_missing(&missing) => {
+                let why = format!(
+                    "there is none of this name: make it for the subjects `{}`, or add [export.nats.create] with `max_mib`",
+                    subjects
+                );
+                Err(SinkError::new(opening(), why))
+            }
+            _ => Err(SinkError::new(opening(), causes(&error))),
         }
     }
 

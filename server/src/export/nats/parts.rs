@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use kprobed_event::published::{
-    DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects, Topic, frames,
+    AFTER, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects, Topic,
+    frames,
 };
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
@@ -176,6 +177,14 @@ impl Parts {
         if !ids.is_empty() {
             message.headers.push((PARTS, ids.join(" ")));
         }
+        message
+    }
+
+    /// A sign of life in the place of a part in which nothing happened, behind this message of the stream.
+    pub(super) fn alive(&self, part: &Part, after: u64) -> Outgoing {
+        let Last { first, end, payload, .. } = &part.last;
+        let mut message = self.message(&Topic::Alive, (*first, *end), frames(payload).into(), 0);
+        message.headers.push((AFTER, after.to_string()));
         message
     }
 

@@ -1,17 +1,24 @@
 //! The stream as the other side of an exporter.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use kprobed_event::published::{END, Topic};
+use tokio::time::Instant;
 
-use super::connection::{Connection, causes, is_too_large};
-use super::parts::{Outgoing, Parts};
-use crate::export::{Chunk, Sent, Sink, SinkError};
+use super::connection::{Connection, Open, causes, is_too_large};
+use super::parts::{Outgoing, Part, Parts};
+use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
 use crate::kernel::HostIdentity;
 use crate::spool::Cursor;
+
+/// While nothing happens, it is looked this often whether the stream still has what it had: a sign of life is not acknowledged.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The sink.
 #[derive(Debug)]
@@ -19,18 +26,35 @@ pub struct NatsSink {
     connection: Connection,
     hostname: String,
     parts: Parts,
-    open: Option<Context>,
+    stream: Option<Ready>,
+}
+
+/// The stream, and what it has of this host.
+#[derive(Debug)]
+struct Ready {
+    open: Open,
+    stream: Stream,
+    /// The end of the last part. Absent: there is none.
+    last: Option<End>,
+    checked: Instant,
+}
+
+/// The end of a part in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    place: Cursor,
+    message: u64,
 }
 
 impl NatsSink {
     /// Publishes the events of a host.
     pub fn new(connection: Connection, host: &HostIdentity) -> Self {
         let parts = Parts::new(host.clone(), connection.subjects().clone(), connection.max_message_bytes());
-        Self { connection, hostname: host.hostname.clone(), parts, open: None }
+        Self { connection, hostname: host.hostname.clone(), parts, stream: None }
     }
 
     /// Where the stream itself knows that it is: the end of the last part that is whole.
-    async fn place(&self, stream: &Stream) -> Result<Option<Cursor>, SinkError> {
+    async fn last(&self, stream: &Stream) -> Result<Option<End>, SinkError> {
         let subject = self.connection.subjects().of(&self.hostname, &Topic::Ledger);
         let action = || format!("read the last message of `{subject}`");
         let message = match stream.get_last_raw_message_by_subject(&subject).await {
@@ -45,50 +69,39 @@ impl NatsSink {
             );
             SinkError::new(action(), why)
         };
-        place.map(Some).ok_or_else(unknown)
-    }
-}
-
-/// A place of the log.
-fn place(text: &str) -> Option<Cursor> {
-    let cursor: kprobed_event::Cursor = text.parse().ok()?;
-    Some(Cursor { boot_id: cursor.boot_id.parse().ok()?, epoch: cursor.epoch, sequence: cursor.sequence })
-}
-
-/// A message on its way: what waits for its acknowledgement.
-async fn publish(
-    context: &Context,
-    message: &Outgoing,
-) -> Result<impl Future<Output = Result<(), PublishError>> + Send + use<>, PublishError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &message.headers {
-        headers.insert(*name, value.as_str());
-    }
-    let publish = PublishMessage::build().payload(message.payload.clone()).headers(headers);
-    let acknowledged = context.send_publish(message.subject.clone(), publish).await?;
-    Ok(async { acknowledged.await.map(drop) })
-}
-
-impl Sink for NatsSink {
-    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
-        self.open = None;
-        let (context, stream) = self.connection.open().await?;
-        let place = self.place(&stream).await?;
-        self.open = Some(context);
-        Ok(place)
+        place.map(|place| Some(End { place, message: message.sequence })).ok_or_else(unknown)
     }
 
-    async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
-        let Some(context) = self.open.clone() else { return Err(SinkError::new("publish", "not connected")) };
-        let part = self.parts.of(chunk)?;
-        let Some(part) = part else { return Ok(Sent::default()) };
+    /// Whether a chunk says only that nothing happened, and the stream has everything before. Then it need not be stored.
+    async fn is_idle(&mut self, chunk: &Chunk) -> Result<Option<End>, SinkError> {
+        let Some(Ready { stream, last: Some(last), checked, .. }) = &self.stream else { return Ok(None) };
+        let only_marks = chunk.items.iter().all(|item| matches!(item, ChunkItem::Watermark(_)));
+        if !only_marks || chunk.walked.places > 0 || chunk.end != Some(last.place) {
+            return Ok(None);
+        }
+        if checked.elapsed() < CHECK_INTERVAL {
+            return Ok(Some(*last));
+        }
+        let (last, found) = (*last, self.last(stream).await?);
+        if let Some(ready) = &mut self.stream {
+            ready.checked = Instant::now();
+        }
+        match found {
+            Some(found) if found == last => Ok(Some(last)),
+            Some(_) => Err(SinkError::new("look at the stream", "it does not have what it acknowledged")),
+            // It keeps messages for a time only: the next one says again that the host is there.
+            None => Ok(None),
+        }
+    }
+
+    async fn publish_part(&self, context: &Context, part: &Part) -> Result<(Sent, u64), SinkError> {
         let failed = |message: &Outgoing, error: &PublishError| {
             SinkError::new(format_args!("publish to `{}`", message.subject), causes(error))
         };
         let mut sent = Sent::default();
         let (mut ids, mut events, mut waiting) = (Vec::new(), 0, Vec::new());
         for message in &part.messages {
-            match publish(&context, message).await {
+            match publish(context, message).await {
                 Ok(acknowledged) => {
                     ids.push(message.id.as_str());
                     events += message.events;
@@ -108,10 +121,71 @@ impl Sink for NatsSink {
             acknowledged.await.map_err(|error| failed(message, &error))?;
         }
         // Only now: a part that has an end is whole.
-        let end = self.parts.end(&part, &ids, events, sent.dropped);
-        let acknowledged = publish(&context, &end).await.map_err(|error| failed(&end, &error))?;
-        acknowledged.await.map_err(|error| failed(&end, &error))?;
+        let end = self.parts.end(part, &ids, events, sent.dropped);
+        let acknowledged = publish(context, &end).await.map_err(|error| failed(&end, &error))?;
+        let stored = acknowledged.await.map_err(|error| failed(&end, &error))?;
+        Ok((sent, stored.sequence))
+    }
+}
+
+/// A place of the log.
+fn place(text: &str) -> Option<Cursor> {
+    let cursor: kprobed_event::Cursor = text.parse().ok()?;
+    Some(Cursor { boot_id: cursor.boot_id.parse().ok()?, epoch: cursor.epoch, sequence: cursor.sequence })
+}
+
+fn headers(message: &Outgoing) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &message.headers {
+        headers.insert(*name, value.as_str());
+    }
+    headers
+}
+
+/// A message on its way: what waits for its acknowledgement.
+pub(super) async fn publish(
+    context: &Context,
+    message: &Outgoing,
+) -> Result<impl Future<Output = Result<PublishAck, PublishError>> + Send + use<>, PublishError> {
+    let publish = PublishMessage::build().payload(message.payload.clone()).headers(headers(message));
+    let acknowledged = context.send_publish(message.subject.clone(), publish).await?;
+    Ok(acknowledged.into_future())
+}
+
+impl Sink for NatsSink {
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
+        self.stream = None;
+        let open = self.connection.open("events").await?;
+        let stream = self.connection.events(&open.context).await?;
+        let last = self.last(&stream).await?;
+        self.stream = Some(Ready { open, stream, last, checked: Instant::now() });
+        Ok(last.map(|last| last.place))
+    }
+
+    async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
+        let Some(Ready { open, .. }) = &self.stream else {
+            return Err(SinkError::new("publish", "not connected"));
+        };
+        let open = open.clone();
+        if open.lost.is_cancelled() {
+            return Err(SinkError::new("publish to the stream", "the connection was lost"));
+        }
+        let idle = self.is_idle(chunk).await?;
+        let Some(part) = self.parts.of(chunk)? else { return Ok(Sent::default()) };
+        if let Some(last) = idle {
+            let alive = self.parts.alive(&part, last.message);
+            let (client, headers) = (open.context.client(), headers(&alive));
+            let published =
+                client.publish_with_headers(alive.subject.clone(), headers, alive.payload.clone()).await;
+            let failed =
+                |error| SinkError::new(format_args!("publish to `{}`", alive.subject), causes(&error));
+            return published.map(|()| Sent::default()).map_err(failed);
+        }
+        let (sent, message) = self.publish_part(&open.context, &part).await?;
         self.parts.reuse(part);
+        if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
+            (ready.last, ready.checked) = (Some(End { place, message }), Instant::now());
+        }
         Ok(sent)
     }
 }

@@ -39,6 +39,7 @@ fn events(epoch: u64, places: std::ops::Range<u64>) -> Received {
         first: at(epoch, places.start),
         end: at(epoch, places.end),
         events: places.end - places.start,
+        after: None,
         parts: Vec::new(),
         payload: frames(&content).into(),
     }
@@ -52,6 +53,7 @@ fn ledger(messages: &[Received]) -> Received {
         topic: Topic::Ledger,
         id: format!("{first}-{end}"),
         events: messages.iter().map(|message| message.events).sum(),
+        after: None,
         parts: messages.iter().map(|message| message.id.clone()).collect(),
         payload: frames(&[progress]).into(),
         first,
@@ -149,17 +151,18 @@ proptest! {
 
     #[test]
     fn no_message_can_panic(
-        kinds in proptest::collection::vec((0..3_u8, 0..2_u64, any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..30)), 0..20),
+        kinds in proptest::collection::vec((0..4_u8, 0..2_u64, any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..30)), 0..20),
     ) {
         let mut log = HostLog::default();
         for (kind, epoch, first, end, bytes) in kinds {
-            let topic = [Topic::Ledger, Topic::Loss, Topic::Events("a/b".to_owned())][usize::from(kind)].clone();
+            let topic = [Topic::Ledger, Topic::Loss, Topic::Alive, Topic::Events("a/b".to_owned())][usize::from(kind)].clone();
             let message = Received {
                 topic,
                 id: (first % 4).to_string(),
                 first: at(epoch, first),
                 end: at(epoch, end),
                 events: first,
+                after: None,
                 parts: vec![(end % 4).to_string()],
                 payload: bytes.into(),
             };

@@ -1,0 +1,59 @@
+//! Domain values as messages of the API, for everything that speaks it: answers of the services, and what exporters publish.
+//!
+//! Owns only what more than one of them says. Never reads a request, and never decides anything.
+
+mod probe;
+mod watch;
+
+#[cfg(test)]
+pub(crate) use probe::lease;
+pub(crate) use probe::{probe, profile, state};
+#[cfg(feature = "nats")]
+pub(crate) use watch::watch_token;
+pub(crate) use watch::{watch_position, watched};
+
+use std::time::SystemTime;
+
+use kprobed_proto::v1;
+use prost_types::Timestamp;
+
+use crate::definition::{Diagnostic, RefusedBy, Severity};
+
+/// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
+pub(crate) fn length(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// A time.
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    Timestamp::from(time)
+}
+
+/// What is wrong, or doubtful, at a place of a definition.
+pub(crate) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
+    let severity = match diagnostic.severity {
+        Severity::Error => v1::Severity::Error,
+        Severity::Warning => v1::Severity::Warning,
+    };
+    v1::Diagnostic {
+        severity: severity.into(),
+        code: diagnostic.code.name().to_owned(),
+        message: diagnostic.message.clone(),
+        hint: diagnostic.hint.clone().unwrap_or_default(),
+        span_start: length(diagnostic.span.start),
+        span_end: length(diagnostic.span.end),
+        field: String::new(),
+        by: match diagnostic.severity {
+            Severity::Error => refused_by(diagnostic.by).into(),
+            Severity::Warning => v1::RefusedBy::Unspecified.into(),
+        },
+    }
+}
+
+/// Who refuses it.
+pub(crate) fn refused_by(by: RefusedBy) -> v1::RefusedBy {
+    match by {
+        RefusedBy::Kernel => v1::RefusedBy::Kernel,
+        RefusedBy::Kprobed => v1::RefusedBy::Kprobed,
+    }
+}

@@ -1,0 +1,121 @@
+//! Probes, and how often they were hit.
+
+use kprobed_proto::v1;
+
+use super::{diagnostic, timestamp};
+use crate::control::{MeaningChange, Probe, ProbeState, Trouble};
+use crate::definition::ProbeKind;
+use crate::meaning::{Build, Difference};
+use crate::model::{HitProfile, KernelChange, Lease};
+use crate::wire::schema_message;
+
+/// What the kernel has of a probe.
+pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
+    match state {
+        ProbeState::Pending => v1::ProbeState::Pending,
+        ProbeState::Armed => v1::ProbeState::Armed,
+        ProbeState::Disabled => v1::ProbeState::Disabled,
+        ProbeState::PendingModule => v1::ProbeState::PendingModule,
+        ProbeState::Failed(_) => v1::ProbeState::Failed,
+        ProbeState::Drifted(_) => v1::ProbeState::Drifted,
+        ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
+        ProbeState::ShadowedByLivepatch(_) => v1::ProbeState::ShadowedByLivepatch,
+        ProbeState::Expired(_) => v1::ProbeState::Expired,
+    }
+}
+
+/// A probe, with everything that is known of it but its fields by `spec`.
+pub(crate) fn probe(probe: &Probe) -> v1::Probe {
+    let (reason, message, hint) = match probe.state.trouble() {
+        Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
+        None if probe.state == ProbeState::PendingModule => ("MODULE_ABSENT", "its module is not loaded", ""),
+        None => ("", "", ""),
+    };
+    let kind = match probe.kind {
+        ProbeKind::Entry => v1::ProbeKind::Entry,
+        ProbeKind::Return => v1::ProbeKind::Return,
+    };
+    let metadata = &probe.metadata;
+    v1::Probe {
+        name: probe.name.to_string(),
+        uid: probe.uid.0,
+        definition: probe.definition.clone(),
+        kernel_definition: probe.kernel_definition.clone(),
+        kind: kind.into(),
+        enabled: probe.enabled,
+        filter: probe.filter.clone(),
+        labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        state: state(&probe.state).into(),
+        state_reason: reason.to_owned(),
+        state_message: message.to_owned(),
+        state_hint: hint.to_owned(),
+        create_time: Some(timestamp(probe.create_time)),
+        update_time: Some(timestamp(probe.update_time)),
+        etag: probe.etag(),
+        schema: probe.schema.as_ref().map(|fields| schema_message(0, &probe.name, probe.uid, fields, None)),
+        warnings: probe.warnings.iter().map(diagnostic).collect(),
+        location: probe.location.clone(),
+        spec: None,
+        description: metadata.description.clone(),
+        owner: metadata.owner.clone(),
+        declared_by: metadata.declared_by.clone().unwrap_or_default(),
+        lease: metadata.lease.as_ref().map(lease),
+        on_kernel_change: policy(metadata.on_kernel_change).into(),
+        state_time: probe.state_time.map(timestamp),
+        meaning_change: probe.guarded.change.as_deref().map(meaning_change),
+    }
+}
+
+fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
+    let build = |build: &Build| v1::KernelBuild {
+        name: build.name.clone(),
+        build_id: build.id.clone().unwrap_or_default(),
+    };
+    let difference = |found: &Difference| v1::MeaningDifference {
+        code: found.kind.code().to_owned(),
+        argument: found.argument.clone(),
+        message: found.message.clone(),
+        before: found.before.clone(),
+        after: found.after.clone(),
+    };
+    v1::MeaningChange {
+        made_for: change.before.as_ref().map(build),
+        module_made_for: change.module_before.as_ref().map(build),
+        running: Some(build(&change.now)),
+        module_running: change.module_now.as_ref().map(build),
+        differences: change.differences.iter().map(difference).collect(),
+        offered_definition: change.offered.clone().unwrap_or_default(),
+    }
+}
+
+/// How often a probe was hit.
+pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
+    v1::HitProfile {
+        probe: profile.name.to_string(),
+        probe_uid: profile.uid.0,
+        boot_id: profile.boot_id.clone(),
+        time: Some(timestamp(profile.time)),
+        hits: profile.hits.hits,
+        nmissed: profile.hits.nmissed,
+    }
+}
+
+/// A lease of a probe.
+pub(crate) fn lease(lease: &Lease) -> v1::Lease {
+    match lease {
+        Lease::Until { duration, expire_time } => v1::Lease {
+            duration: prost_types::Duration::try_from(*duration).ok(),
+            expire_time: Some(timestamp(*expire_time)),
+            holder: String::new(),
+        },
+        Lease::Held { holder } => v1::Lease { holder: holder.clone(), ..v1::Lease::default() },
+    }
+}
+
+/// What is done with it when the kernel is another build.
+const fn policy(policy: KernelChange) -> v1::KernelChange {
+    match policy {
+        KernelChange::Hold => v1::KernelChange::Hold,
+        KernelChange::ArmAnyway => v1::KernelChange::ArmAnyway,
+    }
+}
