@@ -18,7 +18,7 @@ use crate::api::{
     CheckProbesRequest, CreateProbeRequest, DeclarationProblem, DescribeFunctionRequest,
     DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition,
     GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
-    GetProbeRequest, HitProfile, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
+    GetProbeRequest, HitProfile, HostView, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
     ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord,
     ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest,
     UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
@@ -253,10 +253,21 @@ impl Client {
         self.call(request, async |request| service().describe_function(request).await).await
     }
 
-    /// Describes the host.
+    /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names, versions and what the daemon itself costs.
     pub async fn host(&self) -> Result<GetHostResponse, Error> {
+        self.host_in(HostView::Full).await
+    }
+
+    /// What the daemon holds of its host: names, kernel, boot, versions, and its own processor time. It looks at nothing for it, and answers
+    /// neither checks nor features.
+    pub async fn host_basics(&self) -> Result<GetHostResponse, Error> {
+        self.host_in(HostView::Basic).await
+    }
+
+    async fn host_in(&self, view: HostView) -> Result<GetHostResponse, Error> {
         let service = || HostServiceClient::new(self.channel.clone());
-        self.call(GetHostRequest {}, async |request| service().get_host(request).await).await
+        let request = GetHostRequest { view: view.into() };
+        self.call(request, async |request| service().get_host(request).await).await
     }
 
     /// Reads the clocks of the host.

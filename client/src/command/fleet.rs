@@ -288,7 +288,7 @@ async fn on_one(
     let global = Global { client: Some(client.clone()), ..global.clone() };
     let can_be_refused = asked.can_be_refused();
     // Asked first: a change that cannot be told from another kernel's is not worth making.
-    let kernel = match client.host().await {
+    let kernel = match client.host_basics().await {
         Ok(host) => host.kernel_release,
         Err(error) => {
             let outcome = error.outcome();

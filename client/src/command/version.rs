@@ -30,7 +30,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return Ok(Exit::Success);
     }
     let host = match connect(global).await {
-        Ok(client) => client.host().await.map_err(Failure::from),
+        Ok(client) => client.host_basics().await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
     output.version(host.as_ref().ok())?;

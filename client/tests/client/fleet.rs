@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
+use kprobed_client::api::HostView;
 use tempfile::TempDir;
 
 use super::fake::{Ending, Fake, interrupt, kprobectl, shown};
@@ -397,4 +398,23 @@ fn configurations_are_made_and_read() {
     error: `DIRECTORY/new/config.yaml` is not a valid configuration: contexts.a: unknown field `prot`, expected one of `server`, `ca`, `cert`, `key`, `domain`, `port`, `parallel`, `confirm_above`, `inventory`, `hosts`, `groups` at line 3 column 5
     hint: `kprobectl help config` has an example of the file
     ");
+}
+
+/// A look at the whole host takes the daemon longer than most commands.
+#[test]
+fn no_host_is_looked_at_for_the_name_of_its_kernel() {
+    let hosts = Hosts::start(2);
+    for arguments in [
+        &["list", "--hosts", "web*"][..],
+        &["check", "p:open do_sys_openat2", "--hosts", "web*"],
+        &["ledger", "--hosts", "web*"],
+        &["version", "--server", hosts.fakes[0].socket().to_str().unwrap()],
+    ] {
+        hosts.command(arguments).output().unwrap();
+    }
+    let views: Vec<_> = hosts.fakes.iter().map(Fake::views).collect();
+    assert_eq!(views, [vec![HostView::Basic; 4], vec![HostView::Basic; 3]]);
+    // Only a command that shows the whole host asks for it.
+    hosts.command(&["doctor", "--hosts", "web002"]).output().unwrap();
+    assert_eq!(hosts.fakes[1].views()[3..], [HostView::Basic, HostView::Full]);
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
 use kprobed::config::Listen;
@@ -130,8 +130,13 @@ fn routes(
     };
     let storage =
         Storage { store: shared.store.clone(), state_directory: shared.directory.to_owned(), history: None };
-    let start = SystemTime::now();
-    let info = HostInfo { host: host.clone(), cpus: 2, start, tracefs: shared.directory.to_owned() };
+    let info = HostInfo {
+        host: host.clone(),
+        cpus: 2,
+        start: SystemTime::now(),
+        started: Instant::now(),
+        tracefs: shared.directory.to_owned(),
+    };
     let probes = ProbeServer {
         control: control.clone(),
         registry: Arc::clone(&registry),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
@@ -132,7 +132,7 @@ impl App {
     }
 
     async fn build(config: &Config, engine: &mut Engine) -> Result<Front, StartError> {
-        let start = SystemTime::now();
+        let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
         let lock = state_directory::claim(directory, &config.listen.unix)?;
@@ -215,7 +215,7 @@ impl App {
             lease_keep: config.leases.keep_listed(),
         })
         .await?;
-        let info = HostInfo { host: host.clone(), cpus, start, tracefs: tracefs.root().to_owned() };
+        let info = HostInfo { host: host.clone(), cpus, start, started, tracefs: tracefs.root().to_owned() };
         let (control, queue) = Controller::channel();
         let runtime = tokio::runtime::Handle::current();
         // Writing to the kernel blocks for up to a tenth of a second: not on the async runtime.

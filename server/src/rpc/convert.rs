@@ -1,10 +1,12 @@
 //! Domain values as messages that only services send.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kprobed_proto::v1;
 use prost_types::Timestamp;
+use tonic::Status;
 
+use super::status;
 use crate::control::{DeclarationProblem, PlannedStep};
 use crate::definition::explain::{ExplainedArgument, Explanation};
 use crate::definition::file::Entry;
@@ -18,6 +20,21 @@ use crate::validate::Arming;
 /// A time from the wire. One that cannot be represented is none.
 pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {
     SystemTime::try_from(timestamp).ok()
+}
+
+/// A value of an enumeration from the wire. One that a later version has is refused.
+pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Status> {
+    value.map_err(|_unknown| {
+        status::invalid(
+            field,
+            &format!("`{field}` has a value that this version of the daemon does not know"),
+        )
+    })
+}
+
+/// A duration. One that cannot be represented is none.
+pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
+    prost_types::Duration::try_from(duration).ok()
 }
 
 pub(super) fn arming(arming: Arming) -> v1::Arming {

@@ -2,19 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
+use super::convert::known;
 use super::{convert, status};
 use crate::control::{
     CheckStatus, Checker, Declarations, Doctor, HostCheck, ProbeStates, Storage, certificate_check,
 };
 use crate::definition::Features;
 use crate::export::{self, Exporters};
-use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, trace_clock_ns};
+use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use crate::messages;
 use crate::ring::PageLayout;
 
@@ -27,6 +28,8 @@ pub struct HostInfo {
     pub cpus: usize,
     /// When the daemon was started.
     pub start: SystemTime,
+    /// The same moment, for how long it runs.
+    pub started: Instant,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
 }
@@ -52,6 +55,29 @@ pub struct HostServer {
     pub certificate_end: Option<SystemTime>,
 }
 
+impl HostServer {
+    /// What is held here. Looks at nothing.
+    fn basics(&self) -> v1::GetHostResponse {
+        let info = &self.info;
+        v1::GetHostResponse {
+            hostname: info.host.hostname.clone(),
+            kernel_release: info.host.kernel_release.clone(),
+            kernel_version: info.host.kernel_version.clone(),
+            machine: info.host.machine.clone(),
+            boot_id: info.host.boot_id.clone(),
+            cpus: messages::length(info.cpus),
+            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+            daemon_start_time: Some(messages::timestamp(info.start)),
+            tracefs: info.tracefs.display().to_string(),
+            instance: self.doctor.instance.get().root().display().to_string(),
+            trace_clock: TRACE_CLOCK.to_owned(),
+            processor_time: processor_time().and_then(convert::duration),
+            uptime: convert::duration(info.started.elapsed()),
+            ..v1::GetHostResponse::default()
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl HostService for HostServer {
     async fn read_clock(
@@ -69,8 +95,12 @@ impl HostService for HostServer {
 
     async fn get_host(
         &self,
-        _request: Request<v1::GetHostRequest>,
+        request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
+        match known(v1::HostView::try_from(request.into_inner().view), "view")? {
+            v1::HostView::Basic => return Ok(Response::new(self.basics())),
+            v1::HostView::Unspecified | v1::HostView::Full => {}
+        }
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
         let probes = self.states.of(self.doctor.registry.all()).await?;
         let (mut checks, foreign) =
@@ -80,7 +110,6 @@ impl HostService for HostServer {
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));
         checks.extend(self.certificate_end.map(|end| certificate_check(end, now)));
-        let info = &self.info;
         let (buffer_kib, header_page) = self
             .doctor
             .instance
@@ -88,17 +117,6 @@ impl HostService for HostServer {
             .map_err(|error| status::unreadable_instance(&error))?;
         let layout = PageLayout::parse(&header_page).map_err(|error| status::internal(&error.to_string()))?;
         Ok(Response::new(v1::GetHostResponse {
-            hostname: info.host.hostname.clone(),
-            kernel_release: info.host.kernel_release.clone(),
-            kernel_version: info.host.kernel_version.clone(),
-            machine: info.host.machine.clone(),
-            boot_id: info.host.boot_id.clone(),
-            cpus: messages::length(info.cpus),
-            daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
-            daemon_start_time: Some(messages::timestamp(info.start)),
-            tracefs: info.tracefs.display().to_string(),
-            instance: self.doctor.instance.get().root().display().to_string(),
-            trace_clock: TRACE_CLOCK.to_owned(),
             buffer_kib,
             sub_buffer_bytes: messages::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),
@@ -111,6 +129,7 @@ impl HostService for HostServer {
                     kernel_definition: listed.line,
                 })
                 .collect(),
+            ..self.basics()
         }))
     }
 }
@@ -150,3 +169,6 @@ fn features(features: &Features) -> Vec<v1::KernelFeature> {
     })
     .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kprobed_proto::v1;
 use tonic::Status;
 
+use super::convert::known;
 use super::labels;
 use super::status::{self, filter_status};
 use crate::filter::Filter;
@@ -68,15 +69,6 @@ pub(super) fn of(
         },
         max_events_per_second: delivery.max_events_per_second,
         heartbeat,
-    })
-}
-
-fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Status> {
-    value.map_err(|_unknown| {
-        status::invalid(
-            field,
-            &format!("`{field}` has a value that this version of the daemon does not know"),
-        )
     })
 }
 

@@ -137,7 +137,7 @@ async fn begin(
     let mut run = Run::start(fleet.hosts.clone(), fan_out, move |_host: Host, client: Client| {
         let spec = spec.clone();
         async move {
-            let kernel = client.host().await?.kernel_release;
+            let kernel = client.host_basics().await?.kernel_release;
             let stream = client.stream_aggregation(Source::Spec(spec), IDLE_INTERVAL, false).await?;
             Ok::<_, Error>(Begun { client, stream, kernel })
         }

@@ -432,6 +432,20 @@ pub(super) fn host() -> GetHostResponse {
             name: "other/thing".to_owned(),
             kernel_definition: "p:other/thing vfs_read".to_owned(),
         }],
+        processor_time: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+        uptime: Some(prost_types::Duration { seconds: 100, nanos: 0 }),
+    }
+}
+
+/// What a daemon answers without a look at its host.
+pub(super) fn basics(host: GetHostResponse) -> GetHostResponse {
+    GetHostResponse {
+        buffer_kib: 0,
+        sub_buffer_bytes: 0,
+        features: Vec::new(),
+        checks: Vec::new(),
+        foreign_probes: Vec::new(),
+        ..host
     }
 }
 

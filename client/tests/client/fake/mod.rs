@@ -26,7 +26,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kprobed_client::api::StreamEventsRequest;
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
@@ -38,6 +37,7 @@ use kprobed_client::api::profile_service_server::ProfileServiceServer;
 use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::type_service_server::TypeServiceServer;
+use kprobed_client::api::{HostView, StreamEventsRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -66,6 +66,7 @@ pub(crate) struct Fake {
     asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
     changed_at_once: Arc<Mutex<Vec<usize>>>,
     log: Arc<Mutex<Vec<String>>>,
+    views: Arc<Mutex<Vec<HostView>>>,
     aggregations: Aggregations,
 }
 
@@ -89,11 +90,13 @@ impl Fake {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let changed_at_once = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::new(Mutex::new(Vec::new()));
+        let views = Arc::new(Mutex::new(Vec::new()));
         let services = Services {
             ending,
             asked: Arc::clone(&asked),
             changed_at_once: Arc::clone(&changed_at_once),
             log: Arc::clone(&log),
+            views: Arc::clone(&views),
             kept,
         };
         let aggregations = Aggregations::default();
@@ -117,7 +120,7 @@ impl Fake {
                 server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
             });
         });
-        Self { directory, socket, asked, changed_at_once, log, aggregations }
+        Self { directory, socket, asked, changed_at_once, log, views, aggregations }
     }
 
     /// The last stream that was asked for.
@@ -141,6 +144,11 @@ impl Fake {
             assert!(begun.elapsed() < Duration::from_secs(10), "{log:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// How much of the host was asked for, in order.
+    pub(crate) fn views(&self) -> Vec<HostView> {
+        self.views.lock().unwrap().clone()
     }
 
     /// Aggregations that were made and deleted until now.

@@ -29,6 +29,8 @@ pub(super) struct Services {
     pub(super) changed_at_once: Arc<Mutex<Vec<usize>>>,
     /// Holds, and the changes of requests for several, in order.
     pub(super) log: Arc<Mutex<Vec<String>>>,
+    /// How much of the host was asked for.
+    pub(super) views: Arc<Mutex<Vec<HostView>>>,
     /// Probes, if it keeps them.
     pub(super) kept: Option<Kept>,
 }
@@ -162,8 +164,11 @@ impl HostService for Services {
         Ok(Response::new(answers::clock_reading()))
     }
 
-    async fn get_host(&self, _: Request<GetHostRequest>) -> Answer<GetHostResponse> {
-        Ok(Response::new(self.kept.as_ref().map_or_else(answers::host, Kept::answer)))
+    async fn get_host(&self, request: Request<GetHostRequest>) -> Answer<GetHostResponse> {
+        let view = request.into_inner().view();
+        self.views.lock().unwrap().push(view);
+        let host = self.kept.as_ref().map_or_else(answers::host, Kept::answer);
+        Ok(Response::new(if view == HostView::Basic { answers::basics(host) } else { host }))
     }
 }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use crate::kernel::processor_time;
+
 /// The daemon as a process. What cannot be read is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Process {
@@ -20,15 +22,10 @@ pub struct Process {
 impl Process {
     /// Reads it.
     pub(super) fn read(procfs: &Path) -> Self {
-        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).ok();
-        let of = |time: nix::sys::time::TimeVal| {
-            let (seconds, micros) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_usec()).ok()?);
-            Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
-        };
         let own = procfs.join("self");
         let status = fs::read_to_string(own.join("status")).unwrap_or_default();
         Self {
-            cpu: usage.and_then(|usage| Some(of(usage.user_time())? + of(usage.system_time())?)),
+            cpu: processor_time(),
             resident_bytes: resident_bytes(&status),
             open_files: fs::read_dir(own.join("fd")).ok().map(|files| files.count() as u64),
             start: fs::metadata(&own).and_then(|found| found.modified()).ok(),

@@ -181,8 +181,7 @@ impl Connection {
             }
             (GetStreamErrorKind::JetStream(missing), None) if is_missing(&missing) => {
                 let why = format!(
-                    "there is none of this name: make it for the subjects `{}`, or add [export.nats.create] with `max_mib`",
-                    subjects
+                    "there is none of this name: make it for the subjects `{subjects}`, or add [export.nats.create] with `max_mib`"
                 );
                 Err(SinkError::new(opening(), why))
             }

@@ -1,0 +1,151 @@
+//! What the two views make the daemon do. Its tracefs is a few files, which can be taken away.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tempfile::TempDir;
+use tonic::Code;
+
+use super::*;
+use crate::control::{Controller, Observer, Registry};
+use crate::definition::tests::v6_12;
+use crate::kernel::{FactsCache, KernelPaths};
+use crate::store::Store;
+use crate::tracefs::{CurrentInstance, Instance, Tracefs};
+
+const HEADER_PAGE: &str = include_str!("../../../tests/fixtures/ring/small-mix/header_page");
+
+fn write_tracefs(root: &Path) {
+    let instance = root.join("instances/i");
+    fs::create_dir_all(root.join("events")).unwrap();
+    fs::create_dir_all(&instance).unwrap();
+    fs::write(root.join("kprobe_events"), "p:foreign/open do_sys_openat2\n").unwrap();
+    fs::write(root.join("events/header_page"), HEADER_PAGE).unwrap();
+    for (name, text) in [
+        ("buffer_size_kb", "4096\n"),
+        ("set_event_pid", ""),
+        ("trace_clock", "[boot]\n"),
+        ("tracing_on", "1\n"),
+    ] {
+        fs::write(instance.join(name), text).unwrap();
+    }
+}
+
+async fn server(directory: &TempDir) -> HostServer {
+    let nowhere = || PathBuf::from("/nonexistent");
+    let root = directory.path().join("tracing");
+    write_tracefs(&root);
+    let paths = KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
+    let facts = Arc::new(FactsCache::new(paths));
+    let tracefs = Tracefs::new(&root, "/nonexistent");
+    let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
+    let registry = Arc::<Registry>::default();
+    // Without a thread that takes commands: one that was given to it would never be answered.
+    let (control, _) = Controller::channel();
+    let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
+    let host = HostIdentity {
+        hostname: "h".to_owned(),
+        kernel_release: "6.12.1".to_owned(),
+        kernel_version: "#1 SMP".to_owned(),
+        machine: "x86_64".to_owned(),
+        boot_id: "b".to_owned(),
+    };
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    HostServer {
+        info: HostInfo {
+            host,
+            cpus: 2,
+            start: SystemTime::now(),
+            started: Instant::now(),
+            tracefs: root.clone(),
+        },
+        states: ProbeStates { observer, control, registry: Arc::clone(&registry) },
+        storage: Storage { store, state_directory: directory.path().to_owned(), history: None },
+        checker: Arc::new(Checker::new(v6_12(), Arc::clone(&facts))),
+        doctor: Arc::new(Doctor {
+            tracefs,
+            instance,
+            facts,
+            registry,
+            procfs: nowhere(),
+            lockdown: nowhere(),
+        }),
+        declarations: Arc::default(),
+        exporters: Exporters::default(),
+        certificate_end: None,
+    }
+}
+
+fn request(view: v1::HostView) -> Request<v1::GetHostRequest> {
+    Request::new(v1::GetHostRequest { view: view.into() })
+}
+
+/// Answers at once, without a wait for anything.
+fn basic(server: &HostServer) -> v1::GetHostResponse {
+    let answer = server.get_host(request(v1::HostView::Basic)).now_or_never();
+    answer.unwrap().unwrap().into_inner()
+}
+
+fn since(times: (Option<prost_types::Duration>, Option<prost_types::Duration>)) -> (Duration, Duration) {
+    let time = |time: Option<prost_types::Duration>| Duration::try_from(time.unwrap()).unwrap();
+    (time(times.0), time(times.1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_basic_answer_looks_at_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory).await;
+    for view in [v1::HostView::Unspecified, v1::HostView::Full] {
+        let full = server.get_host(request(view)).await.unwrap().into_inner();
+        assert_eq!((full.buffer_kib, full.sub_buffer_bytes), (4096, 4080 + 16));
+        assert_eq!(full.foreign_probes[0].name, "foreign/open");
+        assert!(full.checks.len() > 8 && !full.features.is_empty(), "{full:?}");
+        // The one is the other without what was looked up.
+        let basic = basic(&server);
+        let both = v1::GetHostResponse {
+            buffer_kib: 0,
+            sub_buffer_bytes: 0,
+            features: Vec::new(),
+            checks: Vec::new(),
+            foreign_probes: Vec::new(),
+            processor_time: basic.processor_time,
+            uptime: basic.uptime,
+            ..full
+        };
+        assert_eq!(basic, both);
+    }
+    // Without a host to look at, the whole cannot be told, and the basics can.
+    let before = basic(&server);
+    fs::remove_dir_all(directory.path().join("tracing")).unwrap();
+    let refused = server.get_host(request(v1::HostView::Full)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let after = basic(&server);
+    let (processor_time, uptime) = (before.processor_time, before.uptime);
+    assert_eq!(v1::GetHostResponse { processor_time, uptime, ..after }, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_daemon_says_what_it_has_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory).await;
+    let used = |answer: v1::GetHostResponse| since((answer.processor_time, answer.uptime));
+    let (first, begun) = used(basic(&server));
+    // The kernel counts in steps: it is asked until one has passed.
+    let (mut second, mut now) = used(basic(&server));
+    while second == first {
+        (second, now) = used(basic(&server));
+    }
+    assert!(second > first && now > begun, "{first:?} {second:?} {begun:?} {now:?}");
+    assert!(now <= server.info.started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_of_a_later_version_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory).await;
+    let refused = server.get_host(Request::new(v1::GetHostRequest { view: 9 })).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().starts_with("`view` has a value"), "{refused:?}");
+}
