@@ -62,7 +62,7 @@ pub(crate) struct Global {
     /// Context of the configuration, as `kprobectl help config` explains [default: the current one]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`, `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before --server
+    /// Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`, `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before --server
     #[arg(long, global = true, value_name = "LIST")]
     pub(crate) hosts: Vec<String>,
     /// Only on hosts whose labels match, as for `list --selector`

@@ -21,7 +21,7 @@ The configuration is the file $KPROBECTL_CONFIG, or kprobectl/config.yaml in $XD
       ca: ca.pem            # paths are relative to this file
       cert: client.pem
       key: client.key
-      domain: '{}.example.org'  # name in the certificates; {} is the host's name
+      domain: '{}.example.org'  # name in the certificates; {} is the host's name here
       port: 7443            # of addresses without a port
       parallel: 64          # hosts that are asked at the same time
       confirm_above: 20     # changes on more hosts need --yes
@@ -36,6 +36,10 @@ A context with a `server`, or with one host only, is where commands go that name
 `--hosts` or `--host-selector`. Options and the variables KPROBED_SERVER, KPROBED_CA, KPROBED_CERT, KPROBED_KEY and \
 KPROBED_DOMAIN count before the context; certificates come all from one of both.
 
+`--hosts srv:_kprobed._tcp.example.org` means the targets of that SRV record in DNS, each with its port, and takes the place of an inventory. \
+The name is a whole one. The servers of /etc/resolv.conf are asked, or the one behind an `@`: `srv:NAME@127.0.0.1:8600`. Priorities \
+and weights do not count. A certificate must have the name of the target, or a `domain` without `{}`.
+
 `use-context` changes one line of the file. The other changes write the whole file anew: comments in it are lost.
 
 Examples:
@@ -44,6 +48,7 @@ Examples:
   kprobectl config set-group front 'web[001-240]'
   kprobectl config use-context prod
   kprobectl config get-hosts -L role=web
+  kprobectl config get-hosts --hosts srv:_kprobed._tcp.example.org
   kprobectl config view";
 
 /// Arguments of `config`.
@@ -148,9 +153,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             let reads_input = global.hosts.iter().any(|list| list == "-");
             let input =
                 if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
-            let targets =
-                Targets { terms: &global.hosts, selector: global.host_selector.as_ref(), input: &input };
-            output.inventory(&targets.choose(config.context(global.context.as_deref())?)?)?;
+            let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
+            let targets = Targets { terms, selector, input: &input, limit: global.timeout };
+            output.inventory(&targets.choose(config.context(global.context.as_deref())?).await?)?;
         }
         Action::UseContext { name } => Config::use_context(&name)?,
         Action::DeleteContext { name } => {

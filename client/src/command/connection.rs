@@ -68,15 +68,15 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     // The certificate's name may depend on that of the host.
     let host = |named: &NamedHost| {
         let of_all = global.domain.as_ref().or(context.and_then(|(_, context)| context.domain.as_ref()));
-        let domain = named.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &named.name)));
+        let domain = named.certificate_name(of_all);
         Ok(Host { name: named.name.clone(), target: place(named, port, read)?, options: options(domain) })
     };
     if asks_for_hosts {
         let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
         let input = if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
-        let targets =
-            Targets { terms: &global.hosts, selector: global.host_selector.as_ref(), input: &input };
-        let hosts = targets.choose(context)?.iter().map(host).collect::<Result<_, ConfigError>>()?;
+        let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
+        let targets = Targets { terms, selector, input: &input, limit: global.timeout };
+        let hosts = targets.choose(context).await?.iter().map(host).collect::<Result<_, ConfigError>>()?;
         return Ok(Aim::Many(Fleet {
             hosts,
             context: context.map(|(name, _)| name.to_owned()),
@@ -142,7 +142,9 @@ fn tls(global: &Global, context: Option<&Context>) -> Result<Option<TlsOptions>,
         _ => (global.ca.clone(), global.cert.clone(), global.key.clone()),
     };
     let Some(ca) = ca else { return Ok(None) };
-    Ok(Some(TlsOptions { ca_pem: read(&ca)?, identity: identity(cert, key)?, domain: global.domain.clone() }))
+    // A name for each host of the inventory is put in where such a host is.
+    let domain = global.domain.clone().filter(|domain| !domain.contains("{}"));
+    Ok(Some(TlsOptions { ca_pem: read(&ca)?, identity: identity(cert, key)?, domain }))
 }
 
 fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identity>, Failure> {

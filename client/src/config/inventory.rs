@@ -45,6 +45,7 @@ impl Inventory {
                     domain: entry.domain.as_ref().map(put),
                     labels: entry.labels.clone(),
                     groups: Vec::new(),
+                    is_address: false,
                     name: name.clone(),
                 };
                 if all.insert(name.clone(), host).is_some() {

@@ -1,10 +1,12 @@
 //! Contexts: fleets, and how to reach them.
 //!
-//! Owns the configuration file of this command: its form, its place, and how it is written. It never connects to a host.
+//! Owns the configuration file of this command: its form, its place, and how it is written; and which hosts are meant. It never connects to a
+//! host.
 
 mod file;
 mod inventory;
 mod labels;
+mod srv;
 mod targets;
 
 pub(crate) use file::{replace, rollout_file, state_file};
@@ -135,6 +137,8 @@ pub(crate) enum ConfigError {
     Names(#[from] NamesError),
     #[error(transparent)]
     Target(#[from] TargetError),
+    #[error(transparent)]
+    Srv(#[from] srv::SrvError),
 }
 
 impl ConfigError {
@@ -156,6 +160,7 @@ impl ConfigError {
             Self::Selector(..) => {
                 "write `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)` or `key notin (a,b)`"
             }
+            Self::Srv(error) => error.hint(),
             _ => return None,
         };
         Some(hint.to_owned())

@@ -1,14 +1,16 @@
 //! Which hosts are meant.
 //!
-//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, files, and the rest of the last run.
+//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and the rest of the last run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kprobed_client::fleet::names;
 use kprobed_client::{Target, TargetError};
 
 use super::inventory::beside;
+use super::srv::SrvName;
 use super::{Config, ConfigError, Context, LabelSelector, state_file};
 use crate::glob;
 
@@ -20,6 +22,8 @@ pub(crate) struct NamedHost {
     pub(crate) domain: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) groups: Vec<String>,
+    /// It is an address and nothing else: the inventory does not have it.
+    pub(crate) is_address: bool,
 }
 
 impl NamedHost {
@@ -35,7 +39,15 @@ impl NamedHost {
             domain: None,
             labels: BTreeMap::new(),
             groups: Vec::new(),
+            is_address: true,
         }
+    }
+
+    /// The name in its certificate, if that is not the host of its address. `of_all` is that of all hosts, in which `{}` stands for the name
+    /// that a host has in the inventory.
+    pub(crate) fn certificate_name(&self, of_all: Option<&String>) -> Option<String> {
+        let of_all = of_all.filter(|of_all| !self.is_address || !of_all.contains("{}"));
+        self.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &self.name)))
     }
 }
 
@@ -45,26 +57,32 @@ pub(crate) struct Targets<'a> {
     pub(crate) selector: Option<&'a LabelSelector>,
     /// What standard input has, for the term `-`.
     pub(crate) input: &'a str,
+    /// How long a look-up in DNS may take.
+    pub(crate) limit: Duration,
 }
 
 impl Targets<'_> {
     /// The hosts that are meant, each once, in the order in which they are named.
-    pub(crate) fn choose(&self, context: Option<(&str, &Context)>) -> Result<Vec<NamedHost>, ConfigError> {
+    pub(crate) async fn choose(
+        &self,
+        context: Option<(&str, &Context)>,
+    ) -> Result<Vec<NamedHost>, ConfigError> {
         let inventory = match context {
             Some((_, context)) => context.whole()?.expanded()?,
             None => Vec::new(),
         };
         let all = ["all".to_owned()];
         let terms = if self.terms.is_empty() { &all } else { self.terms };
-        let mut chosen = Chosen { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
+        let mut chosen =
+            Chosen { inventory: &inventory, limit: self.limit, hosts: Vec::new(), seen: BTreeSet::new() };
         for list in terms {
             for term in names::split(list) {
                 match term {
-                    "-" => chosen.add_lines(self.input)?,
-                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
+                    "-" => chosen.add_lines(self.input).await?,
+                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?).await?,
                     _ => match term.strip_prefix('@') {
-                        Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
-                        None => chosen.add(term)?,
+                        Some(path) => chosen.add_lines(&read(Path::new(path))?).await?,
+                        None => chosen.add(term).await?,
                     },
                 }
             }
@@ -80,23 +98,30 @@ impl Targets<'_> {
 
 struct Chosen<'a> {
     inventory: &'a [NamedHost],
+    limit: Duration,
     hosts: Vec<NamedHost>,
     seen: BTreeSet<String>,
 }
 
 impl Chosen<'_> {
-    fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
+    async fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
             for term in names::split(line) {
-                self.add(term)?;
+                self.add(term).await?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, term: &str) -> Result<(), ConfigError> {
+    async fn add(&mut self, term: &str) -> Result<(), ConfigError> {
         for pattern in names::expand(term)? {
+            if let Some(name) = pattern.strip_prefix("srv:") {
+                for (host, port) in name.parse::<SrvName>()?.look_up(self.limit).await? {
+                    self.push(NamedHost::of_address(&format!("{host}:{port}")));
+                }
+                continue;
+            }
             let inventory = self.inventory;
             let mut found = false;
             for host in inventory {
@@ -200,9 +225,11 @@ groups:
     fn chosen(terms: &[&str], selector: Option<&str>) -> Result<String, ConfigError> {
         let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
         let selector = selector.map(|text| text.parse().unwrap());
-        let targets = Targets { terms: &terms, selector: selector.as_ref(), input: "db1 # here\n\nweb003\n" };
+        let input = "db1 # here\n\nweb003\n";
+        let targets = Targets { terms: &terms, selector: selector.as_ref(), input, limit: Duration::ZERO };
         let context = context();
-        let hosts = targets.choose(Some(("test", &context)))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let hosts = runtime.block_on(targets.choose(Some(("test", &context))))?;
         Ok(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(" "))
     }
 
@@ -218,6 +245,22 @@ groups:
         assert!(matches!(chosen(&["x*"], None), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["web[1"], None), Err(ConfigError::Names(_))));
+        assert!(matches!(chosen(&["srv:"], None), Err(ConfigError::Srv(_))));
+    }
+
+    #[test]
+    fn certificates_have_the_name_of_the_inventory_or_of_the_address() {
+        let (pattern, fixed) = ("{}.internal".to_owned(), "kprobed".to_owned());
+        let inventory = context().whole().unwrap().expanded().unwrap();
+        let bare = inventory.iter().find(|host| host.name == "bare").unwrap();
+        let address = NamedHost::of_address("web1.example.org:7443");
+        assert_eq!(bare.certificate_name(Some(&pattern)).unwrap(), "bare.internal");
+        assert_eq!(bare.certificate_name(Some(&fixed)).unwrap(), "kprobed");
+        assert_eq!(bare.certificate_name(None), None);
+        assert_eq!(address.certificate_name(Some(&pattern)), None, "that of the address");
+        assert_eq!(address.certificate_name(Some(&fixed)).unwrap(), "kprobed");
+        let own = NamedHost { domain: Some("own".to_owned()), ..address };
+        assert_eq!(own.certificate_name(Some(&fixed)).unwrap(), "own");
     }
 
     #[test]

@@ -78,8 +78,8 @@ fn help_says_what_there_is() {
 
           --hosts <LIST>
               Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`,
-              `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before
-              --server
+              `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for those
+              of the last run that did not answer; counts before --server
 
       -L, --host-selector <SELECTOR>
               Only on hosts whose labels match, as for `list --selector`

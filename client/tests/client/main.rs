@@ -33,6 +33,8 @@ mod reconciling;
 #[cfg(test)]
 mod rollout;
 #[cfg(test)]
+mod srv;
+#[cfg(test)]
 mod tracing;
 mod types;
 mod watching;

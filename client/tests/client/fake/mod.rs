@@ -4,6 +4,7 @@
 
 mod aggregations;
 pub(crate) mod answers;
+mod dns;
 mod exports;
 mod history;
 mod keeping;
@@ -15,6 +16,7 @@ mod scripted;
 mod services;
 mod sources;
 
+pub(crate) use dns::{Dns, Says};
 pub(crate) use history::History;
 pub(crate) use keeping::Kept;
 pub(crate) use scripted::{Scripted, Way};
