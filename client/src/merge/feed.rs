@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::clock::{ClockOffset, LocalClock};
-use super::stream::MergeOptions;
+use super::options::MergeOptions;
 use crate::client::Client;
 use crate::error::Error;
 use crate::event::{Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};

@@ -28,14 +28,20 @@
 
 mod clock;
 mod feed;
+mod item;
 mod lane;
+mod member;
+mod options;
 mod order;
 #[cfg(feature = "nats")]
 mod published;
+mod roster;
 mod state;
 mod stream;
 mod time_map;
 
 pub use clock::{ClockOffset, Exchange};
+pub use item::{MergedEvent, MergedItem};
+pub use options::MergeOptions;
 pub use state::{HostAccount, HostState, StateChange};
-pub use stream::{MergeOptions, MergedEvent, MergedItem, MergedStream};
+pub use stream::MergedStream;

@@ -6,7 +6,8 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::feed::Signal;
-use super::stream::{MergeOptions, MergedStream};
+use super::options::MergeOptions;
+use super::stream::MergedStream;
 use crate::event::{Backoff, StreamItem};
 use crate::fleet::Outcome;
 use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};

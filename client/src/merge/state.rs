@@ -90,6 +90,25 @@ pub struct HostAccount {
 }
 
 impl HostAccount {
+    /// The account of a host that was not tried.
+    pub fn new(host: String) -> Self {
+        Self {
+            host,
+            outcome: Outcome::NotTried,
+            state: HostState::Connecting,
+            reason: String::new(),
+            kernel: String::new(),
+            read: 0,
+            given: 0,
+            late: 0,
+            waiting: 0,
+            lost: 0,
+            uncounted_gaps: 0,
+            interruptions: 0,
+            clock: None,
+        }
+    }
+
     /// Whether every event that was read is accounted for.
     pub fn closes(&self) -> bool {
         self.read == self.given.saturating_add(self.waiting)

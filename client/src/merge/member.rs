@@ -1,0 +1,146 @@
+//! One host of a merge.
+//!
+//! Owns its account, and what is known of its absence. When it is waited for is for the roster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::state::{HostAccount, HostState};
+use crate::fleet::Outcome;
+
+/// What is known of one host.
+pub(super) struct Member {
+    pub(super) account: HostAccount,
+    /// What became of it last, while it is not there.
+    absent: Option<(Outcome, Instant)>,
+    has_started: bool,
+    /// Nothing of it will come.
+    pub(super) is_over: bool,
+    pub(super) heard: Instant,
+    permits: Arc<Semaphore>,
+    /// Items that were taken and for which there was no room for another one yet.
+    pub(super) owed: usize,
+    task: AbortHandle,
+}
+
+impl Member {
+    /// A host that is not connected to yet. `permits`: items that there is room for; `task`: the way from it.
+    pub(super) fn new(name: String, permits: Arc<Semaphore>, task: AbortHandle) -> Self {
+        Self {
+            account: HostAccount::new(name),
+            absent: None,
+            has_started: false,
+            is_over: false,
+            heard: Instant::now(),
+            permits,
+            owed: 0,
+            task,
+        }
+    }
+
+    /// Whether it did not answer, or does not any longer.
+    pub(super) fn is_missing(&self) -> bool {
+        self.absent.is_some()
+    }
+
+    /// Its account, while so many of its events wait.
+    pub(super) fn account(&self, waiting: u64) -> HostAccount {
+        let account = HostAccount { waiting, ..self.account.clone() };
+        match self.absent {
+            _ if account.state == HostState::Connecting => {
+                let reason = match account.outcome {
+                    Outcome::NotTried => "the run ended before",
+                    _ => "interrupted before it answered",
+                };
+                HostAccount { reason: reason.to_owned(), ..account }
+            }
+            None => HostAccount { reason: String::new(), outcome: Outcome::Answered, ..account },
+            Some((outcome, _)) => HostAccount { outcome, ..account },
+        }
+    }
+
+    /// Gives it room for as many items as were taken.
+    pub(super) fn pay(&mut self) {
+        if self.permits.available_permits() == 0 {
+            // It could not say anything until now.
+            self.heard = Instant::now();
+        }
+        self.permits.add_permits(std::mem::take(&mut self.owed));
+    }
+
+    /// It is being connected to. False: that was known.
+    pub(super) fn is_tried(&mut self) -> bool {
+        let is_first = self.account.outcome == Outcome::NotTried;
+        if is_first {
+            self.account.outcome = Outcome::Failed;
+            self.heard = Instant::now();
+        }
+        is_first
+    }
+
+    /// An item of it came. Answers how it stands, if that is news, and how long it was away.
+    pub(super) fn is_there(&mut self) -> Option<(HostState, Option<Duration>)> {
+        if self.has_started && self.absent.is_none() {
+            return None;
+        }
+        let away = self.absent.take().filter(|_| self.has_started).map(|(_, since)| since.elapsed());
+        let state = if self.has_started { HostState::Back } else { HostState::Live };
+        self.has_started = true;
+        self.account.state = state;
+        self.account.reason.clear();
+        Some((state, away))
+    }
+
+    /// It said nothing for so long. Answers why.
+    pub(super) fn is_silent(&mut self, max_wait: Duration) -> String {
+        let nothing = format!("it said nothing for {max_wait:?}");
+        let reason = match &self.absent {
+            Some(_) => format!("{nothing}: {}", self.account.reason),
+            None => nothing,
+        };
+        let outcome = match self.account.outcome {
+            // All places were taken by others.
+            Outcome::NotTried => Outcome::NotTried,
+            _ => Outcome::TimedOut,
+        };
+        self.absent.get_or_insert((outcome, Instant::now()));
+        self.account.reason.clone_from(&reason);
+        self.account.state = HostState::Late;
+        reason
+    }
+
+    /// There is no connection to it. False: all tries of one absence are one.
+    pub(super) fn is_lost(&mut self, reason: &str, outcome: Outcome) -> bool {
+        let is_first = !matches!(self.account.state, HostState::Lost | HostState::Late);
+        self.account.interruptions += u64::from(is_first && self.has_started);
+        let outcome = if self.has_started { Outcome::Failed } else { outcome };
+        let since = self.absent.map_or_else(Instant::now, |(_, since)| since);
+        self.absent = Some((outcome, since));
+        reason.clone_into(&mut self.account.reason);
+        if is_first {
+            self.account.state = HostState::Lost;
+        }
+        is_first
+    }
+
+    /// It came to its end.
+    pub(super) fn has_ended(&mut self) {
+        self.absent = None;
+    }
+
+    /// It is given up.
+    pub(super) fn is_given_up(&mut self, reason: String, outcome: Outcome) {
+        let outcome = if self.has_started { Outcome::Failed } else { outcome };
+        self.absent = Some((outcome, Instant::now()));
+        self.account.reason = reason;
+    }
+
+    /// Leaves it.
+    pub(super) fn leave(&self) {
+        self.task.abort();
+    }
+}

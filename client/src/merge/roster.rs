@@ -1,0 +1,217 @@
+//! All hosts of a merge.
+//!
+//! Owns what a message of a host means for its account and for the others, who is waited for and how long, and how much is read ahead: of a
+//! host whose events wait for others no more is read than fits.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::feed::Signal;
+use super::item::{MergedEvent, MergedItem, Notice};
+use super::member::Member;
+use super::order::{Next, Order};
+use super::state::{HostAccount, HostState, StateChange};
+use crate::event::StreamItem;
+
+/// Events of one host that wait for its own watermark at most.
+const HELD_EVENTS: usize = 1_000_000;
+
+/// What is known of all hosts.
+pub(super) struct Roster {
+    order: Order,
+    members: Vec<Member>,
+    notices: VecDeque<(usize, Notice)>,
+    max_wait: Duration,
+    /// Events of one host that are read ahead.
+    part_events: usize,
+    /// Whether the request has an end.
+    ends: bool,
+}
+
+impl Roster {
+    pub(super) fn new(members: Vec<Member>, max_wait: Duration, part_events: usize, ends: bool) -> Self {
+        let order = Order::new(members.len(), HELD_EVENTS);
+        Self { order, members, notices: VecDeque::new(), max_wait, part_events, ends }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nothing of any host will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.members.iter().all(|member| member.is_over)
+    }
+
+    pub(super) fn has_missing(&self) -> bool {
+        self.members.iter().any(Member::is_missing)
+    }
+
+    pub(super) fn held_events(&self) -> u64 {
+        self.order.held_events()
+    }
+
+    pub(super) fn accounts(&self) -> Vec<HostAccount> {
+        let waiting = |host| self.order.lane(host).map_or(0, |lane| lane.held_events() as u64);
+        self.members.iter().enumerate().map(|(host, member)| member.account(waiting(host))).collect()
+    }
+
+    /// What is to be said next, before any event.
+    pub(super) fn notice(&mut self) -> Option<(usize, Notice)> {
+        self.notices.pop_front()
+    }
+
+    /// What the order says.
+    pub(super) fn next(&mut self) -> Next {
+        self.order.next()
+    }
+
+    /// Until when the others wait for this host.
+    pub(super) fn patience(&self, host: usize) -> Option<Instant> {
+        Some(self.members.get(host)?.heard + self.max_wait)
+    }
+
+    /// Gives out the event of this host that the order has chosen.
+    pub(super) fn event(&mut self, host: usize, corrected_ns: i64, late: bool) -> Option<MergedItem<'_>> {
+        let member = self.members.get_mut(host)?;
+        member.account.given += 1;
+        member.account.late += u64::from(late);
+        let row = self.order.take(host)?;
+        Some(MergedItem::Event(MergedEvent { host: &member.account.host, row, corrected_ns, late }))
+    }
+
+    /// Gives out what is to be said of a host.
+    pub(super) fn item(&self, host: usize, notice: Notice) -> Option<MergedItem<'_>> {
+        let account = &self.members.get(host)?.account;
+        let host = account.host.as_str();
+        Some(match notice {
+            Notice::Loss(loss) => MergedItem::Loss { host, loss },
+            Notice::MayMiss(cursor) => MergedItem::MayMiss { host, cursor },
+            Notice::State { state, reason, away } => {
+                let is_there = matches!(state, HostState::Live | HostState::Back);
+                let clock = account.clock.clone().filter(|_| is_there);
+                MergedItem::State(StateChange { host, state, reason, clock, away })
+            }
+        })
+    }
+
+    /// Asks a host for more, if there is room for it or it is waited for.
+    pub(super) fn read_on(&mut self, host: usize) {
+        let held = self.order.lane(host).map_or(0, super::lane::Lane::held_events);
+        let has_room = held < self.part_events || self.order.next() == Next::WaitFor(host);
+        if let Some(member) = self.members.get_mut(host).filter(|member| has_room && member.owed > 0) {
+            member.pay();
+        }
+    }
+
+    /// Leaves all hosts: nothing more is read.
+    pub(super) fn leave(&self) {
+        for member in &self.members {
+            member.leave();
+        }
+    }
+
+    /// No host is waited for any longer. What they sent is given out still.
+    pub(super) fn release_all(&mut self) {
+        for host in 0..self.members.len() {
+            self.order.change(host, |lane| lane.set_released(true));
+        }
+    }
+
+    /// The others do not wait for this host any longer.
+    pub(super) fn release(&mut self, host: usize) {
+        let Some(member) = self.members.get_mut(host) else { return };
+        let reason = member.is_silent(self.max_wait);
+        self.order.change(host, |lane| lane.set_released(true));
+        self.notices.push_back((host, Notice::problem(HostState::Late, reason)));
+        if self.ends {
+            // Whoever asks for the past wants an end, and this host has none.
+            self.end(host, HostState::GivenUp);
+        }
+    }
+
+    /// Nothing of this host will come.
+    fn end(&mut self, host: usize, state: HostState) {
+        let Some(member) = self.members.get_mut(host) else { return };
+        member.is_over = true;
+        member.leave();
+        member.account.state = state;
+        let reason = if state == HostState::Ended { String::new() } else { member.account.reason.clone() };
+        self.order.change(host, |lane| lane.set_released(true));
+        self.notices.push_back((host, Notice::problem(state, reason)));
+    }
+
+    /// Takes what a host tells.
+    pub(super) fn accept(&mut self, host: usize, signal: Signal) {
+        let Some(member) = self.members.get_mut(host).filter(|member| !member.is_over) else { return };
+        match signal {
+            Signal::Connecting => {
+                if member.is_tried() {
+                    self.notices.push_back((host, Notice::state(HostState::Connecting)));
+                }
+            }
+            Signal::Clock(clock) => {
+                member.account.clock = Some(clock.clone());
+                self.order.change(host, |lane| lane.compared(clock));
+            }
+            #[cfg(feature = "nats")]
+            Signal::WallOffset(offset_ns) => self.order.change(host, |lane| lane.assume(offset_ns)),
+            Signal::Item(item) => {
+                member.heard = Instant::now();
+                member.owed += 1;
+                self.arrived(host, item);
+                self.read_on(host);
+            }
+            Signal::Lost { reason, outcome } => {
+                if member.is_lost(&reason, outcome) {
+                    self.notices.push_back((host, Notice::problem(HostState::Lost, reason)));
+                }
+            }
+            Signal::Ended => {
+                member.has_ended();
+                self.end(host, HostState::Ended);
+            }
+            Signal::GivenUp { reason, outcome } => {
+                member.is_given_up(reason, outcome);
+                self.end(host, HostState::GivenUp);
+            }
+        }
+    }
+
+    fn arrived(&mut self, host: usize, item: StreamItem) {
+        let Some(member) = self.members.get_mut(host) else { return };
+        if let StreamItem::Started(started) = &item {
+            member.account.kernel.clone_from(&started.kernel_release);
+        }
+        if let Some((state, away)) = member.is_there() {
+            self.notices.push_back((host, Notice::State { state, reason: String::new(), away }));
+            self.order.change(host, |lane| lane.set_released(false));
+        }
+        match item {
+            StreamItem::Batch(batch) => {
+                member.account.read += batch.len() as u64;
+                self.order.change(host, |lane| lane.push(batch));
+            }
+            StreamItem::Watermark(watermark) => {
+                self.order.change(host, |lane| lane.advance(watermark.watermark_ns));
+            }
+            StreamItem::Epoch(epoch) => {
+                self.order.change(host, |lane| lane.boot(&epoch.cursor.boot_id));
+                if epoch.may_miss {
+                    self.notices.push_back((host, Notice::MayMiss(epoch.cursor)));
+                }
+            }
+            StreamItem::Loss(loss) => {
+                let account = &mut member.account;
+                match loss.count {
+                    Some(count) => account.lost = account.lost.saturating_add(count),
+                    None => account.uncounted_gaps = account.uncounted_gaps.saturating_add(loss.gaps),
+                }
+                self.notices.push_back((host, Notice::Loss(loss)));
+            }
+            StreamItem::Started(_) | StreamItem::Schema(_) | StreamItem::CaughtUp(_) => {}
+        }
+    }
+}
