@@ -29,7 +29,8 @@ struct EventView<'a> {
 #[derive(Serialize)]
 struct RolloutView<'a> {
     rollout: &'a str,
-    phase: &'static str,
+    /// Absent: it is a plan.
+    phase: Option<&'static str>,
     reason: &'a str,
     /// The one that is worked on, from 1.
     wave: usize,
@@ -37,7 +38,7 @@ struct RolloutView<'a> {
     gates: String,
     soak_ms: u64,
     on_failure: OnFailure,
-    state: String,
+    state: Option<String>,
     hosts: Vec<HostView<'a>>,
 }
 
@@ -64,17 +65,17 @@ struct ChangeView<'a> {
 }
 
 impl<'a> RolloutView<'a> {
-    fn new(state: &'a State, path: &Path) -> Self {
+    fn new(state: &'a State, path: Option<&Path>) -> Self {
         Self {
             rollout: &state.id,
-            phase: state.phase.name(),
+            phase: path.map(|_path| state.phase.name()),
             reason: &state.reason,
             wave: shown_wave(state),
             waves: state.waves(),
             gates: state.setting.gates.to_string(),
             soak_ms: state.setting.soak_ms,
             on_failure: state.setting.on_failure,
-            state: path.display().to_string(),
+            state: path.map(|path| path.display().to_string()),
             hosts: state.hosts.iter().map(HostView::new).collect(),
         }
     }
@@ -134,8 +135,8 @@ impl Output {
         self.line(&format!("{time} wave {wave}: {what}{hosts}{}", super::data::one_line(&message)))
     }
 
-    /// Prints how a roll-out stands.
-    pub(crate) fn rollout(&mut self, state: &State, path: &Path) -> io::Result<()> {
+    /// Prints how a roll-out stands. One without a file is a plan.
+    pub(crate) fn rollout(&mut self, state: &State, path: Option<&Path>) -> io::Result<()> {
         if self.structured(&RolloutView::new(state, path))? {
             return Ok(());
         }
@@ -145,13 +146,13 @@ impl Output {
         };
         let head = [
             ("rollout", state.id.clone()),
-            ("phase", state.phase.name().to_owned()),
+            ("phase", path.map(|_path| state.phase.name().to_owned()).unwrap_or_default()),
             ("reason", state.reason.clone()),
             ("wave", format!("{} of {} ({})", shown_wave(state), state.waves(), state.setting.waves)),
             ("gates", state.setting.gates.to_string()),
             ("soak", format!("{:?}", std::time::Duration::from_millis(state.setting.soak_ms))),
             ("on failure", on_failure.to_owned()),
-            ("state", path.display().to_string()),
+            ("state", path.map(|path| path.display().to_string()).unwrap_or_default()),
         ];
         let head: Vec<_> = head.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let text = properties(self.style, &head);
@@ -184,7 +185,7 @@ impl Output {
 
     /// Prints how a roll-out has ended for now.
     pub(crate) fn rollout_end(&mut self, state: &State, path: &Path) -> io::Result<()> {
-        if self.structured_stream(&RolloutView::new(state, path))? {
+        if self.structured_stream(&RolloutView::new(state, Some(path)))? {
             return Ok(());
         }
         let step = |step: Step| state.hosts.iter().filter(|host| host.step == step).count();
@@ -192,6 +193,7 @@ impl Output {
             (state.hosts.len(), step(Step::Passed), step(Step::LeftOut), step(Step::Undone));
         let text = match state.phase {
             Phase::Done => format!("done: {passed} of {} passed, {out} left out", count(all)),
+            Phase::Undone if back == 0 => "undone: nothing was changed on any host".to_owned(),
             Phase::Undone => format!("undone: {} put back as they were", count(back)),
             _ => format!(
                 "{}: {passed} of {} passed; `kprobectl rollout status` shows all",
@@ -222,6 +224,6 @@ fn tone(step: Step) -> Tone {
         Step::Passed => Tone::Good,
         Step::LeftOut => Tone::Bad,
         Step::Intended | Step::UndoIntended => Tone::Doubtful,
-        Step::Waiting | Step::Changed | Step::Undone => Tone::Plain,
+        Step::Waiting | Step::Accepted | Step::Changed | Step::Undone => Tone::Plain,
     }
 }

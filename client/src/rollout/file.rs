@@ -81,8 +81,8 @@ impl StateFile {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
         let beside = with_ending(&path, ".lock");
         let failed = |source| StateError::Lock { path: beside.clone(), source };
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::create_dir_all(parent).map_err(failed)?;
+        if let Some(parent) = path.parent() {
+            make_durable_directory(parent).map_err(failed)?;
         }
         let lock = OpenOptions::new()
             .write(true)
@@ -108,7 +108,8 @@ impl StateFile {
         State::decode(&bytes).map_err(|problem| StateError::Form { path: path.to_owned(), problem })
     }
 
-    /// Replaces the file: whenever the machine stops, it has the old state or the new one.
+    /// Replaces the file: whenever the machine stops, it has the old state or the new one. When this returns, it is the new one: file and
+    /// directory are on the disk.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -119,6 +120,20 @@ impl StateFile {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Makes a directory with all that leads to it. When this returns, they are on the disk: otherwise a file in them could be lost with its directory.
+fn make_durable_directory(directory: &Path) -> io::Result<()> {
+    if directory.as_os_str().is_empty() || directory.is_dir() {
+        return Ok(());
+    }
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_durable_directory(parent)?;
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
 }
 
 /// The file that asks the driver of a state to pause, by being there.

@@ -19,8 +19,10 @@ pub(crate) enum Metric {
     Loss,
     /// Hits of a probe that the kernel skipped.
     Misses,
-    /// Hits of a probe in a second: what it costs.
+    /// Hits of a probe in a second: what it costs the tasks that hit it.
     Hits,
+    /// Processor time of the daemon while the wave is watched.
+    Cpu,
 }
 
 /// The most that passes.
@@ -28,7 +30,7 @@ pub(crate) enum Metric {
 pub(crate) enum Limit {
     /// So many.
     Count(u64),
-    /// So many of a million hits.
+    /// So many of a million: of hits, or of the time of one core.
     Share(u32),
     /// So many a second.
     Rate(u64),
@@ -48,7 +50,7 @@ pub(crate) struct Gate {
 pub(crate) enum GateError {
     /// Unknown name or form.
     #[error(
-        "`{0}` is not a gate: write `errors<=N`, `health<=N`, `loss<=P%`, `misses<=P%` or `hits<=N/s`, or `NAME=off`"
+        "`{0}` is not a gate: write `errors<=N`, `health<=N`, `loss<=P%`, `misses<=P%`, `hits<=N/s` or `cpu<=P%`, or `NAME=off`"
     )]
     Form(String),
     /// A limit of another kind.
@@ -66,8 +68,12 @@ pub(crate) enum GateError {
 /// Digits behind the point of a percentage; a share is kept in millionths.
 const DIGITS: usize = 4;
 
+/// All of it, in millionths.
+const WHOLE: u32 = 1_000_000;
+
 impl Metric {
-    pub(crate) const ALL: [Self; 5] = [Self::Errors, Self::Health, Self::Loss, Self::Misses, Self::Hits];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Errors, Self::Health, Self::Loss, Self::Misses, Self::Hits, Self::Cpu];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -76,6 +82,7 @@ impl Metric {
             Self::Loss => "loss",
             Self::Misses => "misses",
             Self::Hits => "hits",
+            Self::Cpu => "cpu",
         }
     }
 
@@ -84,6 +91,7 @@ impl Metric {
             Self::Errors | Self::Health => Limit::Count(0),
             Self::Loss | Self::Misses => Limit::Share(1_000),
             Self::Hits => Limit::Rate(100_000),
+            Self::Cpu => Limit::Share(WHOLE / 4),
         }
     }
 
@@ -94,6 +102,7 @@ impl Metric {
                 "a number or a percentage with at most four digits behind the point, such as `0.1%`"
             }
             Self::Hits => "a number a second, such as `100000/s`",
+            Self::Cpu => "a percentage of one core with at most four digits behind the point, such as `25%`",
         }
     }
 
@@ -101,10 +110,12 @@ impl Metric {
         let found = match self {
             Self::Errors | Self::Health => number(text).map(Limit::Count),
             Self::Loss | Self::Misses => match text.strip_suffix('%') {
-                Some(percent) => share(percent).map(Limit::Share),
+                Some(percent) => share(percent).filter(|share| *share <= WHOLE).map(Limit::Share),
                 None => number(text).map(Limit::Count),
             },
             Self::Hits => text.strip_suffix("/s").and_then(number).map(Limit::Rate),
+            // A daemon has several threads: more than all of one core can be allowed.
+            Self::Cpu => text.strip_suffix('%').and_then(share).map(Limit::Share),
         };
         let wrong =
             || GateError::Limit { limit: text.to_owned(), metric: self.name(), wanted: self.wanted() };
@@ -125,15 +136,15 @@ fn share(percent: &str) -> Option<u32> {
     }
     let millionths =
         number(whole)?.checked_mul(10_000)?.checked_add(number(&format!("{rest:0<DIGITS$}"))?)?;
-    u32::try_from(millionths).ok().filter(|share| *share <= 1_000_000)
+    u32::try_from(millionths).ok()
 }
 
 impl Limit {
-    /// Whether a count passes, out of so many hits.
-    pub(crate) fn covers(self, count: u64, hits: u64) -> bool {
+    /// Whether a count passes, out of so many.
+    pub(crate) fn covers(self, count: u64, of: u64) -> bool {
         match self {
             Self::Count(limit) | Self::Rate(limit) => count <= limit,
-            Self::Share(share) => u128::from(count) * 1_000_000 <= u128::from(hits) * u128::from(share),
+            Self::Share(share) => u128::from(count) * u128::from(WHOLE) <= u128::from(of) * u128::from(share),
         }
     }
 }
@@ -247,6 +258,9 @@ mod tests {
             "hits<=1000000/s",
             "loss=off",
             "misses<=100%",
+            "cpu<=25%",
+            "cpu<=0.5%",
+            "cpu<=400%",
         ] {
             assert_eq!(gate(text).unwrap(), text);
         }
@@ -256,11 +270,13 @@ mod tests {
         }
         for text in
             ["errors<=1%", "hits<=5", "loss<=0.00001%", "loss<=101%", "misses<=-1", "loss<=.5%", "loss<=1.%"]
+                .into_iter()
+                .chain(["cpu<=25", "cpu<=1/s", "cpu<=%", "cpu<=429496.7296%"])
         {
             assert!(matches!(gate(text), Err(GateError::Limit { .. })), "{text}");
         }
         let gates = Gates::with(&["loss=off".parse().unwrap(), "hits<=5/s".parse().unwrap()]);
-        assert_eq!(gates.to_string(), "errors<=0, health<=0, loss=off, misses<=0.1%, hits<=5/s");
+        assert_eq!(gates.to_string(), "errors<=0, health<=0, loss=off, misses<=0.1%, hits<=5/s, cpu<=25%");
     }
 
     #[test]
@@ -272,11 +288,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(metric in 0_usize..5, limit in any::<u64>(), kind in 0..3) {
+        fn what_is_printed_is_read_back(metric in 0_usize..Metric::ALL.len(), limit in any::<u64>(), kind in 0..3) {
             let metric = Metric::ALL[metric];
             let limit = match (kind, metric) {
                 (0, _) => None,
                 (_, Metric::Hits) => Some(Limit::Rate(limit)),
+                (_, Metric::Cpu) => Some(Limit::Share(u32::try_from(limit >> 32).unwrap())),
                 (1, Metric::Loss | Metric::Misses) => Some(Limit::Share(u32::try_from(limit % 1_000_001).unwrap())),
                 _ => Some(Limit::Count(limit)),
             };
@@ -285,8 +302,21 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "(errors|health|loss|misses|hits)?[<=0-9.%/sof]{0,24}") {
-            text.parse::<Gate>().ok();
+        fn no_text_is_too_odd(text in "(errors|health|loss|misses|hits|cpu)?(<=)?[<=0-9.%/sof]{0,24}") {
+            if let Ok(gate) = text.parse::<Gate>() {
+                prop_assert_eq!(gate.to_string().parse::<Gate>().unwrap(), gate);
+            }
+        }
+
+        #[test]
+        fn a_percentage_of_a_core_is_what_it_says(
+            whole in 0_u64..=4000, rest in 0_u64..10_000, used in 0..u64::MAX / 2, time in 1..u64::MAX / 2,
+        ) {
+            let gate: Gate = format!("cpu<={whole}.{rest:04}%").parse().unwrap();
+            prop_assert_eq!(gate.metric, Metric::Cpu);
+            // Without a division: used / time <= (whole + rest / 10000) / 100.
+            let is_within = u128::from(used) * 1_000_000 <= u128::from(time) * u128::from(whole * 10_000 + rest);
+            prop_assert_eq!(gate.limit.unwrap().covers(used, time), is_within);
         }
     }
 }

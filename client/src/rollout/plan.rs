@@ -7,8 +7,8 @@ use kprobed_client::api::{DeleteProbeRequest, Probe, ProbeChange};
 use kprobed_document::{Document, changed, document_of, is_as_described};
 use prost::Message as _;
 
-use super::drive::Planned;
 use super::state::{Armed, Change, State};
+use super::world::Planned;
 
 /// The longest request id that daemons take.
 const ID_BYTES: usize = 128;

@@ -12,10 +12,22 @@ pub(crate) struct Reading {
     pub(crate) boot_id: String,
     /// When the daemon was started, in milliseconds since 1970.
     pub(crate) daemon_start_ms: u64,
+    /// Absent where the host does not say it.
+    pub(crate) spent: Option<Spent>,
     /// Checks of the host that fail.
     pub(crate) failed_checks: BTreeSet<String>,
     /// By name, those that the roll-out is about.
     pub(crate) probes: BTreeMap<String, ProbeReading>,
+}
+
+/// What the daemon has used since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spent {
+    /// Processor time, user and system, in nanoseconds.
+    pub(crate) processor_ns: u64,
+    /// How long it runs, in nanoseconds.
+    pub(crate) uptime_ns: u64,
 }
 
 /// A probe at one moment.

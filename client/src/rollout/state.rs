@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gate::Gates;
 use super::plan;
-use super::reading::Reading;
+use super::reading::{Reading, Spent};
 
 /// The form of the file. Another one is another number.
 pub(super) const FORMAT: u32 = 1;
@@ -50,13 +50,15 @@ impl Phase {
 pub(crate) enum Step {
     /// Nothing was asked of it.
     Waiting,
+    /// It was asked for its verdict, and takes the change. Nothing is changed.
+    Accepted,
     /// What is to be changed is written down; it may have been sent.
     Intended,
     /// It has the change, or had it before.
     Changed,
     /// It has the change, and passed all gates.
     Passed,
-    /// It did not answer, and that is tolerated.
+    /// It did not answer, or refused before anything was changed, and that is tolerated.
     LeftOut,
     /// What is to be put back is written down; it may have been sent.
     UndoIntended,
@@ -69,6 +71,7 @@ impl Step {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Accepted => "accepted",
             Self::Intended => "intended",
             Self::Changed => "changed",
             Self::Passed => "passed",
@@ -124,12 +127,14 @@ pub(crate) struct Host {
     /// Its wave, from 0.
     pub(crate) wave: usize,
     pub(crate) step: Step,
-    /// Release of its kernel, when it was looked at.
+    /// Release of its kernel, when it was asked.
     pub(crate) kernel: String,
     /// Before the change.
     pub(crate) before: Option<Reading>,
     /// The latest since the change.
     pub(crate) last: Option<Reading>,
+    /// What its daemon had used when it was read first since the wave is watched.
+    pub(crate) soak_begun: Option<Spent>,
     /// All probes of the roll-out, as the change left them.
     pub(crate) armed: BTreeMap<String, Armed>,
     /// What was changed, or is to be.
@@ -154,6 +159,7 @@ impl Host {
             kernel: String::new(),
             before: None,
             last: None,
+            soak_begun: None,
             armed: BTreeMap::new(),
             changes: Vec::new(),
             undo: Vec::new(),
@@ -176,7 +182,7 @@ pub(crate) struct Happened {
     pub(crate) time_ms: u64,
     /// The wave, from 1.
     pub(crate) wave: usize,
-    /// `started`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`, `resumed`, `undoing`, `undone` or `done`.
+    /// `started`, `accepted`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`, `resumed`, `undoing`, `undone` or `done`.
     pub(crate) event: String,
     /// Which hosts it is about. Empty: the whole.
     pub(crate) hosts: Vec<String>,
@@ -265,6 +271,11 @@ impl State {
         (0..self.hosts.len())
             .filter(|index| self.hosts[*index].wave == self.wave && self.hosts[*index].step == step)
             .collect()
+    }
+
+    /// Hosts of whatever wave that are at this step.
+    pub(crate) fn of_all_waves(&self, step: Step) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|index| self.hosts[*index].step == step).collect()
     }
 
     /// The documents.

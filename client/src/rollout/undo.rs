@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 
 use kprobed_client::api::Probe;
 
-use super::drive::{Ask, Done, Said, Stopped, World, happened, reason, requests, trouble};
+use super::change::requests;
+use super::drive::happened;
 use super::plan::{self, Trace};
+use super::setback::{reason, trouble};
 use super::state::{FormError, Phase, State, Step};
+use super::world::{Ask, Done, Said, Stopped, World};
 
 /// Puts back all hosts that may have been changed. False: some could not be, and a person has to look.
 pub(super) async fn undo<W: World>(world: &W, state: &mut State) -> Result<bool, Stopped<W::Error>> {
@@ -25,7 +28,6 @@ pub(super) async fn undo<W: World>(world: &W, state: &mut State) -> Result<bool,
         let message = reason(state, "not everything could be put back", &silent);
         happened(world, state, "undoing", &silent, message)?;
     }
-    world.save(state).map_err(Stopped::World)?;
     Ok(silent.is_empty())
 }
 

@@ -1,6 +1,7 @@
 //! What a roll-out asks of one host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome as Made;
@@ -11,7 +12,7 @@ use kprobed_document::Document;
 
 use super::super::Failure;
 use super::super::wanted::compare_one;
-use crate::rollout::{Ask, Done, Looked, Planned, ProbeReading, Reading, Said, Trouble};
+use crate::rollout::{Ask, Done, Looked, Planned, ProbeReading, Reading, Said, Spent, Trouble, Verdict};
 
 /// Why a host did not answer as it should.
 pub(super) struct Problem {
@@ -58,7 +59,8 @@ pub(super) fn trouble(why: NoAnswer<Problem>) -> Trouble {
 /// Asks a host.
 pub(super) async fn ask(client: Client, ask: Ask, documents: &[Document]) -> Result<Said, Problem> {
     match ask {
-        // It is large, and only one of several.
+        // They are large, and only two of several.
+        Ask::Judge => Ok(Said::Judged(Box::new(Box::pin(verdict(&client, documents)).await?))),
         Ask::Look => Box::pin(look(&client, documents)).await,
         Ask::Make(changes) => make(&client, changes).await,
         Ask::Read => Ok(Said::Read(Box::new(reading(&client, documents).await?))),
@@ -67,9 +69,14 @@ pub(super) async fn ask(client: Client, ask: Ask, documents: &[Document]) -> Res
 }
 
 async fn look(client: &Client, documents: &[Document]) -> Result<Said, Problem> {
-    let host = client.host().await?;
+    // Before the change, and before the host works on its verdict.
     let reading = reading(client, documents).await?;
-    let probes = client.list_probes("").await?;
+    let verdict = verdict(client, documents).await?;
+    Ok(Said::Looked(Box::new(Looked { verdict, reading })))
+}
+
+async fn verdict(client: &Client, documents: &[Document]) -> Result<Verdict, Problem> {
+    let (host, probes) = tokio::try_join!(client.host_basics(), client.list_probes(""))?;
     let mut probes: BTreeMap<_, _> = probes.into_iter().map(|probe| (probe.name.clone(), probe)).collect();
     let mut planned = Vec::with_capacity(documents.len());
     for document in documents {
@@ -88,7 +95,7 @@ async fn look(client: &Client, documents: &[Document]) -> Result<Said, Problem> 
         Err(error) => Some(format!("`{}`: {error}", one.name)),
     };
     let refusals = changed.iter().zip(outcomes).filter_map(refusal).collect();
-    Ok(Said::Looked(Box::new(Looked { kernel: host.kernel_release, reading, planned, refusals })))
+    Ok(Verdict { kernel: host.kernel_release, planned, refusals })
 }
 
 async fn make(client: &Client, changes: Vec<Change>) -> Result<Said, Problem> {
@@ -137,6 +144,7 @@ async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Err
         .collect();
     Ok(Reading {
         daemon_start_ms: milliseconds(host.daemon_start_time.as_ref()).unwrap_or(0),
+        spent: spent(&host),
         failed_checks: failed_checks(&host),
         boot_id: host.boot_id,
         probes,
@@ -146,6 +154,18 @@ async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Err
 fn failed_checks(host: &GetHostResponse) -> BTreeSet<String> {
     let failed = host.checks.iter().filter(|check| check.status() == CheckStatus::Failed);
     failed.map(|check| check.id.clone()).collect()
+}
+
+/// What the daemon has used. One without the other says nothing.
+fn spent(host: &GetHostResponse) -> Option<Spent> {
+    let nanoseconds = |time: Option<&prost_types::Duration>| {
+        let time = Duration::try_from(*time?).ok()?;
+        u64::try_from(time.as_nanos()).ok()
+    };
+    Some(Spent {
+        processor_ns: nanoseconds(host.processor_time.as_ref())?,
+        uptime_ns: nanoseconds(host.uptime.as_ref())?,
+    })
 }
 
 fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&ProbeLedger>) -> ProbeReading {

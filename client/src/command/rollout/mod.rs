@@ -20,19 +20,22 @@ use crate::config::{Config, rollout_file};
 use crate::output::Output;
 use crate::quantity::duration;
 use crate::rollout::{
-    self, Gate, Gates, OnFailure, Phase, Setting, State, StateError, StateFile, Stopped, Waves, drive,
-    pause_file,
+    self, Gate, Gates, OnFailure, Outlook, Phase, Setting, State, StateError, StateFile, Stopped, Waves,
+    drive, pause_file,
 };
 
 const AFTER_HELP: &str = "\
-`apply` changes the hosts of --hosts wave by wave. Before a wave every host of it is asked for its verdict; then all changes \
-of a host are made or none; then the hosts are read for --soak, and every gate has to hold on each of them:
+`apply` changes the hosts of --hosts wave by wave. First every host of every wave is asked for its verdict: if one refuses, nothing is changed \
+anywhere, and if one does not answer, the roll-out waits, both unless no more hosts than --tolerate do so, which are left out. The hosts of a wave \
+are asked again right before it; then all changes of a host are made or none; then the hosts are read for --soak, and every \
+gate has to hold on each of them:
 
   errors<=0        probes of the host that are not as wanted
   health<=0        checks of `kprobectl doctor` that fail, and did not before
   loss<=0.1%       events of a probe that were lost, of its hits since the change; or a number
   misses<=0.1%     hits of a probe that the kernel skipped; or a number
-  hits<=100000/s   hits of a probe in a second between two readings: what it costs
+  hits<=100000/s   hits of a probe in a second between two readings: what it costs the tasks that hit it
+  cpu<=25%         processor time of the daemon, of one core over the soak: what events and these readings cost it
 
 These are the defaults; --gate replaces one, and `--gate loss=off` opens it. Missing data never passes: a host that does not \
 answer, a figure that it does not know, a counter that went backwards or a daemon that was started anew pauses the roll-out. \
@@ -40,19 +43,25 @@ A gate that is not passed stops it, and puts everything back on all hosts: new p
 definition, filter, labels and switch back. A probe that someone else has changed since is left alone, and that is said. A lease \
 that is put back begins anew, and counters of a definition that is put back begin at zero.
 
-The state is a file that is replaced as a whole before and after each step. It has the documents, the addresses, what was \
-there before, and the id of each request: after the end of this command at any point, `resume` goes on, here or on another \
-machine, and no change is made twice. It has no keys: those are of the machine that goes on. Without --state it is one file for \
+`plan` takes the same options, asks all hosts for their verdict, and shows the waves with what each host says. It changes nothing, and \
+writes no state.
+
+The state is a file that is replaced as a whole before and after each step. It has the documents, the addresses, the hosts that have \
+accepted, what was there before, and the id of each request: after the end of this command at any point, `resume` goes on, here or on another \
+machine, and no change is made twice. What was told has been written before. Readings are not in it: a wave that was being watched is watched \
+anew. It has no keys: those are of the machine that goes on. Without --state it is one file for \
 each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
 
-With -o json each thing that happens is one line: rollout, time, wave, event (started, intended, changed, passed, left_out, \
+With -o json each thing that happens is one line: rollout, time, wave, event (started, accepted, intended, changed, passed, left_out, \
 gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line has the roll-out as `status` prints it.
 
-Exit codes: 0 all hosts have passed; 1 everything was put back; 4 it is paused, or something could not be put back.
+Exit codes: 0 all hosts have passed; 1 everything was put back; 4 it is paused, or something could not be put back. \
+Of `plan`: 0 `apply` would begin; 1 a host refuses; 4 an answer is missing.
 
 Examples:
+  kprobectl rollout plan -f probes/ --hosts all --waves 1,5%,100%
   kprobectl rollout apply -f probes/ --hosts all --waves 1,5%,100% --soak 5m --yes
-  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --gate hits<=1000000/s --state roll.json
+  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --gate cpu<=5% --state roll.json
   kprobectl rollout status --state roll.json
   kprobectl rollout pause
   kprobectl rollout resume --state roll.json
@@ -69,8 +78,10 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Ask all hosts for their verdict, show the waves, and change nothing
+    Plan(Wanted),
     /// Make probes what documents say, wave by wave
-    Apply(Apply),
+    Apply(Wanted),
     /// Show how the roll-out stands
     Status(Place),
     /// Let it wait, and leave everything as it is
@@ -83,8 +94,9 @@ enum Action {
     History(Place),
 }
 
+/// What is to be changed, and when it goes on.
 #[derive(Debug, Args)]
-struct Apply {
+struct Wanted {
     #[command(flatten)]
     files: apply::Files,
     /// How many hosts are changed when each wave is over, counted from the first by name; percentages are rounded up
@@ -99,9 +111,6 @@ struct Apply {
     /// What is done when a gate is not passed
     #[arg(long, value_name = "WHAT", default_value = "undo")]
     on_failure: OnFailure,
-    /// Only show the waves, and change nothing
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -128,11 +137,18 @@ impl Place {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.action {
-        Action::Apply(arguments) => start(global, arguments, output).await,
+        Action::Plan(wanted) => {
+            let Some(mut prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
+            plan(global, &mut prepared, output).await
+        }
+        Action::Apply(wanted) => {
+            let Some(prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
+            start(global, prepared, output).await
+        }
         Action::Status(place) => {
             let path = place.path(global)?;
             let state = StateFile::read(&path)?;
-            output.rollout(&state, &path)?;
+            output.rollout(&state, Some(&path))?;
             Ok(Exit::Success)
         }
         Action::History(place) => {
@@ -188,15 +204,25 @@ fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
 /// The shortest time in which two readings tell a rate.
 const SHORTEST_SOAK: Duration = Duration::from_millis(100);
 
-async fn start(global: &Global, arguments: Apply, output: &mut Output) -> Result<Exit, Failure> {
-    let Apply { files, waves, gates, soak, on_failure, dry_run, place } = arguments;
+/// A roll-out that can begin.
+struct Prepared {
+    state: State,
+    /// Where its state is to be.
+    path: PathBuf,
+    /// The most hosts that are changed without a confirmation.
+    limit: u64,
+}
+
+/// Reads documents and hosts. Absent: the documents have mistakes, which were told.
+async fn prepare(global: &Global, wanted: Wanted, output: &mut Output) -> Result<Option<Prepared>, Failure> {
+    let Wanted { files, waves, gates, soak, on_failure, place } = wanted;
     if soak < SHORTEST_SOAK {
         let message = format!("{soak:?} is too short to read a rate");
         return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
     }
     let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
         output.note("nothing was changed");
-        return Ok(Exit::Refused);
+        return Ok(None);
     };
     if declared.len() > Client::CHANGES_AT_ONCE {
         let message = format!(
@@ -240,17 +266,39 @@ async fn start(global: &Global, arguments: Apply, output: &mut Output) -> Result
     }
     let state = State::new(unique(), setting, members);
     let limit = fleet.confirm_above.unwrap_or(super::fleet::CONFIRM_ABOVE);
-    let unconfirmed = hosts.len() as u64 > limit && !global.yes;
-    if dry_run || unconfirmed {
-        output.rollout(&state, &path)?;
-        output.note("nothing was changed");
-        if dry_run {
-            return Ok(Exit::Success);
-        }
-        let message =
-            format!("this would change {} hosts, and more than {limit} need a confirmation", hosts.len());
+    Ok(Some(Prepared { state, path, limit }))
+}
+
+/// Asks all hosts for their verdict, and shows what each says.
+async fn plan(global: &Global, prepared: &mut Prepared, output: &mut Output) -> Result<Exit, Failure> {
+    let Prepared { state, path, .. } = prepared;
+    let damaged = |problem| StateError::Form { path: path.clone(), problem };
+    let (hosts, documents) = (hosts(global, state)?, state.documents().map_err(damaged)?);
+    let world = Fleet::new(global, hosts, documents, None, &state.id, output)?;
+    let all = (0..state.hosts.len()).collect();
+    let verdicts = rollout::ask_for_verdicts(&world, state, all).await.map_err(|stopped| match stopped {
+        Stopped::World(failure) => failure,
+        Stopped::State(problem) => damaged(problem).into(),
+    })?;
+    drop(world);
+    state.reason = verdicts.reason(state);
+    output.rollout(state, None)?;
+    output.note("nothing was changed");
+    Ok(match verdicts.outlook(state) {
+        Outlook::Good => Exit::Success,
+        Outlook::Refused => Exit::Refused,
+        Outlook::Unknown => Exit::Interrupted,
+    })
+}
+
+async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> Result<Exit, Failure> {
+    let (hosts, limit) = (prepared.state.hosts.len(), prepared.limit);
+    if hosts as u64 > limit && !global.yes {
+        plan(global, &mut prepared, output).await?;
+        let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
         return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
     }
+    let Prepared { state, path, .. } = prepared;
     let file = StateFile::lock(&path)?;
     if file.path().exists() {
         let before = StateFile::read(file.path())?;
@@ -266,6 +314,12 @@ async fn start(global: &Global, arguments: Apply, output: &mut Output) -> Result
 fn member(host: &Host) -> rollout::Host {
     let domain = host.options.tls.as_ref().and_then(|tls| tls.domain.clone());
     rollout::Host::new(host.name.clone(), host.target.to_string(), domain)
+}
+
+/// The hosts of a state, in its order, as this machine reaches them.
+fn hosts(global: &Global, state: &State) -> Result<Vec<Host>, Failure> {
+    let address = |host: &rollout::Host| (host.name.clone(), host.address.clone(), host.domain.clone());
+    at_addresses(global, &state.hosts.iter().map(address).collect::<Vec<_>>())
 }
 
 /// Which way a roll-out goes when it is taken up.
@@ -284,16 +338,11 @@ async fn go_on(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let damaged = |problem| StateError::Form { path: file.path().to_owned(), problem };
-    let addresses: Vec<_> = state
-        .hosts
-        .iter()
-        .map(|host| (host.name.clone(), host.address.clone(), host.domain.clone()))
-        .collect();
-    let hosts = at_addresses(global, &addresses)?;
+    let hosts = hosts(global, &state)?;
     let documents = state.documents().map_err(damaged)?;
     // A wish for a pause that is older than this.
     std::fs::remove_file(pause_file(file.path())).ok();
-    let world = Fleet::new(global, hosts, documents, file, &state.id, output)?;
+    let world = Fleet::new(global, hosts, documents, Some(file), &state.id, output)?;
     let work = async {
         match way {
             Way::New => rollout::begin(&world, &mut state)?,

@@ -20,12 +20,16 @@ use crate::rollout::{Ask, Happened, Heard, State, StateFile, World, pause_file};
 /// What is not written yet is at most so old. It may be lost: what was asked is in the state, and is asked again.
 const WRITE_EACH: Duration = Duration::from_millis(200);
 
+/// How old the figures of `rollout status` may be.
+const SHOW_EACH: Duration = Duration::from_secs(10);
+
 pub(super) struct Fleet<'a> {
     id: String,
     hosts: Vec<Host>,
     documents: Arc<Vec<Document>>,
     fan_out: FanOut,
-    file: &'a StateFile,
+    /// Absent: nothing is to outlive the process.
+    file: Option<&'a StateFile>,
     written: Cell<Instant>,
     output: RefCell<&'a mut Output>,
 }
@@ -36,7 +40,7 @@ impl<'a> Fleet<'a> {
         global: &Global,
         hosts: Vec<Host>,
         documents: Vec<Document>,
-        file: &'a StateFile,
+        file: Option<&'a StateFile>,
         id: &str,
         output: &'a mut Output,
     ) -> Result<Self, Failure> {
@@ -68,6 +72,7 @@ impl World for Fleet<'_> {
         asks: Vec<(usize, Ask)>,
         said: &mut Heard<'_>,
     ) -> Result<(), Failure> {
+        let is_kept = asks.iter().any(|(_, ask)| ask.is_kept());
         let hosts: Vec<_> = asks.iter().filter_map(|(index, _)| self.hosts.get(*index).cloned()).collect();
         let indexes: HashMap<_, _> =
             hosts.iter().zip(&asks).map(|(host, (index, _))| (host.name.clone(), *index)).collect();
@@ -87,7 +92,7 @@ impl World for Fleet<'_> {
         while let Some(report) = run.next().await {
             let Some(index) = indexes.get(&report.host.name) else { continue };
             said(state, *index, report.result.map_err(ask::trouble));
-            if self.written.get().elapsed() >= WRITE_EACH {
+            if is_kept && self.written.get().elapsed() >= WRITE_EACH {
                 self.save(state)?;
             }
         }
@@ -95,9 +100,15 @@ impl World for Fleet<'_> {
     }
 
     fn save(&self, state: &State) -> Result<(), Failure> {
-        self.file.write(state)?;
+        if let Some(file) = self.file {
+            file.write(state)?;
+        }
         self.written.set(Instant::now());
         Ok(())
+    }
+
+    fn show(&self, state: &State) -> Result<(), Failure> {
+        if self.written.get().elapsed() >= SHOW_EACH { self.save(state) } else { Ok(()) }
     }
 
     fn tell(&self, happened: &Happened) -> Result<(), Failure> {
@@ -117,6 +128,6 @@ impl World for Fleet<'_> {
     }
 
     fn is_pause_asked(&self) -> bool {
-        pause_file(self.file.path()).exists()
+        self.file.is_some_and(|file| pause_file(file.path()).exists())
     }
 }

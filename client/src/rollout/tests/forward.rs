@@ -1,0 +1,129 @@
+//! Waves that pass, gates that do not, pauses, and the way back.
+
+use kprobed_document::document_of;
+
+use super::super::*;
+use super::world::{Daemon, Simulated};
+use super::{documents, go_on, run, state, whole};
+
+#[test]
+fn all_waves_pass_and_nothing_else_is_touched() {
+    let world = Simulated::new(5);
+    let end = whole(&world, state(5, "1,40%,100%"));
+    assert_eq!(end.phase, Phase::Done);
+    let waves =
+        "started accepted intended changed passed intended changed passed intended changed passed done";
+    assert_eq!(world.told.borrow().join(" "), waves);
+    for daemon in &*world.daemons.borrow() {
+        let mut wanted = documents();
+        wanted.push(document_of(&Daemon::new().probes["kprobes/other"]));
+        let mut is = daemon.shown();
+        wanted.sort_by(|a, b| a.name.cmp(&b.name));
+        is.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(is, wanted);
+        assert_eq!(daemon.effects.len(), 2, "one was made, one changed, and one was as it should be");
+    }
+    // Once more: there is nothing to do, and all hosts are watched.
+    world.told.borrow_mut().clear();
+    let again = whole(&world, State { id: "s".to_owned(), ..state(5, "100%") });
+    assert_eq!((again.phase, world.daemons.borrow()[0].effects.len()), (Phase::Done, 2));
+}
+
+#[test]
+fn a_gate_that_fails_puts_all_hosts_back() {
+    for (changes_its_mind, wave) in [(true, 1), (false, 1), (false, 0)] {
+        let world = Simulated::new(4);
+        let before = world.shown();
+        let index = if wave == 0 { 0 } else { 2 };
+        if changes_its_mind {
+            world.daemons.borrow_mut()[index].changes_its_mind = true;
+        } else {
+            world.daemons.borrow_mut()[index].good_readings = Some(2);
+        }
+        let end = whole(&world, state(4, "1,100%"));
+        assert_eq!((end.phase, end.wave), (Phase::Undone, wave), "{}", end.reason);
+        assert_eq!(world.shown(), before);
+        assert_eq!(world.daemons.borrow()[0].effects.len(), 4, "changed, and put back");
+        let reason =
+            if changes_its_mind { "the change is refused: h2: not here" } else { "a gate is not passed: h" };
+        assert!(end.reason.starts_with(reason), "{}", end.reason);
+    }
+    let world = Simulated::new(2);
+    world.daemons.borrow_mut()[1].good_readings = Some(2);
+    let mut pausing = state(2, "100%");
+    pausing.setting.on_failure = OnFailure::Pause;
+    let end = whole(&world, pausing);
+    assert_eq!(end.phase, Phase::Paused);
+    assert_eq!(world.daemons.borrow()[0].effects.len(), 2, "everything stays as it is");
+}
+
+#[test]
+fn missing_data_pauses_and_resume_goes_on() {
+    let world = Simulated::new(3);
+    world.daemons.borrow_mut()[1].loses_counters = true;
+    let end = whole(&world, state(3, "100%"));
+    assert_eq!(end.phase, Phase::Paused);
+    let reason = "data is missing: h1: loss of `kprobes/a`: the host does not know it";
+    assert!(end.reason.starts_with(reason), "{}", end.reason);
+    assert_eq!(go_on(&world).unwrap().phase, Phase::Paused, "still");
+    world.daemons.borrow_mut()[1].loses_counters = false;
+    assert_eq!(go_on(&world).unwrap().phase, Phase::Done);
+
+    let world = Simulated::new(3);
+    world.daemons.borrow_mut()[2].is_dead = true;
+    let end = whole(&world, state(3, "1,100%"));
+    assert_eq!((end.phase, end.reason.as_str()), (Phase::Paused, "no answer: h2: connection refused"));
+    world.daemons.borrow_mut()[2].is_dead = false;
+    assert_eq!(go_on(&world).unwrap().phase, Phase::Done);
+
+    let world = Simulated::new(3);
+    world.daemons.borrow_mut()[2].is_dead = true;
+    let mut tolerant = state(3, "1,100%");
+    tolerant.setting.tolerated = 1;
+    let end = whole(&world, tolerant);
+    assert_eq!((end.phase, end.hosts[2].step), (Phase::Done, Step::LeftOut));
+}
+
+#[test]
+fn a_pause_is_heard_and_an_undo_finds_all_hosts() {
+    let world = Simulated::new(3);
+    let before = world.shown();
+    world.pause.set(true);
+    assert_eq!(whole(&world, state(3, "1,100%")).phase, Phase::Paused);
+    assert_eq!(world.shown(), before);
+    world.pause.set(false);
+    let mut end = go_on(&world).unwrap();
+    assert_eq!(end.phase, Phase::Done);
+    world.daemons.borrow_mut()[1].is_dead = true;
+    take_back(&world, &mut end, "wished".to_owned()).unwrap();
+    run(drive(&world, &mut end)).unwrap();
+    assert_eq!(end.phase, Phase::Undoing, "a host is missing");
+    assert_eq!(
+        end.hosts.iter().map(|host| host.step == Step::Undone).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    world.daemons.borrow_mut()[1].is_dead = false;
+    assert_eq!(go_on(&world).unwrap().phase, Phase::Undone);
+    assert_eq!(world.shown(), before);
+}
+
+#[test]
+fn what_someone_else_has_changed_is_left_alone() {
+    let world = Simulated::new(2);
+    let mut end = whole(&world, state(2, "100%"));
+    {
+        let mut daemons = world.daemons.borrow_mut();
+        let probe = daemons[0].probes.get_mut("kprobes/b").unwrap();
+        (probe.etag, probe.filter) = ("theirs".to_owned(), "new == 7".to_owned());
+    }
+    take_back(&world, &mut end, String::new()).unwrap();
+    run(drive(&world, &mut end)).unwrap();
+    assert_eq!(end.phase, Phase::Undoing);
+    assert!(
+        end.hosts[0].note.contains("`kprobes/b` was changed by someone else since"),
+        "{}",
+        end.hosts[0].note
+    );
+    assert_eq!(world.daemons.borrow()[0].probes["kprobes/b"].filter, "new == 7");
+    assert_eq!(world.daemons.borrow()[1].shown(), Daemon::new().shown());
+}
