@@ -38,6 +38,20 @@ fn one_process_drives_a_state() {
     assert!(matches!(StateFile::read(&directory.path().join("absent")), Err(StateError::Read { .. })));
 }
 
+/// Whether they outlive a power cut shows on a real disk only; here, that nothing is left out of the path.
+#[test]
+fn directories_are_made_as_deep_as_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a/b/c/rollout.json");
+    for _ in 0..2 {
+        StateFile::lock(&path).unwrap().write(&state(2, "100%")).unwrap();
+    }
+    assert_eq!(StateFile::read(&path).unwrap(), state(2, "100%"));
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    let below_a_file = StateFile::lock(&directory.path().join("file/rollout.json"));
+    assert!(matches!(below_a_file, Err(StateError::Lock { .. })), "{below_a_file:?}");
+}
+
 proptest! {
     #[test]
     fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
