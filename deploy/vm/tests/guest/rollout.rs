@@ -1,6 +1,9 @@
 //! Roll-outs on a real daemon: its ledger is what gates read, its memory of requests is what makes a second try harmless.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
 use serde_json::Value;
 
@@ -11,6 +14,9 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = &[
     ("a_roll_out_is_made_repeated_and_undone", a_roll_out_is_made_repeated_and_undone),
     ("a_gate_that_fails_puts_everything_back", a_gate_that_fails_puts_everything_back),
+    ("a_gate_is_about_the_daemons_own_time", a_gate_is_about_the_daemons_own_time),
+    ("a_daemon_that_is_started_anew_lets_it_wait", a_daemon_that_is_started_anew_lets_it_wait),
+    ("a_plan_says_what_the_kernel_would", a_plan_says_what_the_kernel_would),
     ("a_check_says_what_is_recorded", a_check_says_what_is_recorded),
 ];
 
@@ -26,7 +32,11 @@ definition: p:kprobes/fresh vfs_read
 enabled: true
 ";
 
-const APPLY: &str = "kprobectl rollout apply -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --soak 2s --state /tmp/roll.json -o json";
+/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is allowed.
+const APPLY: &str = "kprobectl rollout apply -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --soak 2s --state /tmp/roll.json -o json --gate 'cpu<=6400%'";
+
+/// How long an emulated guest may take for anything.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Runs a command, and gives its exit code and what it printed.
 fn run(guest: &DaemonGuest, script: &str) -> Result<(i32, String)> {
@@ -86,6 +96,64 @@ fn a_gate_that_fails_puts_everything_back(fixture: &Fixture) -> Result<()> {
     // The command itself reads files: its own hits are above a limit of zero.
     let (code, text) = run(&guest, &format!("{APPLY} --gate 'hits<=0/s'"))?;
     ensure!(code == 1 && text.contains("hits<=0/s: "), "{code} {text}");
+    is_as_before(&guest)
+}
+
+/// The daemon that answers readings uses some time, and no more than all CPUs have.
+fn a_gate_is_about_the_daemons_own_time(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    prepare(&guest)?;
+    let (code, text) = run(&guest, &format!("{APPLY} --gate 'cpu<=0%'"))?;
+    ensure!(code == 1 && text.contains("cpu<=0%: "), "{code} {text}");
+    is_as_before(&guest)?;
+    let (code, text) = run(&guest, APPLY)?;
+    ensure!(code == 0, "{code} {text}");
+    let state: Value = serde_json::from_str(&guest.shell("cat /tmp/roll.json")?)?;
+    let figure = state["hosts"][0]["figures"]["cpu"].as_str().context("no figure")?;
+    let percent: f64 = figure.strip_suffix("% of one core").context(figure.to_owned())?.parse()?;
+    let cpus = guest.wait_for(guest.client.host_basics())??.cpus;
+    ensure!(percent > 0.0 && percent <= 100.0 * f64::from(cpus), "{figure}, {cpus} CPUs");
+    Ok(())
+}
+
+fn a_daemon_that_is_started_anew_lets_it_wait(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("rollout-anew", daemon::DEFAULT_CONFIG)?;
+    prepare(&guest)?;
+    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
+    let rolling = Command::shell(format!("{rolling} > /tmp/rolling 2>&1; echo exit $? >> /tmp/rolling"));
+    guest.machine.spawn("rolling", &rolling)?;
+    guest.shell("until grep -q '\"event\":\"changed\"' /tmp/rolling; do sleep 0.1; done")?;
+    ensure!(guest.stop()?.success(), "{}", guest.log());
+    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.machine.wait("rolling", Some(PATIENCE))?;
+    let text = guest.shell("cat /tmp/rolling")?;
+    ensure!(text.trim_end().ends_with("exit 4"), "{text}");
+    // It was read when the daemon was back, or while it was away.
+    ensure!(text.contains("the daemon was started anew") || text.contains("no answer: "), "{text}");
+    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
+    ensure!(code == 0, "{code} {text}");
+    is_as_before(&guest)
+}
+
+/// What is refused is refused before anything is changed, and nothing is left of having asked.
+fn a_plan_says_what_the_kernel_would(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    prepare(&guest)?;
+    let plan = "kprobectl rollout plan -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --state /tmp/roll.json";
+    let (code, text) = run(&guest, plan)?;
+    ensure!(code == 0 && text.contains("accepted"), "{code} {text}");
+    guest.shell("sed -i 's/vfs_read/no_such_function/' /tmp/wanted.yaml")?;
+    let (code, text) = run(&guest, plan)?;
+    ensure!(
+        code == 1 && text.contains("the change is refused") && text.contains("kprobes/fresh"),
+        "{code} {text}"
+    );
+    let (code, text) = run(&guest, APPLY)?;
+    ensure!(
+        code == 1 && text.contains("the change is refused") && !text.contains("\"intended\""),
+        "{code} {text}"
+    );
+    ensure!(text.contains("\"phase\":\"undone\""), "{text}");
     is_as_before(&guest)
 }
 
