@@ -140,8 +140,9 @@ impl Daemon {
     fn export(&self, text: &str) -> Exporters {
         let config: Config = toml::from_str(text).unwrap();
         let Self { hub, log, store, tasks, host, threads, .. } = self;
+        let labels = &Arc::default();
         let _context = threads.enter();
-        let parts = ExportParts { hub, log, store, host, tasks, threads: threads.handle() };
+        let parts = ExportParts { hub, log, store, host, labels, tasks, threads: threads.handle() };
         let exporters = export::open(&config.export, &parts).unwrap();
         wait_until(|| exporters.statuses()[0].place.is_some());
         exporters

@@ -1,5 +1,6 @@
 //! The host, and versions.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use kprobed_client::api::{CheckStatus, GetHostResponse, HostCheck};
@@ -26,6 +27,8 @@ struct HostView<'a> {
     trace_clock: &'a str,
     buffer_kib: u64,
     sub_buffer_bytes: u32,
+    /// In the order of keys.
+    labels: BTreeMap<&'a str, &'a str>,
     features: Vec<FeatureView<'a>>,
     checks: Vec<CheckView<'a>>,
     foreign_probes: Vec<ForeignView<'a>>,
@@ -101,6 +104,7 @@ impl<'a> HostView<'a> {
             trace_clock: &host.trace_clock,
             buffer_kib: host.buffer_kib,
             sub_buffer_bytes: host.sub_buffer_bytes,
+            labels: host.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
             features: features.collect(),
             checks: checks.collect(),
             foreign_probes: foreign.collect(),
@@ -115,12 +119,19 @@ impl Output {
         if self.structured(&view)? {
             return Ok(());
         }
+        let labels: Vec<String> = view
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={}", super::data::one_line(value)))
+            .collect();
+        let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
         let text = properties(
             self.style,
             &[
                 ("host", host.hostname.clone()),
                 ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
                 ("boot", host.boot_id.clone()),
+                ("labels", labels),
                 (
                     "daemon",
                     format!(

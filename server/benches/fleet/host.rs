@@ -154,6 +154,7 @@ fn routes(
         declarations: Arc::default(),
         exporters: Exporters::default(),
         certificate_end: None,
+        labels: Arc::default(),
     };
     let profiles = ProfileServer {
         control: control.clone(),

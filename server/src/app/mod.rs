@@ -33,8 +33,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize, certificate_end};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, Names,
-    Observer, ProbeStates, Registry, Storage,
+    Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, LabelsFile,
+    Names, Observer, ProbeStates, Registry, Storage,
 };
 use crate::declared::Keeper;
 use crate::definition::Features;
@@ -277,6 +277,7 @@ impl App {
             store: probes.store.clone(),
         };
         let filter_features = filter_features(&host);
+        let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let tasks = Tasks::default();
         let streams = Streams::start().map_err(StartError::Thread)?;
@@ -285,6 +286,7 @@ impl App {
             log: &log,
             store: &profiles.store,
             host: &host,
+            labels: &labels,
             tasks: &tasks,
             threads: streams.handle(),
         };
@@ -299,6 +301,7 @@ impl App {
             certificate_end,
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
+            labels: Arc::clone(&labels),
         };
         export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
@@ -332,6 +335,7 @@ impl App {
                 declarations,
                 exporters,
                 certificate_end,
+                labels,
             }))
             .add_service(health_service)
             .add_service(reflection);

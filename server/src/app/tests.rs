@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kprobed_client::api::OverflowPolicy;
-use kprobed_client::event::{ResumingItem, ResumingStream, StreamItem, StreamRequest, Value};
+use kprobed_client::event::{Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value};
 use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_otlp::common::KeyValue;
@@ -32,6 +32,7 @@ use crate::model::{ProbeName, ProbeUid};
 use crate::pipeline::{Draft, EventSource, Group};
 use crate::rpc::{EventRoutes, EventServer};
 use crate::tracefs::format::Format;
+use crate::wire::Task;
 
 const BATCH: u64 = 1000;
 /// Batches between two changes of what is wrong.
@@ -399,5 +400,111 @@ async fn a_million_events_are_the_same_on_all_ways() {
     check("NATS", &of_nats(&nats_server).await);
     check("JSON Lines", &of_file(&place.file));
     check("OTLP", &by_collector);
+    run.stop().await;
+}
+
+/// Lines of JSON, sorted: the ways have batches in orders of their own.
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn take(&mut self, item: StreamItem) {
+        match item {
+            StreamItem::Batch(batch) => {
+                let mut json = kprobed_event::format::JsonLines::new();
+                for row in batch.rows() {
+                    let mut line = Vec::new();
+                    json.push(&mut line, &row);
+                    self.0.push(String::from_utf8(line).unwrap());
+                }
+            }
+            StreamItem::Loss(loss) => panic!("{loss:?}"),
+            _ => {}
+        }
+    }
+
+    fn sorted(mut self) -> Vec<String> {
+        self.0.sort_unstable();
+        self.0
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_nats_selects_what_a_daemon_selects() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let source = values();
+    let server = Server::start();
+    let by_nats = run.export(&nats(&server, ""));
+    run.drained(&by_nats).await;
+    let task = |tid: i32, comm: &str| Task { tid, comm: comm.as_bytes().into(), tgid: tid - 1 };
+    let tasks = [task(5, "ssh"), task(6, "sshd"), task(7, "cat")];
+    for batch in 0..30_u64 {
+        let mut columns = source.plan.columns();
+        for number in 0..20_u64 {
+            let mut record = [0_u8; 32];
+            record[0] = 7;
+            let tid = 5 + i32::try_from((batch + number) % 4).unwrap();
+            record[4..8].copy_from_slice(&tid.to_le_bytes());
+            record[16..24].copy_from_slice(&(batch * 1000 + number).to_le_bytes());
+            source.plan.decode(&record, batch * 1000 + number + 1, &mut columns).unwrap();
+        }
+        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let clock = ClockMapping { wall_offset_ns: 9, error_bound_ns: 0, sampled_at_ns: 0 };
+        let cpu = u32::try_from(batch % 3).unwrap();
+        run.hub.publish(&Draft { cpu, groups: &groups, tasks: &tasks, symbols: &[], clock });
+    }
+    run.log.history.as_ref().unwrap().settle().await.unwrap();
+    run.drained(&by_nats).await;
+    let (address, _served) = serve(&run, "127.0.0.1:0");
+    let target = format!("tcp://{address}").parse().unwrap();
+    let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
+    let published = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
+    let (asked, wanted) = (StreamRequest::new, NatsRequest::default);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let pairs = [
+        (600, asked(), wanted()),
+        (150, asked().filter("pid == 6"), wanted().events(|row| row.tid() == Some(6))),
+        (200, asked().filter("cpu == 1"), wanted().events(|row| row.cpu() == 1)),
+        (
+            300,
+            asked().filter("comm ~ \"ssh*\""),
+            wanted().events(|row| row.comm().is_some_and(|comm| comm.starts_with(b"ssh"))),
+        ),
+        (200, asked().sample_one_in(3), wanted().sample_one_in(3)),
+        (
+            19,
+            asked().filter("pid == 6").sample_one_in(8),
+            wanted().events(|row| row.tid() == Some(6)).sample_one_in(8),
+        ),
+        (
+            600,
+            asked().field("small").field("comm"),
+            wanted().fields(Projection::new(names(&["small", "comm"]))),
+        ),
+        (
+            150,
+            asked().filter("pid == 6").field("large").field("location"),
+            wanted()
+                .events(|row| row.tid() == Some(6))
+                .fields(Projection::new(names(&["large", "location"]))),
+        ),
+        (0, asked().probe("kprobes/other"), wanted().probes(|probe| probe == "kprobes/other")),
+    ];
+    for (events, request, own) in pairs {
+        let (mut by_daemon, mut by_reader) = (Lines::default(), Lines::default());
+        let what = format!("{request:?}");
+        let mut stream = client.stream_events(request.oldest().until_now()).await.unwrap();
+        while let Some(item) = stream.next().await.unwrap() {
+            by_daemon.take(item);
+        }
+        let mut stream = published.open("here", own.start(NatsStart::Oldest).until_now()).await.unwrap();
+        while let Some(item) = stream.next().await.unwrap() {
+            by_reader.take(item);
+        }
+        let by_daemon = by_daemon.sorted();
+        assert_eq!(by_daemon.len(), events, "{what}");
+        assert_eq!(by_reader.sorted(), by_daemon, "{what}");
+    }
     run.stop().await;
 }

@@ -13,6 +13,7 @@ const INSTANCE_BYTES: usize = 250;
 /// Everything that is wrong.
 pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
     let mut found = listen(config);
+    found.extend(paths::labels_file(&config.host));
     found.extend(paths::state(&config.state));
     found.extend(tracing(config, host));
     found.extend(paths::procfs(&config.tracing));

@@ -80,6 +80,8 @@ pub struct Judged {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// What is said of the host.
+    pub host: Host,
     /// Where clients connect.
     pub listen: Listen,
     /// What is kept on disk.
@@ -98,6 +100,14 @@ pub struct Config {
     pub export: Export,
     /// The daemon's own log.
     pub log: Log,
+}
+
+/// What is said of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Host {
+    /// File with labels of the host, `key="escaped value"` in each line, as the downward API of Kubernetes writes it. It is read again when it changes.
+    pub labels_file: Option<PathBuf>,
 }
 
 /// Where clients connect.

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::problem::Problem;
-use super::{Declared, Listen, Spool, State, Tracing};
+use super::{Declared, Host, Listen, Spool, State, Tracing};
+use crate::control::read_labels;
 
 /// What the kernel takes as the name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
 const SOCKET_NAME_BYTES: usize = 107;
@@ -100,6 +101,18 @@ pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem
         return problem("it is in the directory of the state, which belongs to the daemon", hint);
     }
     None
+}
+
+/// What is wrong with the file of labels. One that cannot be read may be there later.
+pub(super) fn labels_file(host: &Host) -> Option<Problem> {
+    let path = host.labels_file.as_ref()?;
+    if let Some(why) = not_absolute(path) {
+        let hint = "use for example `/etc/podinfo/labels`, or leave the setting out".to_owned();
+        return Some(Problem::value("host.labels_file", path.display(), why, hint));
+    }
+    let why = read_labels(path).err()?;
+    let message = format!("the labels of the host cannot be read: {why}");
+    Some(Problem::warning("host.labels_file", message, "write `KEY=\"VALUE\"` in each line of that file"))
 }
 
 fn not_absolute(path: &Path) -> Option<&'static str> {

@@ -309,6 +309,27 @@ fn events_do_not_go_over_the_network_in_the_open() {
     assert!(message.contains("[export.otlp.tls]") && hint.contains("`ca`"), "{message} {hint}");
 }
 
+#[test]
+fn labels_of_the_host_are_looked_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("labels");
+    let set = format!("[host]\nlabels_file = '{}'", path.display());
+    assert!(
+        wrong("[host]\nlabels_file = 'labels'")[0]
+            .contains("`host.labels_file` cannot be `labels`: it is relative")
+    );
+    // It may come later: a warning.
+    let warnings = || judged(&set).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(
+        warnings()[0].contains("the labels of the host cannot be read")
+            && warnings()[0].contains("No such file")
+    );
+    fs::write(&path, "zone=\"eu\"\nrack=7\n").unwrap();
+    assert!(warnings()[0].contains("line 2: it must be `KEY=\"VALUE\"`"), "{:?}", warnings());
+    fs::write(&path, "zone=\"eu\"\n").unwrap();
+    assert_eq!(warnings(), Vec::<String>::new());
+}
+
 /// What is wrong with a section for NATS, besides that a build may not have it.
 fn wrong_nats(text: &str) -> Vec<String> {
     let mut found = wrong(&format!("[export.nats]\n{text}"));
@@ -322,7 +343,7 @@ fn wrong_nats(text: &str) -> Vec<String> {
 fn nats_is_judged_to_the_last_field() {
     assert!(wrong_nats("url = 'nats://127.0.0.1:4222, nats://localhost:4223'").is_empty());
     let text = "url = 'nats://u:p@host:4222,tls://b:1'\nstream = 'A B'\nsubject_prefix = 'a.*'\nmax_message_kib = 1\nheartbeat_ms = 5\n\
-                filter = 'pid ='\ntoken_file = '/nowhere/a'\npassword_file = '/nowhere/b'\n\
+                profile_interval_s = 86401\nfilter = 'pid ='\ntoken_file = '/nowhere/a'\npassword_file = '/nowhere/b'\n\
                 [export.nats.create]\nmax_mib = 0\nreplicas = 9\n";
     let found = wrong_nats(text);
     for expected in [
@@ -332,6 +353,7 @@ fn nats_is_judged_to_the_last_field() {
         "`export.nats.subject_prefix` cannot be `a.*`: it must be words",
         "`export.nats.max_message_kib` cannot be `1`",
         "`export.nats.heartbeat_ms` cannot be `5`",
+        "`export.nats.profile_interval_s` cannot be `86401`",
         "`export.nats.filter` cannot be `pid =`",
         "`export.nats.token_file` cannot be `/nowhere/a`: it cannot be read",
         "`[export.nats]` has token_file and password_file",

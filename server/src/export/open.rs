@@ -16,6 +16,7 @@ use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
 use crate::config::{PROMETHEUS, TlsError, server_config};
+use crate::control::LabelsFile;
 use crate::feed::Log;
 use crate::kernel::HostIdentity;
 use crate::pipeline::{Hub, Order};
@@ -68,6 +69,8 @@ pub struct ExportParts<'a> {
     pub store: &'a Store,
     /// Which host this is.
     pub host: &'a HostIdentity,
+    /// What is said of it.
+    pub labels: &'a Arc<LabelsFile>,
     /// What they are, when the daemon stops.
     pub tasks: &'a Tasks,
     /// The threads that they run on.
@@ -111,7 +114,8 @@ pub async fn serve(
         && let Some(interval) = settings.metrics_interval()
     {
         let selection = selection("otlp", settings.selecting().read())?;
-        let receiver = (Connection::new(settings)?, otlp::resource(host, &settings.resource));
+        let host = otlp::Host::new(host, &settings.resource, &sources.labels);
+        let receiver = (Connection::new(settings)?, host);
         tasks.spawn("metrics", otlp::report(receiver, (sources.clone(), selection), interval, tasks.clone()));
     }
     let Some(settings) = &export.prometheus else { return Ok(()) };
@@ -142,7 +146,7 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
     }
     if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
-        let resource = otlp::resource(parts.host, &settings.resource);
+        let resource = otlp::Host::new(parts.host, &settings.resource, parts.labels);
         let signals = Signals { logs: settings.logs, traces: settings.traces };
         let limit = settings.max_request_bytes();
         let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);

@@ -2,6 +2,7 @@
 //!
 //! Owns plain data. Never does I/O, knows no protobuf and no SQL, so that every other module can depend on it.
 
+mod host_labels;
 mod label;
 mod metadata;
 mod name;
@@ -9,6 +10,7 @@ mod profile;
 mod state;
 mod uid;
 
+pub use host_labels::{HostLabelError, HostLabelProblem, HostLabels, MAX_HOST_LABELS};
 pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
 pub use metadata::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
 pub use name::{Glob, NameError, ProbeName};

@@ -11,7 +11,8 @@ use tonic::{Request, Response, Status};
 use super::convert::known;
 use super::{convert, status};
 use crate::control::{
-    CheckStatus, Checker, Declarations, Doctor, HostCheck, ProbeStates, Storage, certificate_check,
+    CheckStatus, Checker, Declarations, Doctor, HostCheck, LabelsFile, ProbeStates, Storage,
+    certificate_check,
 };
 use crate::definition::Features;
 use crate::export::{self, Exporters};
@@ -53,6 +54,8 @@ pub struct HostServer {
     pub exporters: Exporters,
     /// When the certificate for clients ends.
     pub certificate_end: Option<SystemTime>,
+    /// The labels of the host.
+    pub labels: Arc<LabelsFile>,
 }
 
 impl HostServer {
@@ -109,6 +112,8 @@ impl HostService for HostServer {
         checks.extend(self.storage.checks().await);
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));
+        checks.extend(self.labels.check());
+        let labels = self.labels.labels();
         checks.extend(self.certificate_end.map(|end| certificate_check(end, now)));
         let (buffer_kib, header_page) = self
             .doctor
@@ -121,7 +126,7 @@ impl HostService for HostServer {
             sub_buffer_bytes: messages::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),
             checks: checks.iter().map(check).collect(),
-            labels: std::collections::HashMap::new(),
+            labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             foreign_probes: foreign
                 .into_iter()
                 .map(|(name, listed)| v1::ForeignProbe {

@@ -31,6 +31,8 @@ const ARCHIVE: &str = "/root/rootfs.tar";
 /// What kubelet makes of the two `ConfigMap`s.
 const CONFIG: &str = "/var/lib/volumes/config";
 const PROBES: &str = "/var/lib/volumes/probes";
+/// What it makes of the downward API.
+const PODINFO: &str = "/var/lib/volumes/podinfo";
 
 const ONE: &str = "probe: k8s/open\ndefinition: p:k8s/open do_sys_openat2 filename=+0(%si):string\n";
 const TWO: &str = "probe: k8s/getppid\ndefinition: p:k8s/getppid __x64_sys_getppid\n";
@@ -122,7 +124,8 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     };
     let machine = lab.boot(&options)?;
     let pod = Pod::of(&fs::read_to_string(deploy()?.join("kubernetes/base/daemonset.yaml"))?)?;
-    let served = BTreeMap::from([("kprobed-config", CONFIG), ("kprobed-probes", PROBES)]);
+    let served =
+        BTreeMap::from([("kprobed-config", CONFIG), ("kprobed-probes", PROBES), ("podinfo", PODINFO)]);
     let volumes = pod.volumes(&served)?;
     let config = pod.config("/usr/bin/kprobed", &volumes)?;
     prepare(&machine, &volumes, &config)?;
@@ -134,6 +137,10 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     // The name of the node, not that of the pod.
     let (host, healthy) = (shell(&machine, "hostname")?, shell(&machine, "kprobectl doctor")?);
     ensure!(healthy.contains(host.trim()), "{healthy}");
+    // The labels of the pod, and other ones.
+    ensure!(healthy.contains("topology.kubernetes.io/zone=eu-1a"), "{healthy}");
+    publish(&machine, PODINFO, 2, &[("labels", "topology.kubernetes.io/zone=\"eu-1b\"\n")])?;
+    wait_for(&machine, "kprobectl doctor | grep -q 'topology.kubernetes.io/zone=eu-1b'")?;
 
     // What the ConfigMap declares is there, fires, and is observed.
     wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"armed\"'")?;
@@ -182,6 +189,7 @@ fn prepare(machine: &Machine, volumes: &[Volume], config: &Value) -> Result<()> 
     let configuration = fs::read_to_string(deploy()?.join("kubernetes/base/kprobed.toml"))?;
     publish(machine, CONFIG, 1, &[("kprobed.toml", &configuration)])?;
     publish(machine, PROBES, 1, &[("open.yaml", ONE)])?;
+    publish(machine, PODINFO, 1, &[("labels", "topology.kubernetes.io/zone=\"eu-1a\"\n")])?;
     // DirectoryOrCreate.
     for volume in volumes {
         shell(machine, &format!("mkdir -p {}", volume.source))?;

@@ -58,8 +58,10 @@ impl Pod {
                 let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]);
                 let volume = volume.with_context(|| format!("no volume {}", mount["name"]))?;
                 let host = volume["hostPath"]["path"].as_str();
-                let served =
-                    volume["configMap"]["name"].as_str().and_then(|name| from_server.get(name).copied());
+                // What kubelet writes itself is known by the name of the volume.
+                let is_own = volume["downwardAPI"].is_object();
+                let name = if is_own { &volume["name"] } else { &volume["configMap"]["name"] };
+                let served = name.as_str().and_then(|name| from_server.get(name).copied());
                 Ok(Volume {
                     source: host.or(served).with_context(|| format!("what is {volume}?"))?.to_owned(),
                     target: mount["mountPath"].as_str().context("no mountPath")?.to_owned(),

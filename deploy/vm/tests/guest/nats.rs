@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -96,8 +97,13 @@ impl Server {
 
     /// `kprobectl observe --from` on the host: its code, its output and its messages.
     fn observe(&self, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+        self.kprobectl("observe", arguments)
+    }
+
+    /// The same of any command.
+    fn kprobectl(&self, command: &str, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
         let output = Command::new(&programs()?.kprobectl)
-            .args(["observe", "--from", &format!("tls://127.0.0.1:{}", self.port)])
+            .args([command, "--from", &format!("tls://127.0.0.1:{}", self.port)])
             .args(["--ca", "ca.pem", "--cert", "client.pem", "--key", "client.key", "--password", "password"])
             .args(arguments)
             .env("XDG_STATE_HOME", self.directory.path())
@@ -225,9 +231,58 @@ fn selections(server: &Server, all: usize) -> Result<()> {
     let (code, printed, notes) =
         server.observe(&["kprobes/other", "--oldest", "--no-follow", "-o", "json"])?;
     ensure!(code == Some(0) && by_number(&printed)?.is_empty(), "{code:?}: {notes}");
+    for (options, expected) in [
+        (["--comm", "work*"], all),
+        (["--cpu", "9999"], 0),
+        (["--sample", "2"], all.div_ceil(2)),
+        (["--fields", "n"], all),
+    ] {
+        let (code, printed, notes) =
+            server.observe(&[&["--oldest", "--no-follow", "-o", "json"], &options[..]].concat())?;
+        let found = by_number(&printed)?.len();
+        ensure!(code == Some(0) && found == expected, "{options:?}: {found} of {expected}: {notes}");
+    }
+    // How often the probe was hit, as it was published last.
+    let (code, printed, notes) = server.kprobectl("profile", &["kprobes/numbers", "-o", "json"])?;
+    let profiles: Value = serde_json::from_str(&printed)?;
+    ensure!(code == Some(0) && profiles[0]["profile"]["probe"] == "kprobes/numbers", "{printed}: {notes}");
+    let (code, _, notes) = server.kprobectl("profile", &["--since", "1h", "--step", "1m"])?;
+    ensure!(code == Some(2) && notes.contains("`--step` needs to know"), "{code:?}: {notes}");
+    states(server)?;
     fs::write(server.file("password"), "kprobed:wrong-word\n")?;
     let (code, _, notes) = server.observe(&["--oldest", "--no-follow"])?;
     ensure!(code == Some(3) && notes.contains("cannot connect to"), "{code:?}: {notes}");
     ensure!(!notes.contains("wrong-word"), "{notes}");
+    Ok(())
+}
+
+/// The probes of all hosts come first. The command follows them until it is interrupted.
+fn states(server: &Server) -> Result<()> {
+    let mut watch = Command::new(&programs()?.kprobectl)
+        .args(["list", "--watch", "-o", "json", "--from", &format!("tls://127.0.0.1:{}", server.port)])
+        .args(["--ca", "ca.pem", "--cert", "client.pem", "--key", "client.key", "--password", "password"])
+        .env("XDG_STATE_HOME", server.directory.path())
+        .env("KPROBECTL_CONFIG", server.file("config.yaml"))
+        .current_dir(server.directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let lines = BufReader::new(watch.stdout.take().context("no output")?).lines();
+    let mut told = Vec::new();
+    for line in lines {
+        let line: Value = serde_json::from_str(&line?)?;
+        let is_last = line["event"] == "synced";
+        told.push(line);
+        if is_last {
+            break;
+        }
+    }
+    watch.kill()?;
+    watch.wait()?;
+    let numbers = |line: &&Value| line["probe"]["name"] == "kprobes/numbers" && line["event"] == "present";
+    let found: Vec<&Value> = told.iter().filter(numbers).collect();
+    ensure!(found.len() == 1 && found[0]["probe"]["state"] == "armed", "{told:?}");
+    // The exporter is for that probe alone.
+    ensure!(told.len() == 2 && told.iter().all(|line| line["host"].is_string()), "{told:?}");
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::process::Process;
 use crate::config::export::Selection;
-use crate::control::{ControlError, ControlHandle, Ledger, Registry};
+use crate::control::{ControlError, ControlHandle, LabelsFile, Ledger, Registry};
 use crate::export::{ExporterStatus, Exporters};
 use crate::history::{History, HistoryCounts};
 use crate::model::Labels;
@@ -32,6 +32,8 @@ pub struct Sources {
     pub kernel_release: String,
     /// Mount point of procfs.
     pub procfs: PathBuf,
+    /// The labels of the host.
+    pub labels: Arc<LabelsFile>,
 }
 
 /// Everything that one scrape shows.

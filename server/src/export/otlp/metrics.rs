@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use super::answer::{Partial, read};
 use super::attribute::{attribute, text};
 use super::connection::Connection;
-use super::resource::scope;
+use super::resource::{Host, scope};
 use super::sink::now_ns;
 use crate::config::export::Selection;
 use crate::export::SinkError;
@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reports the figures of `sources` every `interval`, until the daemon stops.
 pub async fn report(
-    (connection, resource): (Connection, Resource),
+    (connection, host): (Connection, Host),
     (sources, selection): (Sources, Selection),
     interval: Duration,
     tasks: Tasks,
@@ -45,7 +45,7 @@ pub async fn report(
             _ = ticks.tick() => {}
             () = tasks.stopping().cancelled() => return,
         }
-        let once = once(&connection, &mut open, || read_request(&sources, &selection, &resource, start));
+        let once = once(&connection, &mut open, || read_request(&sources, &selection, &host, start));
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TIMEOUT, once) => {
                 let late = || SinkError::new("export metrics", format_args!("no answer within {} s", TIMEOUT.as_secs()));
@@ -72,11 +72,11 @@ pub async fn report(
 async fn read_request(
     sources: &Sources,
     selection: &Selection,
-    resource: &Resource,
+    host: &Host,
     start: SystemTime,
 ) -> Result<ExportMetricsServiceRequest, SinkError> {
     let figures = sources.read(selection).await.map_err(|error| SinkError::new("read the ledger", error))?;
-    Ok(request(&figures, resource, (nanoseconds(start), now_ns())))
+    Ok(request(&figures, &host.resource(), (nanoseconds(start), now_ns())))
 }
 
 async fn once<F: Future<Output = Result<ExportMetricsServiceRequest, SinkError>>>(

@@ -26,5 +26,5 @@ mod value;
 
 pub use connection::{Connection, ConnectionError};
 pub use metrics::report;
-pub use resource::resource;
+pub use resource::Host;
 pub use sink::{OtlpSink, Signals};

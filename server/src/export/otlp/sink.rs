@@ -2,14 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kprobed_otlp::resource::Resource;
 use tonic::transport::Channel;
 
 use super::connection::Connection;
 use super::pairs::Pairs;
 use super::records::Records;
 use super::request::{LOGS, Origin, Service, TRACES, send};
-use super::resource::scope;
+use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
@@ -28,7 +27,7 @@ pub struct Signals {
 #[derive(Debug)]
 pub struct OtlpSink {
     connection: Connection,
-    resource: Resource,
+    host: Host,
     signals: Signals,
     max_request_bytes: usize,
     reader: Reader,
@@ -42,15 +41,10 @@ pub struct OtlpSink {
 
 impl OtlpSink {
     /// Sends to a receiver, in requests of a limited size.
-    pub fn new(
-        connection: Connection,
-        resource: Resource,
-        signals: Signals,
-        max_request_bytes: usize,
-    ) -> Self {
+    pub fn new(connection: Connection, host: Host, signals: Signals, max_request_bytes: usize) -> Self {
         Self {
             connection,
-            resource,
+            host,
             signals,
             max_request_bytes,
             reader: Reader::default(),
@@ -148,7 +142,7 @@ impl Sink for OtlpSink {
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
         let Some(channel) = self.open.clone() else { return Err(SinkError::new("send", "not connected")) };
         self.take(chunk)?;
-        let origin = Origin::new(&self.resource, &scope(chunk.end.as_ref()));
+        let origin = Origin::new(&self.host.resource(), &scope(chunk.end.as_ref()));
         let Self { connection, max_request_bytes: limit, records, spans, .. } = self;
         let way = (&*connection, &channel);
         let mut sent = Self::export(way, (LOGS, &origin), records, *limit).await?;

@@ -21,6 +21,7 @@ use super::status::Shared;
 use super::*;
 use crate::config::Config;
 use crate::config::export::{Export, JsonLines, Selection};
+use crate::control::LabelsFile;
 use crate::feed::Log;
 use crate::history::History;
 use crate::kernel::HostIdentity;
@@ -52,6 +53,7 @@ pub(crate) struct Run {
     store: Store,
     tasks: Tasks,
     pub(crate) host: HostIdentity,
+    pub(crate) labels: Arc<LabelsFile>,
 }
 
 impl Run {
@@ -62,12 +64,19 @@ impl Run {
         let boot_id = BootId([7; 16]);
         let history = Arc::new(History::start(options, boot_id, &hub).unwrap());
         let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
-        Self { hub, log: Log { history: Some(history), now }, store, tasks: Tasks::default(), host: here() }
+        Self {
+            hub,
+            log: Log { history: Some(history), now },
+            store,
+            tasks: Tasks::default(),
+            host: here(),
+            labels: Arc::default(),
+        }
     }
 
     fn parts<'a>(&'a self, threads: &'a Handle) -> ExportParts<'a> {
-        let Self { hub, log, store, tasks, host } = self;
-        ExportParts { hub, log, store, host, tasks, threads }
+        let Self { hub, log, store, tasks, host, labels } = self;
+        ExportParts { hub, log, store, host, labels, tasks, threads }
     }
 
     pub(crate) fn export(&self, export: &Export) -> Exporters {
