@@ -319,7 +319,11 @@ fn labels_of_the_host_are_looked_at() {
             .contains("`host.labels_file` cannot be `labels`: it is relative")
     );
     // It may come later: a warning.
-    let warnings = || judged(&set).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let warnings = || {
+        let warnings = judged(&set).unwrap().warnings.into_iter();
+        let of_labels = warnings.filter(|problem| problem.setting == "host.labels_file");
+        of_labels.map(|problem| problem.message).collect::<Vec<_>>()
+    };
     assert!(
         warnings()[0].contains("the labels of the host cannot be read")
             && warnings()[0].contains("No such file")
