@@ -73,6 +73,7 @@ async fn server(directory: &TempDir) -> HostServer {
             lockdown: nowhere(),
         }),
         declarations: Arc::default(),
+        labels: Arc::default(),
         exporters: Exporters::default(),
         certificate_end: None,
     }
