@@ -11,8 +11,8 @@ use kprobed_client::{Client, Error};
 use super::connection::Fleet;
 use super::descriptors::make_room_for;
 use super::{
-    Command, Exit, Failure, apply, check, definition, diff, doctor, documents, exporters, get, ledger, list,
-    profile,
+    Command, Exit, Failure, apply, check, connection, definition, diff, doctor, documents, exporters, get,
+    ledger, list, observe, profile,
 };
 use crate::cli::{Format, Global};
 use crate::config::{replace, state_file};
@@ -33,6 +33,8 @@ pub(super) enum Asked {
     Ledger(ledger::Arguments),
     Exporters(exporters::Arguments),
     Doctor(doctor::Arguments),
+    /// What would be made of definitions. It changes nothing.
+    Plan(Vec<String>),
 }
 
 /// What a command did on one host.
@@ -124,7 +126,7 @@ impl Asked {
 
     /// Whether an answer other than success is a refusal, and not the answer itself.
     fn can_be_refused(&self) -> bool {
-        matches!(self, Self::Apply(_))
+        matches!(self, Self::Apply(_) | Self::Plan(_))
     }
 
     /// Whether hosts that would record different things are a refusal.
@@ -147,6 +149,9 @@ impl Asked {
             Self::Ledger(arguments) => ledger::run(global, arguments, output).await,
             Self::Exporters(arguments) => exporters::run(global, arguments, output).await,
             Self::Doctor(arguments) => doctor::run(global, arguments, output).await,
+            Self::Plan(definitions) => {
+                observe::plan(&connection::connect(global).await?, &definitions, output).await
+            }
         }
     }
 }
@@ -161,19 +166,32 @@ pub(super) async fn run(
     if !asked.prepare(output).await? {
         return Ok(Exit::Refused);
     }
-    let limit = fleet.confirm_above.unwrap_or(CONFIRM_ABOVE);
-    if fleet.hosts.len() as u64 > limit
-        && !global.yes
-        && let Some(plan) = asked.plan()
-    {
-        let hosts = fleet.hosts.len();
-        ask_all(plan, global, &fleet, output).await?;
-        let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-        return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
+    if let Some(plan) = asked.plan() {
+        confirm(plan, global, &fleet, output).await?;
     }
     let (exit, missing) = ask_all(asked, global, &fleet, output).await?;
     remember(&fleet, &missing, output);
     Ok(exit)
+}
+
+/// Sees to it that a change on many hosts is wanted: otherwise it only shows the plan.
+///
+/// # Errors
+/// When there are more hosts than are changed without `--yes`.
+pub(super) async fn confirm(
+    plan: Asked,
+    global: &Global,
+    fleet: &Fleet,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let limit = fleet.confirm_above.unwrap_or(CONFIRM_ABOVE);
+    let hosts = fleet.hosts.len();
+    if hosts as u64 <= limit || global.yes {
+        return Ok(());
+    }
+    ask_all(plan, global, fleet, output).await?;
+    let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
+    Err(Failure::usage(message, Some("add `--yes`".to_owned())))
 }
 
 /// Keeps the names of the hosts without an answer for the next run.

@@ -100,6 +100,7 @@ async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit
     match cli.command {
         // Merges what the hosts send, instead of showing what each of them said.
         Command::Observe(arguments) => observe::run_on_many(&cli.global, *arguments, &fleet, output).await,
+        Command::Trace(arguments) => trace::run_on_many(&cli.global, arguments, &fleet, output).await,
         Command::Hist(arguments) => {
             cli.global.fleet = Some(Arc::new(fleet));
             hist::run(&cli.global, arguments, output).await

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::observe::{Conditions, Form, trace};
+use super::connection::Fleet;
+use super::observe::{self, Conditions, Form};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -26,13 +27,19 @@ Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defin
 
 --filter, --pid, --comm and --cpu select events as for `kprobectl observe`.
 
+With --hosts or --host-selector it defines the probes on all hosts, and shows their events in one order of time, as `kprobectl observe` does. \
+They are defined on every host before the first of them records. A host that refuses a definition, or that is lost, is told and accounted for, \
+and the others go on, unless --fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or `confirm_above` of the context) it only \
+shows what would be defined, until --yes is added. The command after `--` runs here, once.
+
 Examples:
   kprobectl trace kernel_clone
   kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):string' --comm 'ssh*'
   kprobectl trace 'p:open do_sys_openat2 dfd=$arg1:s32' 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl trace 'vfs_read(x64 file)' -n 10 -o json
   kprobectl trace vfs_unlink --for 10s --time delta
-  kprobectl trace 'r:opened do_sys_openat2 fd=$retval:s32' --comm cat -- cat /etc/hostname";
+  kprobectl trace 'r:opened do_sys_openat2 fd=$retval:s32' --comm cat -- cat /etc/hostname
+  kprobectl trace vfs_unlink --hosts 'web[001-020]' --for 10s";
 
 /// Arguments of `trace`.
 #[derive(Debug, Args)]
@@ -50,6 +57,9 @@ pub(crate) struct Arguments {
     /// Stop after this time [default: no limit]
     #[arg(long = "for", visible_alias = "duration", value_name = "DURATION", value_parser = duration)]
     pub(super) duration: Option<Duration>,
+    /// With --hosts: how long the others wait for a host that says nothing, before they go on without it
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub(super) max_wait: Duration,
     /// Print no notes and no summary
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -60,5 +70,15 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    trace(global, arguments, output).await
+    observe::trace(global, arguments, output).await
+}
+
+/// `kprobectl trace` on many hosts.
+pub(super) async fn run_on_many(
+    global: &Global,
+    arguments: Arguments,
+    fleet: &Fleet,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    observe::trace_on_many(global, arguments, fleet, output).await
 }

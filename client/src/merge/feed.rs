@@ -40,6 +40,8 @@ pub(super) enum Signal {
 pub(super) struct Feed {
     pub(super) index: usize,
     pub(super) host: Host,
+    /// A connection that is there already, and is used as long as it lasts.
+    pub(super) client: Option<Client>,
     pub(super) request: StreamRequest,
     pub(super) options: MergeOptions,
     pub(super) local: LocalClock,
@@ -160,7 +162,10 @@ impl Feed {
 
     async fn try_open(&self) -> Result<(Client, ClockOffset, ResumingStream), Error> {
         // It has a limit of its own, so that a host that cannot be reached is never one that did not answer.
-        let client = self.host.connect().await?;
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => self.host.connect().await?,
+        };
         let limit = self.host.options.request_timeout;
         let begin = async {
             let clock = ClockOffset::measure(&client, self.local).await?;

@@ -102,6 +102,11 @@ impl Lane {
         }
     }
 
+    /// All events of its last boot before this time stamp have come.
+    pub(super) fn watermark_ns(&self) -> u64 {
+        self.boots.back().map_or(0, |boot| boot.watermark_ns)
+    }
+
     /// Whether the others wait for it. If not, what is here goes as it is.
     pub(super) fn set_released(&mut self, released: bool) {
         self.released = released;

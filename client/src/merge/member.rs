@@ -20,6 +20,8 @@ pub(super) struct Member {
     has_started: bool,
     /// Nothing of it will come.
     pub(super) is_over: bool,
+    /// Its stream ends when all events before this time of its trace clock have come.
+    pub(super) ends_at_ns: Option<u64>,
     pub(super) heard: Instant,
     permits: Arc<Semaphore>,
     /// Items that were taken and for which there was no room for another one yet.
@@ -35,6 +37,7 @@ impl Member {
             absent: None,
             has_started: false,
             is_over: false,
+            ends_at_ns: None,
             heard: Instant::now(),
             permits,
             owed: 0,
@@ -117,7 +120,7 @@ impl Member {
     pub(super) fn is_lost(&mut self, reason: &str, outcome: Outcome) -> bool {
         let is_first = !matches!(self.account.state, HostState::Lost | HostState::Late);
         self.account.interruptions += u64::from(is_first && self.has_started);
-        let outcome = if self.has_started { Outcome::Failed } else { outcome };
+        let outcome = self.outcome(outcome);
         let since = self.absent.map_or_else(Instant::now, |(_, since)| since);
         self.absent = Some((outcome, since));
         reason.clone_into(&mut self.account.reason);
@@ -132,9 +135,13 @@ impl Member {
         self.absent = None;
     }
 
+    /// What becomes of it when its stream fails with this outcome.
+    pub(super) fn outcome(&self, outcome: Outcome) -> Outcome {
+        if self.has_started { Outcome::Failed } else { outcome }
+    }
+
     /// It is given up.
     pub(super) fn is_given_up(&mut self, reason: String, outcome: Outcome) {
-        let outcome = if self.has_started { Outcome::Failed } else { outcome };
         self.absent = Some((outcome, Instant::now()));
         self.account.reason = reason;
     }

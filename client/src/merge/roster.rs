@@ -14,6 +14,7 @@ use super::member::Member;
 use super::order::{Next, Order};
 use super::state::{HostAccount, HostState, StateChange};
 use crate::event::StreamItem;
+use crate::fleet::Outcome;
 
 /// Events of one host that wait for its own watermark at most.
 const HELD_EVENTS: usize = 1_000_000;
@@ -132,6 +133,36 @@ impl Roster {
         }
     }
 
+    fn number(&self, name: &str) -> Option<usize> {
+        self.members.iter().position(|member| member.account.host == name && !member.is_over)
+    }
+
+    /// A host ends when it has come to this time of its trace clock.
+    pub(super) fn end_at(&mut self, name: &str, trace_ns: u64) {
+        let Some(host) = self.number(name) else { return };
+        if let Some(member) = self.members.get_mut(host) {
+            member.ends_at_ns = Some(trace_ns);
+        }
+        self.end_if_reached(host);
+    }
+
+    fn end_if_reached(&mut self, host: usize) {
+        let ends_at_ns = self.members.get(host).and_then(|member| member.ends_at_ns);
+        let here_ns = self.order.lane(host).map_or(0, super::lane::Lane::watermark_ns);
+        if ends_at_ns.is_some_and(|ends_at_ns| here_ns >= ends_at_ns) {
+            self.end(host, HostState::Ended);
+        }
+    }
+
+    /// Gives a host up.
+    pub(super) fn give_up(&mut self, name: &str, reason: String, outcome: Outcome) {
+        let Some(host) = self.number(name) else { return };
+        if let Some(member) = self.members.get_mut(host) {
+            member.is_given_up(reason, outcome);
+            self.end(host, HostState::GivenUp);
+        }
+    }
+
     /// Nothing of this host will come.
     fn end(&mut self, host: usize, state: HostState) {
         let Some(member) = self.members.get_mut(host) else { return };
@@ -174,6 +205,7 @@ impl Roster {
                 self.end(host, HostState::Ended);
             }
             Signal::GivenUp { reason, outcome } => {
+                let outcome = member.outcome(outcome);
                 member.is_given_up(reason, outcome);
                 self.end(host, HostState::GivenUp);
             }
@@ -196,6 +228,7 @@ impl Roster {
             }
             StreamItem::Watermark(watermark) => {
                 self.order.change(host, |lane| lane.advance(watermark.watermark_ns));
+                self.end_if_reached(host);
             }
             StreamItem::Epoch(epoch) => {
                 self.order.change(host, |lane| lane.boot(&epoch.cursor.boot_id));

@@ -17,8 +17,9 @@ use super::order::Next;
 use super::roster::Roster;
 use super::state::HostAccount;
 use crate::api::EventOrder;
+use crate::client::Client;
 use crate::event::StreamRequest;
-use crate::fleet::Host;
+use crate::fleet::{Host, Outcome};
 
 /// Items of a host that are on their way to the merge at most.
 const ITEMS_ON_THE_WAY: usize = 4;
@@ -45,15 +46,33 @@ impl MergedStream {
     /// # Panics
     /// Outside of a runtime.
     pub fn open(hosts: Vec<Host>, request: StreamRequest, options: MergeOptions) -> Self {
-        let request = request.order(EventOrder::Time).heartbeat(heartbeat(&options));
+        let ends = request.ends();
+        let requests = std::iter::repeat(request);
+        let ways = hosts.into_iter().zip(requests).map(|(host, request)| (host, None, request)).collect();
+        Self::of(ways, ends, options)
+    }
+
+    /// Begins with hosts that are connected to already, each with a request of its own, for what goes with these connections. None of them is
+    /// connected to again, whatever the options say. Otherwise as [`MergedStream::open`].
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn open_on(hosts: Vec<(Host, Client, StreamRequest)>, options: MergeOptions) -> Self {
+        let ends = hosts.iter().any(|(.., request)| request.ends());
+        let ways = hosts.into_iter().map(|(host, client, request)| (host, Some(client), request)).collect();
+        Self::of(ways, ends, MergeOptions { reconnect: false, ..options })
+    }
+
+    fn of(ways: Vec<(Host, Option<Client>, StreamRequest)>, ends: bool, options: MergeOptions) -> Self {
         let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
         let local = LocalClock::start();
-        let names = hosts.iter().map(|host| host.name.clone()).collect();
-        let mut hosts = hosts.into_iter();
-        Self::over(names, request.ends(), &options, |(index, _), permits, signals| {
-            let (gate, request) = (Arc::clone(&gate), request.clone());
-            let host = hosts.next()?;
-            Some(Feed { index, host, request, options, local, gate, permits, signals }.run())
+        let names = ways.iter().map(|(host, ..)| host.name.clone()).collect();
+        let mut ways = ways.into_iter();
+        Self::over(names, ends, &options, |(index, _), permits, signals| {
+            let gate = Arc::clone(&gate);
+            let (host, client, request) = ways.next()?;
+            let request = request.order(EventOrder::Time).heartbeat(heartbeat(&options));
+            Some(Feed { index, host, client, request, options, local, gate, permits, signals }.run())
         })
     }
 
@@ -101,6 +120,16 @@ impl MergedStream {
         }
         self.signals.close();
         self.roster.release_all();
+    }
+
+    /// Ends one host when all its events before this time of its trace clock have come, in nanoseconds. The others go on.
+    pub fn end_host(&mut self, host: &str, trace_ns: u64) {
+        self.roster.end_at(host, trace_ns);
+    }
+
+    /// Gives one host up, for a reason that is known elsewhere. The others go on.
+    pub fn give_up(&mut self, host: &str, reason: String, outcome: Outcome) {
+        self.roster.give_up(host, reason, outcome);
     }
 
     /// The account of every host until now.

@@ -128,12 +128,7 @@ impl Output {
             return self.flush();
         }
         for (outcome, kernel, said, hosts) in folded(records) {
-            let count = match hosts.len() {
-                1 => "1 host".to_owned(),
-                hosts => format!("{hosts} hosts"),
-            };
-            let kernel = if kernel.is_empty() { String::new() } else { format!(", kernel {kernel}") };
-            let head = format!("{} ({count}{kernel})", names::fold(hosts));
+            let head = head(kernel, &hosts);
             if outcome == Outcome::Answered {
                 let head = self.style.paint(Tone::Strong, &format!("{head}:"));
                 self.line(&head)?;
@@ -143,17 +138,46 @@ impl Output {
                 }
             } else {
                 let what = self.error_style.error(&outcome.name().replace('_', " "));
-                let text = match known(&said.messages) {
-                    Some(messages) if messages.contains('\n') => format!("{head}: {what}\n{messages}\n"),
-                    Some(messages) => format!("{head}: {what}: {messages}\n"),
-                    None => format!("{head}: {what}\n"),
-                };
-                self.message(&text);
+                self.message(&told(&format!("{head}: {what}"), &said.messages));
             }
         }
         self.contrast_warnings(contrasts);
         self.message(&format!("hosts: {ledger}\n"));
         Ok(())
+    }
+
+    /// Prints what hosts say beside their data, on stderr: equal messages once.
+    pub(crate) fn host_messages(&mut self, records: &[HostRecord]) {
+        for (outcome, kernel, said, hosts) in folded(records) {
+            if known(&said.messages).is_none() {
+                continue;
+            }
+            let head = head(kernel, &hosts);
+            let head = match outcome {
+                Outcome::Answered => head,
+                _ => format!("{head}: {}", self.error_style.error(&outcome.name().replace('_', " "))),
+            };
+            self.message(&told(&head, &said.messages));
+        }
+    }
+}
+
+/// Hosts in short, and their kernel.
+fn head(kernel: &str, hosts: &[&str]) -> String {
+    let count = match hosts.len() {
+        1 => "1 host".to_owned(),
+        hosts => format!("{hosts} hosts"),
+    };
+    let kernel = if kernel.is_empty() { String::new() } else { format!(", kernel {kernel}") };
+    format!("{} ({count}{kernel})", names::fold(hosts.iter().copied()))
+}
+
+/// A head with its messages: beside it, if that is one line.
+fn told(head: &str, messages: &str) -> String {
+    match known(messages) {
+        Some(messages) if messages.contains('\n') => format!("{head}\n{messages}\n"),
+        Some(messages) => format!("{head}: {messages}\n"),
+        None => format!("{head}\n"),
     }
 }
 

@@ -292,12 +292,12 @@ fn a_context_with_several_hosts_has_no_default() {
     error: the context `test` has 4 hosts, and the command does not say which are meant
     hint: add `--hosts all`, or name the hosts, as in `--hosts 'web[001-480]'`
     ");
-    assert_snapshot!(hosts.run(&["trace", "p:x y", "--hosts", "all"]), @"
+    assert_snapshot!(hosts.run(&["add", "p:x y", "--hosts", "all"]), @"
     exit: 2
     -- stdout
     -- stderr
     error: this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet
-    hint: add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters`, `doctor`, `observe`, `hist`, `latency` and `stacks` take many hosts
+    hint: add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters`, `doctor`, `observe`, `trace`, `hist`, `latency` and `stacks` take many hosts
     ");
 }
 

@@ -36,5 +36,7 @@ mod rollout;
 mod srv;
 #[cfg(test)]
 mod tracing;
+#[cfg(test)]
+mod tracing_many;
 mod types;
 mod watching;

@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::fake::{Scripted, Way, interrupt, kprobectl};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A context with these hosts.
-fn context(hosts: &[(&str, String)]) -> TempDir {
+pub(crate) fn context(hosts: &[(&str, String)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
     for (name, address) in hosts {
@@ -30,9 +30,9 @@ fn context(hosts: &[(&str, String)]) -> TempDir {
     directory
 }
 
-/// `kprobectl observe --hosts all`, and what it prints.
-struct Observer {
-    child: Child,
+/// A command that shows the events of all hosts, and what it prints.
+pub(crate) struct Observer {
+    pub(crate) child: Child,
     lines: Receiver<String>,
     messages: Receiver<String>,
     seen: Vec<String>,
@@ -52,9 +52,12 @@ fn lines(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 
 impl Observer {
     fn start(context: &Path, arguments: &[&str]) -> Self {
-        let mut all = vec!["observe", "--hosts", "all"];
-        all.extend_from_slice(arguments);
-        let mut child = kprobectl(&all)
+        Self::run(context, &[&["observe"], arguments].concat())
+    }
+
+    /// Starts any command for all hosts.
+    pub(crate) fn run(context: &Path, arguments: &[&str]) -> Self {
+        let mut child = kprobectl(&[&["--hosts", "all"], arguments].concat())
             .env("KPROBECTL_CONFIG", context.join("config.yaml"))
             .env("XDG_STATE_HOME", context)
             .stdout(Stdio::piped())
@@ -66,7 +69,7 @@ impl Observer {
     }
 
     /// Waits until the command says that it observes, and answers what it says.
-    fn observing(&mut self) -> String {
+    pub(crate) fn observing(&mut self) -> String {
         loop {
             let line = self.messages.recv_timeout(DEADLINE).unwrap();
             if line.starts_with("observing") {
@@ -86,17 +89,17 @@ impl Observer {
         }
     }
 
-    fn until_number(&mut self, number: i32) {
+    pub(crate) fn until_number(&mut self, number: i32) {
         self.until(|line| line.contains(&format!(r#""tid":{number},"#)));
     }
 
-    fn until_state(&mut self, host: &str, state: &str) {
+    pub(crate) fn until_state(&mut self, host: &str, state: &str) {
         let start = format!(r#"{{"type":"host_state","host":"{host}","state":"{state}""#);
         self.until(|line| line.starts_with(&start));
     }
 
     /// Waits for the end: exit code, all objects, and the messages that were not read yet.
-    fn end(mut self) -> (i32, Vec<Value>, String) {
+    pub(crate) fn end(mut self) -> (i32, Vec<Value>, String) {
         let begun = Instant::now();
         self.seen.extend(self.lines.iter());
         let messages: Vec<_> = self.messages.iter().collect();
@@ -113,20 +116,20 @@ impl Drop for Observer {
     }
 }
 
-fn of_type<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of_type<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|one| one["type"] == kind).collect()
 }
 
-fn numbers(objects: &[Value]) -> Vec<i64> {
+pub(crate) fn numbers(objects: &[Value]) -> Vec<i64> {
     of_type(objects, "event").iter().map(|event| event["tid"].as_i64().unwrap()).collect()
 }
 
-fn account<'a>(objects: &'a [Value], host: &str) -> &'a Value {
+pub(crate) fn account<'a>(objects: &'a [Value], host: &str) -> &'a Value {
     of_type(objects, "host").into_iter().find(|one| one["host"] == host).unwrap()
 }
 
 /// Events of different hosts are farther apart then than the error bounds of their clocks: only so is their order known.
-fn let_time_pass() {
+pub(crate) fn let_time_pass() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(5) {
         std::thread::yield_now();
@@ -134,7 +137,7 @@ fn let_time_pass() {
 }
 
 /// Nothing is unexplained: every event that was read was shown or not shown, and every host is in one class.
-fn assert_closed(objects: &[Value], hosts: usize) {
+pub(crate) fn assert_closed(objects: &[Value], hosts: usize) {
     let accounts = of_type(objects, "host");
     assert_eq!(accounts.len(), hosts);
     for one in &accounts {

@@ -1,20 +1,26 @@
 //! Many hosts, in one order of time.
+//!
+//! Owns the loop from the merged stream to the printer, and when it ends. Probes that are there for that only are `traced`'s.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use kprobed_client::event::StreamRequest;
-use kprobed_client::fleet::{HostLedger, Outcome};
+use kprobed_client::fleet::{HostLedger, Outcome, names};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedItem, MergedStream};
 
+use tokio::time::Instant;
+
 use super::options::Form;
+use super::traced::{Deleted, Enabled, Traced};
 use crate::cli::Global;
+use crate::command::child::Child;
 use crate::command::connection::Fleet;
 use crate::command::descriptors::make_room;
 use crate::command::fleet::{exit, remember};
 use crate::command::stop::{Stop, StopReason};
 use crate::command::{Exit, Failure};
-use crate::output::{EventPrinter, Output};
+use crate::output::{EventPrinter, HostRecord, Output, Said};
 
 /// How long events are shown, and how.
 pub(super) struct Show {
@@ -36,6 +42,29 @@ pub(super) struct Merged {
     /// Do not connect again.
     pub(super) once: bool,
 }
+
+/// Hosts that are followed.
+pub(super) struct Shown {
+    pub(super) merged: MergedStream,
+    /// All hosts that were asked for.
+    pub(super) names: Vec<String>,
+    /// Those of them that are not in the stream, and why.
+    pub(super) missing: Vec<HostAccount>,
+    /// A signal came before there was a stream.
+    pub(super) is_interrupted: bool,
+    /// Probes that are there for this only.
+    pub(super) traced: Option<Traced>,
+}
+
+impl Shown {
+    /// Hosts of these names, all of which are in the stream.
+    pub(super) fn new(merged: MergedStream, names: Vec<String>) -> Self {
+        Self { merged, names, missing: Vec::new(), is_interrupted: false, traced: None }
+    }
+}
+
+/// How long the rest of the events may take that the daemons have when the probes have gone.
+const REST: Duration = Duration::from_secs(5);
 
 /// How following ended.
 enum End {
@@ -73,35 +102,47 @@ impl Merged {
         make_room(hosts.len(), "name fewer hosts, or read their events from NATS (`--from`)")?;
         let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
         let merged = MergedStream::open(hosts, self.request, options);
-        let (exit, accounts) = self.show.run((merged, &names), stop, global, output).await?;
-        remember(fleet, &missing(&accounts), output);
+        let (exit, accounts) = self.show.run(Shown::new(merged, names), stop, global, output).await?;
+        remember_missing(fleet, &accounts, output);
         Ok(exit)
     }
 }
 
 impl Show {
-    /// Shows the events of hosts of these names. Answers what became of each.
+    /// Shows the events of these hosts. Answers what became of each.
     pub(super) async fn run(
         self,
-        (merged, names): (MergedStream, &[String]),
-        stop: Stop,
+        shown: Shown,
+        mut stop: Stop,
         global: &Global,
         output: &mut Output,
     ) -> Result<(Exit, Vec<HostAccount>), Failure> {
+        let Shown { merged, names, missing, is_interrupted, traced } = shown;
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
         let style = self.form.style(global, None, self.quiet, Some(width.max("HOST".len())));
         let mut printer = EventPrinter::new(output, style);
         printer.start()?;
+        printer.hosts_not_there(&missing)?;
         let mut follow = Follow {
+            connecting: merged.accounts().len(),
             merged,
-            connecting: names.len(),
+            traced,
+            child: None,
+            has_begun: false,
             hosts: names.len(),
             limit: self.count,
             duration: self.duration,
             since_ns: self.since_ns,
             fail_fast: global.fail_fast,
         };
-        let mut end = follow.follow(stop, &mut printer).await;
+        let mut end = if is_interrupted {
+            Ok(End::Stopped(StopReason::Signal))
+        } else if global.fail_fast && !missing.is_empty() {
+            Ok(End::Failed)
+        } else {
+            follow.follow(&mut stop, &mut printer).await
+        };
+        end = follow.delete(end, &mut stop, &mut printer).await;
         let is_broken_pipe = end.as_ref().is_err_and(Failure::is_broken_pipe);
         if !is_broken_pipe {
             follow.merged.finish();
@@ -111,11 +152,13 @@ impl Show {
                 end = Err(failure);
             }
         }
-        let accounts = follow.merged.accounts();
-        let limited = self.count.is_some() || self.duration.is_some() || self.ends;
+        let mut accounts = follow.merged.accounts();
+        accounts.extend(missing);
+        let child = follow.child.take();
+        let limited = self.count.is_some() || self.duration.is_some() || self.ends || child.is_some();
         let worst = match end? {
             // Without a limit an interrupt is how following ends; with one, it comes too early.
-            End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,
+            End::Stopped(StopReason::Signal) if limited || is_interrupted => Exit::Interrupted,
             End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,
         };
         let mut ledger = HostLedger::new(accounts.len() as u64);
@@ -127,23 +170,33 @@ impl Show {
         printer.host_accounts(&accounts, &ledger)?;
         printer.flush()?;
         printer.print_summary();
+        if let Some(child) = child.filter(|_| worst == Exit::Success)
+            && let Some(how) = child.wait().await
+        {
+            printer.note(&how);
+        }
         Ok((exit(&ledger, worst, global), accounts))
     }
 }
 
-/// The hosts without an answer, line by line.
-fn missing(accounts: &[HostAccount]) -> String {
+/// Keeps the names of the hosts without an answer for the next run.
+pub(super) fn remember_missing(fleet: &Fleet, accounts: &[HostAccount], output: &mut Output) {
     let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
     let mut text = String::new();
     for account in missing {
         text.push_str(&account.host);
         text.push('\n');
     }
-    text
+    remember(fleet, &text, output);
 }
 
 struct Follow {
     merged: MergedStream,
+    traced: Option<Traced>,
+    /// The program that runs meanwhile.
+    child: Option<Child>,
+    /// Everything that is to be seen can be seen.
+    has_begun: bool,
     /// Hosts of which nothing is known yet.
     connecting: usize,
     hosts: usize,
@@ -154,13 +207,18 @@ struct Follow {
 }
 
 impl Follow {
-    async fn follow(&mut self, mut stop: Stop, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
+    async fn follow(&mut self, stop: &mut Stop, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
         let mut pending = false;
         let mut known = HashSet::new();
         loop {
             let item = tokio::select! {
                 biased;
                 reason = stop.wait() => return Ok(End::Stopped(reason)),
+                enabled = next_enabled(self.traced.as_mut()) => {
+                    self.enabled(enabled, printer)?;
+                    self.begin(stop, printer)?;
+                    continue;
+                }
                 item = self.merged.next() => item,
                 // Nothing has arrived: write out what was printed.
                 () = std::future::ready(()), if pending => {
@@ -173,24 +231,19 @@ impl Follow {
             let Some(item) = item else { return Ok(End::Over) };
             let first_of = match &item {
                 MergedItem::State(change) if change.state != HostState::Connecting => {
-                    Some(change.host.to_owned())
+                    Some((change.host.to_owned(), change.state))
                 }
                 _ => None,
             };
             if !is_before(&item, self.since_ns) {
                 print(item, self.hosts, printer)?;
             }
-            if let Some(host) = first_of.filter(|_| self.connecting > 0)
-                && known.insert(host)
-            {
-                self.connecting -= 1;
-                if self.connecting == 0 {
-                    // The time begins when there is something to see.
-                    stop.begin(self.duration);
-                    let here = self.merged.accounts();
-                    let here = here.iter().filter(|account| account.outcome == Outcome::Answered).count();
-                    printer.observing(&format!("{here} of {} hosts", self.hosts))?;
+            if let Some((host, state)) = first_of {
+                if let Some(traced) = self.traced.as_mut().filter(|_| state == HostState::Live) {
+                    traced.enable(&host);
                 }
+                self.connecting -= usize::from(known.insert(host));
+                self.begin(stop, printer)?;
             }
             if self.limit.is_some_and(|limit| printer.summary.shown >= limit) {
                 return Ok(End::Enough);
@@ -205,6 +258,112 @@ impl Follow {
         }
     }
 
+    /// Says what is observed, and starts what is to run meanwhile, when every host is known.
+    fn begin(&mut self, stop: &mut Stop, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        let is_enabling = self.traced.as_ref().is_some_and(Traced::is_enabling);
+        if self.has_begun || self.connecting > 0 || is_enabling {
+            return Ok(());
+        }
+        self.has_begun = true;
+        let here = self.merged.accounts();
+        let here = here.iter().filter(|account| account.outcome == Outcome::Answered).count();
+        let command = self.traced.as_ref().map_or(&[][..], |traced| &traced.command);
+        if here > 0 && !command.is_empty() {
+            self.child = Some(Child::start(command)?);
+        }
+        // The time begins when there is something to see.
+        stop.begin(self.duration);
+        stop.or_after(self.child.as_ref());
+        printer.observing(&format!("{here} of {} hosts", self.hosts))?;
+        Ok(())
+    }
+
+    /// Says what a host told when its probes were to record.
+    fn enabled(&mut self, enabled: Enabled, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        let Enabled { host, result } = enabled;
+        match result {
+            Ok(messages) => {
+                let said = Said { data: String::new(), messages };
+                let (outcome, kernel) = (Outcome::Answered, String::new());
+                printer.host_messages(&[HostRecord { host, outcome, kernel, said }])?;
+            }
+            Err((reason, outcome)) => {
+                self.merged.give_up(&host, reason, outcome);
+                if let Some(traced) = &mut self.traced {
+                    traced.forget(&host);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the probes that are there for this only, and prints what they recorded until then, unless there was enough.
+    async fn delete(
+        &mut self,
+        end: Result<End, Failure>,
+        stop: &mut Stop,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<End, Failure> {
+        let Some(traced) = self.traced.take().filter(|traced| !traced.is_empty()) else { return end };
+        let mut end = end?;
+        let accounts = self.merged.accounts();
+        let gone: HashSet<&str> = accounts
+            .iter()
+            .filter(|account| account.state == HostState::GivenUp)
+            .map(|account| account.host.as_str())
+            .collect();
+        let mut deleting = traced.delete(|host| !gone.contains(host));
+        let mut failed: Vec<(String, String)> = Vec::new();
+        let mut is_shown = !matches!(end, End::Enough);
+        let mut patience = None;
+        while !deleting.is_empty() || is_shown {
+            if deleting.is_empty() {
+                patience.get_or_insert_with(|| Instant::now() + REST);
+            }
+            tokio::select! {
+                biased;
+                // Whoever asks a second time does not want to wait. The daemons do it by themselves.
+                () = stop.signal() => {
+                    end = End::Stopped(StopReason::Signal);
+                    break;
+                }
+                Some(deleted) = deleting.join_next() => {
+                    let Ok(Deleted { host, result }) = deleted else { continue };
+                    match result {
+                        Ok(trace_ns) => self.merged.end_host(&host, trace_ns),
+                        Err(error) => {
+                            self.merged.end_host(&host, 0);
+                            failed.push((error.to_string(), host));
+                        }
+                    }
+                }
+                () = until(patience) => {
+                    printer.note("not all daemons sent the last events in time");
+                    break;
+                }
+                item = self.merged.next(), if is_shown => match item {
+                    None => is_shown = false,
+                    Some(item) => {
+                        print(item, self.hosts, printer)?;
+                        if self.limit.is_some_and(|limit| printer.summary.shown >= limit) {
+                            is_shown = false;
+                            end = End::Enough;
+                        }
+                    }
+                }
+            }
+        }
+        failed.sort_unstable();
+        for same in failed.chunk_by(|one, other| one.0 == other.0) {
+            let hosts = names::fold(same.iter().map(|(_, host)| host.as_str()));
+            let reason = same.first().map_or("", |(reason, _)| reason.as_str());
+            printer.note(&format!(
+                "{hosts}: the daemon deletes the probes when this command has ended: {reason}"
+            ));
+        }
+        Ok(end)
+    }
+
     /// Prints what had arrived when following stopped.
     async fn rest(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         while let Some(item) = self.merged.next().await {
@@ -216,6 +375,22 @@ impl Follow {
             }
         }
         Ok(())
+    }
+}
+
+/// The next host whose probes record, or do not.
+async fn next_enabled(traced: Option<&mut Traced>) -> Enabled {
+    match traced {
+        Some(traced) => traced.enabled().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until then; for ever, if that is not known.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

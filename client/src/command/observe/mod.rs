@@ -13,10 +13,12 @@ mod place;
 mod published;
 mod session;
 mod temporary;
+mod traced;
 
 use std::time::Duration;
 
 use clap::Args;
+use kprobed_client::Client;
 use kprobed_client::api::EventOrder;
 
 use self::merged::{Merged, Show};
@@ -24,6 +26,8 @@ pub(super) use self::options::{Conditions, Form};
 use self::options::{Delivery, Order, Selection, Start};
 use self::place::Place;
 use self::session::Session;
+use self::temporary::Temporary;
+use self::traced::Tracing;
 use super::connection::Fleet;
 use super::published::From;
 use super::{Exit, Failure};
@@ -174,7 +178,7 @@ pub(super) async fn run_on_many(
 ) -> Result<Exit, Failure> {
     if !arguments.definitions.is_empty() {
         let message = "`--probe` defines a probe on one host, and `--hosts` asks for several".to_owned();
-        let hint = "define it with `kprobectl apply --hosts`, or observe one host with `--server`".to_owned();
+        let hint = "define it with `kprobectl trace --hosts` or `apply --hosts`, or observe one host with `--server`".to_owned();
         return Err(Failure::usage(message, Some(hint)));
     }
     if arguments.start.cursor.is_some() {
@@ -182,10 +186,7 @@ pub(super) async fn run_on_many(
             "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
         return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
     }
-    if arguments.max_wait.is_zero() {
-        let message = "`--max-wait` is zero, and every answer takes some time".to_owned();
-        return Err(Failure::usage(message, Some("write a time such as `2s`".to_owned())));
-    }
+    judge_wait(arguments.max_wait)?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     let patterns = arguments.probes.iter().filter(|_| !is_all);
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
@@ -204,6 +205,49 @@ pub(super) async fn run_on_many(
         once: arguments.delivery.no_reconnect,
     };
     merged.run(global, fleet, output).await
+}
+
+/// Refuses to wait for no host at all.
+fn judge_wait(max_wait: Duration) -> Result<(), Failure> {
+    if max_wait.is_zero() {
+        let message = "`--max-wait` is zero, and every answer takes some time".to_owned();
+        return Err(Failure::usage(message, Some("write a time such as `2s`".to_owned())));
+    }
+    Ok(())
+}
+
+/// Shows what `kprobectl trace` would define on one host.
+pub(super) async fn plan(
+    client: &Client,
+    definitions: &[String],
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    Temporary::plan(client, definitions, output).await
+}
+
+/// `kprobectl trace` on many hosts.
+pub(super) async fn trace_on_many(
+    global: &Global,
+    arguments: super::trace::Arguments,
+    fleet: &Fleet,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    judge_wait(arguments.max_wait)?;
+    let tracing = Tracing {
+        request: arguments.conditions.request()?,
+        definitions: arguments.definitions,
+        command: arguments.command,
+        max_wait: arguments.max_wait,
+        show: Show {
+            count: arguments.count,
+            duration: arguments.duration,
+            quiet: arguments.quiet,
+            form: arguments.form,
+            ends: false,
+            since_ns: None,
+        },
+    };
+    tracing.run(global, fleet, output).await
 }
 
 /// `kprobectl trace`.

@@ -10,7 +10,7 @@ use kprobed_client::nats::{NatsRequest, NatsStart};
 use tokio::task::JoinSet;
 
 use super::Arguments;
-use super::merged::Show;
+use super::merged::{Show, Shown};
 use crate::cli::Global;
 use crate::command::published::{Labelled, connect, failure, selected};
 use crate::command::stop::Stop;
@@ -105,6 +105,6 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ends,
         since_ns,
     };
-    let (exit, _) = show.run((merged, &hosts), stop, global, output).await?;
+    let (exit, _) = show.run(Shown::new(merged, hosts), stop, global, output).await?;
     Ok(exit)
 }

@@ -10,8 +10,8 @@ use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, UpdateP
 use kprobed_client::{Client, Definition, Error, Hold};
 use tonic::Code;
 
-use crate::command::Failure;
-use crate::command::together::is_taken_back;
+use crate::command::together::{self, is_taken_back};
+use crate::command::{Exit, Failure};
 use crate::output::Output;
 
 /// Probes that go with this command.
@@ -23,6 +23,19 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
+    /// Shows what would be made of these definitions.
+    pub(super) async fn plan(
+        client: &Client,
+        definitions: &[String],
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let asked = definitions.iter().zip(1..).map(|(definition, number)| together::Asked {
+            request: Definition::from(line(definition)).into(),
+            place: if definitions.len() > 1 { format!("definition {number}") } else { String::new() },
+        });
+        together::create(client, &asked.collect::<Vec<_>>(), true, output).await
+    }
+
     /// Makes all of them, or none. They do not record yet.
     pub(super) async fn define(
         client: &Client,
@@ -47,6 +60,11 @@ impl Temporary {
         }
         let names = probes.into_iter().map(|probe| probe.name).collect();
         Ok(Self { client: client.clone(), _hold: hold, names })
+    }
+
+    /// The daemon that has them.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Their names.

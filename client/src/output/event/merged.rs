@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::EventPrinter;
 use super::programs::EventView;
 use crate::cli::Format;
+use crate::output::HostRecord;
 use crate::output::fleet::LedgerView;
 
 /// Hosts of which people are told one by one that they are there.
@@ -158,6 +159,25 @@ impl EventPrinter<'_> {
             HostState::GivenUp => format!("{host}: {} {}", warning("given up:"), change.reason),
         };
         self.output.message(&format!("{text}\n"));
+        Ok(())
+    }
+
+    /// Prints that hosts are not among those whose events come, for programs.
+    pub(crate) fn hosts_not_there(&mut self, accounts: &[HostAccount]) -> io::Result<()> {
+        if self.is_for_people() {
+            return Ok(());
+        }
+        for account in accounts {
+            let (host, state, reason) = (account.host.as_str(), account.state, account.reason.clone());
+            self.host_state(&StateChange { host, state, reason, clock: None, away: None }, accounts.len())?;
+        }
+        Ok(())
+    }
+
+    /// Prints what hosts say beside their events, on stderr: equal messages once.
+    pub(crate) fn host_messages(&mut self, records: &[HostRecord]) -> io::Result<()> {
+        self.write()?;
+        self.output.host_messages(records);
         Ok(())
     }
 

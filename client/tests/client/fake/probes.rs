@@ -123,8 +123,9 @@ impl ProbeService for Services {
     async fn apply_probes(&self, request: Request<ApplyProbesRequest>) -> Answer<ApplyProbesResponse> {
         let ApplyProbesRequest { changes: asked, all_or_nothing } = request.into_inner();
         if let Some(kept) = &self.kept {
-            let outcomes =
-                kept.apply(asked.into_iter().filter_map(|one| one.change).collect(), all_or_nothing);
+            let changes: Vec<_> = asked.into_iter().filter_map(|one| one.change).collect();
+            self.log.lock().unwrap().extend(changes.iter().map(told));
+            let outcomes = kept.apply(changes, all_or_nothing);
             // Only changes, which come as a whole: what is checked is answered.
             if all_or_nothing && kept.habits().never_answers {
                 std::future::pending::<()>().await;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use kprobed_client::api::event_service_server::{EventService, EventServiceServer};
 use kprobed_client::api::host_service_server::{HostService, HostServiceServer};
+use kprobed_client::api::lease_service_server::LeaseServiceServer;
+use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::stream_start::Start;
 use kprobed_client::api::*;
@@ -19,7 +21,9 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-use super::answers;
+use super::keeping::Kept;
+use super::services::Services;
+use super::{Ending, answers};
 
 /// How often a fake says how far it is.
 const BEAT: Duration = Duration::from_millis(10);
@@ -59,6 +63,8 @@ pub(crate) struct Scripted {
     socket: PathBuf,
     address: Option<SocketAddr>,
     state: Arc<Mutex<State>>,
+    /// Its probes, and holds of them.
+    services: Services,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -82,6 +88,13 @@ impl Scripted {
             way,
             address: None,
             state: Arc::new(Mutex::new(state)),
+            services: Services {
+                ending: Ending::Open,
+                asked: Arc::default(),
+                changed_at_once: Arc::default(),
+                log: Arc::default(),
+                kept: Some(Kept::new("6.12.1")),
+            },
             running: None,
         };
         fake.revive();
@@ -94,6 +107,16 @@ impl Scripted {
             Some(address) => format!("tcp://{address}"),
             None => self.socket.display().to_string(),
         }
+    }
+
+    /// Its probes.
+    pub(crate) fn kept(&self) -> &Kept {
+        self.services.kept.as_ref().unwrap()
+    }
+
+    /// Holds, changes and subscriptions until now.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.services.log.lock().unwrap().clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,8 +180,10 @@ impl Scripted {
     /// Comes back at the same place.
     pub(crate) fn revive(&mut self) {
         let (stop, stopped) = oneshot::channel();
-        let service = Service(Arc::clone(&self.state));
+        let service = Service(Arc::clone(&self.state), Arc::clone(&self.services.log));
         let server = tonic::transport::Server::builder()
+            .add_service(ProbeServiceServer::new(self.services.clone()))
+            .add_service(LeaseServiceServer::new(self.services.clone()))
             .add_service(EventServiceServer::new(service.clone()))
             .add_service(HostServiceServer::new(service));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -197,7 +222,7 @@ impl Scripted {
 }
 
 #[derive(Clone)]
-struct Service(Arc<Mutex<State>>);
+struct Service(Arc<Mutex<State>>, Arc<Mutex<Vec<String>>>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -233,9 +258,11 @@ impl EventService for Service {
         if delivery.order() != EventOrder::Time || delivery.heartbeat_ms == 0 {
             return Err(Status::invalid_argument("a merge needs watermarks"));
         }
-        if request.selection.is_some_and(|selection| selection.filter.contains("+3")) {
+        let selection = request.selection.unwrap_or_default();
+        if selection.filter.contains("+3") {
             return Err(answers::refused("+3"));
         }
+        self.1.lock().unwrap().push(format!("subscribed {}", selection.probes.join(" ")));
         let start = request.start.unwrap_or_default();
         let (mut seen, oldest) = {
             let state = self.0.lock().unwrap();
