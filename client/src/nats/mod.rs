@@ -22,11 +22,13 @@
 //! # }
 //! ```
 
+mod filter;
 mod profiles;
 mod source;
 mod states;
 mod stream;
 
+pub use filter::{NatsFilter, NatsFilterError};
 pub use profiles::HostProfile;
 pub use source::{NatsCredentials, NatsError, NatsOptions, NatsSource};
 pub use states::{HostWatched, NatsWatch, NatsWatchRequest};

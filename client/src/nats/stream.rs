@@ -12,8 +12,9 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt as _;
 use kprobed_event::published::{HostLog, Received, Topic};
 
+use super::filter::{Filtering, NatsFilter};
 use super::source::{NatsError, NatsSource};
-use crate::event::{Batch, Cursor, Projection, Row, StreamItem};
+use crate::event::{Batch, Cursor, Projection, StreamItem};
 
 /// How much earlier than a time the first message is: the messages of a part are published before its end.
 const BEFORE: Duration = Duration::from_mins(1);
@@ -36,7 +37,7 @@ pub struct NatsRequest {
     start: NatsStart,
     until_now: bool,
     wanted: Option<Wanted>,
-    rows: Option<Rows>,
+    filter: Option<NatsFilter>,
     sample_one_in: u64,
     fields: Projection,
 }
@@ -46,16 +47,6 @@ type WantedProbe = dyn Fn(&str, &str) -> bool + Send + Sync;
 /// Whether the probe of a host is wanted.
 #[derive(Clone)]
 struct Wanted(Arc<WantedProbe>);
-
-/// Whether an event is wanted.
-#[derive(Clone)]
-struct Rows(Arc<dyn Fn(&Row<'_>) -> bool + Send + Sync>);
-
-impl fmt::Debug for Rows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Rows")
-    }
-}
 
 impl fmt::Debug for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,10 +82,10 @@ impl NatsRequest {
         self
     }
 
-    /// Only events that this holds for.
+    /// Only events that this filter selects.
     #[must_use]
-    pub fn events(mut self, wanted: impl Fn(&Row<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.rows = Some(Rows(Arc::new(wanted)));
+    pub fn filter(mut self, filter: NatsFilter) -> Self {
+        self.filter = Some(filter);
         self
     }
 
@@ -122,10 +113,10 @@ impl NatsRequest {
     }
 
     /// What is wanted of events. None: nothing.
-    fn of(&self, batch: Batch, seen: &mut u64) -> Option<Batch> {
+    fn of(&self, batch: Batch, filtering: Option<&mut Filtering>, seen: &mut u64) -> Option<Batch> {
         let mut batch = batch;
-        if let Some(Rows(wanted)) = &self.rows {
-            batch = batch.select(|row| wanted(row));
+        if let Some(filtering) = filtering {
+            batch = filtering.select(&batch);
         }
         if self.sample_one_in > 1 {
             batch = batch.select(|_| {
@@ -154,6 +145,7 @@ pub struct NatsStream {
     last: u64,
     /// Up to this message of the whole stream, the host has ended no part behind `there.1`.
     there: (u64, u64),
+    filtering: Option<Filtering>,
     /// Events that passed everything but the sampling.
     seen: u64,
     /// The message after which the stream ends.
@@ -193,7 +185,22 @@ impl NatsStream {
         let (host, log, ready) = (host.to_owned(), HostLog::default(), VecDeque::new());
         let last = if request.start == NatsStart::Now { ended } else { 0 };
         let (sign, there) = (None, (behind, ended));
-        Ok(Self { source, host, request, messages, alive, sign, log, ready, last, there, seen: 0, end })
+        let filtering = request.filter.clone().map(|filter| Filtering::new(filter, &host));
+        Ok(Self {
+            source,
+            host,
+            request,
+            messages,
+            alive,
+            sign,
+            log,
+            ready,
+            last,
+            there,
+            filtering,
+            seen: 0,
+            end,
+        })
     }
 
     /// What comes next. None: the end that was asked for. After an error, [`NatsStream::reopen`] goes on behind the last message that was read.
@@ -251,7 +258,9 @@ impl NatsStream {
         for item in self.log.take(received, |probe| request.wants(host, probe))? {
             match item {
                 StreamItem::Batch(batch) => {
-                    self.ready.extend(request.of(batch, &mut self.seen).map(StreamItem::Batch));
+                    self.ready.extend(
+                        request.of(batch, self.filtering.as_mut(), &mut self.seen).map(StreamItem::Batch),
+                    );
                 }
                 item => self.ready.push_back(item),
             }

@@ -119,19 +119,14 @@ impl Output {
         if self.structured(&view)? {
             return Ok(());
         }
-        let labels: Vec<String> = view
-            .labels
-            .iter()
-            .map(|(key, value)| format!("{key}={}", super::data::one_line(value)))
-            .collect();
-        let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
+        let labels: Vec<String> = view.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let text = properties(
             self.style,
             &[
                 ("host", host.hostname.clone()),
                 ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
                 ("boot", host.boot_id.clone()),
-                ("labels", labels),
+                ("labels", labels.join(", ")),
                 (
                     "daemon",
                     format!(

@@ -231,6 +231,7 @@ fn doctor_and_version() {
     host     testhost
     kernel   6.12.1 x86_64 #1 SMP
     boot     b0
+    labels   zone=eu-1a
     daemon   0.1.0, since 2026-01-31T12:00:00Z
     tracefs  /sys/kernel/tracing, instance kprobed, clock mono
     buffers  2 CPUs, 4096 KiB each, sub-buffers of 4096 bytes

@@ -28,6 +28,7 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
     the other side of `otlp` refused events for good, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
+    states and hits of probes are not published by `otlp`: no stream
     `otlp` met 1 gaps with an unknown number of missing events
     -- stderr
     ");
@@ -47,6 +48,7 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
         "cursor": "boot:3:13",
         "refusal": null,
         "place_error": null,
+        "beside": null,
         "ledger": {
           "name": "jsonl",
           "start_time": "2026-01-31T12:00:00Z",
@@ -73,6 +75,11 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
         "cursor": null,
         "refusal": "2 records had no body",
         "place_error": "the disk is full",
+        "beside": {
+          "states": 12,
+          "profiles": 3,
+          "error": "no stream"
+        },
         "ledger": {
           "name": "otlp",
           "start_time": "2026-01-31T12:00:00Z",

@@ -315,7 +315,7 @@ fn help_says_what_there_is() {
               then
 
           --stream <NAME>
-              The stream
+              The stream of events; that of states has `_STATE` behind it
               
               [default: KPROBED]
 
@@ -366,8 +366,11 @@ fn help_says_what_there_is() {
     --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration):
     the same events, gaps and losses, of one host or a thousand over one connection, merged in the same
     way. The clocks of the hosts cannot be compared there: the order is by the wall clock of each. Hosts
-    are those of which the stream has something when the command begins. --ca, --cert and --key are for
-    tls://.
+    are those of which the stream has something when the command begins. Globs, --filter, --pid, --comm,
+    --cpu, --sample, --fields and -l select here what a daemon would select; -l goes by the labels that
+    probes have now, and a field that no probe has selects nothing. --last, --cursor, -p and the limits
+    of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and
+    `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
     -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
     PROBE-GLOB only its events are shown.

@@ -175,6 +175,12 @@ impl<'a> Row<'a> {
         Fields { row: *self, next: 0 }
     }
 
+    /// The value of the field with this index in the schema; `None` behind the last.
+    #[inline]
+    pub fn value(&self, index: usize) -> Option<Value<'a>> {
+        Some(self.group.column(index)?.row(self.index, self.batch.symbols()))
+    }
+
     /// The value of a field; `None` when the event has no such field.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         Some(self.group.field(name)?.row(self.index, self.batch.symbols()))

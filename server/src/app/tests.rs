@@ -9,10 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kprobed_client::api::OverflowPolicy;
-use kprobed_client::event::{
-    Cursor, Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value,
-};
-use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::event::{Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value};
+use kprobed_client::nats::{NatsFilter, NatsOptions, NatsRequest, NatsSource, NatsStart};
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_otlp::common::KeyValue;
 use kprobed_otlp::common::any_value::Value as Any;
@@ -22,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::control::{Controller, Registry};
+use crate::control::{Controller, Probe, Registry, test_probe};
 use crate::decode::{Plan, PlanOptions};
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
@@ -98,6 +96,11 @@ impl Drop for Served {
 }
 
 fn serve(run: &Run, address: &str) -> (SocketAddr, Served) {
+    serve_with(run, address, Arc::default())
+}
+
+/// With these probes, by whose fields requests are judged.
+fn serve_with(run: &Run, address: &str, registry: Arc<Registry>) -> (SocketAddr, Served) {
     let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = std::net::TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -106,7 +109,7 @@ fn serve(run: &Run, address: &str) -> (SocketAddr, Served) {
     let service = EventRoutes::new(EventServer {
         hub: Arc::clone(&run.hub),
         control,
-        registry: Arc::new(Registry::default()),
+        registry,
         host: run.host.clone(),
         filter_features: KernelFilterFeatures::default(),
         log: run.log.clone(),
@@ -458,28 +461,36 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
     }
     run.log.history.as_ref().unwrap().settle().await.unwrap();
     run.drained(&by_nats).await;
-    let (address, _served) = serve(&run, "127.0.0.1:0");
+    let registry = Arc::<Registry>::default();
+    let schema = Some(Arc::clone(&source.origin.schema));
+    registry.note_for_test(Probe { schema, ..test_probe(1, "kprobes/values") });
+    let (address, _served) = serve_with(&run, "127.0.0.1:0", registry);
     let target = format!("tcp://{address}").parse().unwrap();
     let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
     let published = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
     let (asked, wanted) = (StreamRequest::new, NatsRequest::default);
-    let now = run.log.now;
-    let begin = Cursor { boot_id: now.boot_id.to_string(), epoch: now.epoch, sequence: now.sequence };
+    let filter = |text: &str| NatsFilter::new(text).unwrap();
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let pairs = [
         (600, asked(), wanted()),
-        (150, asked().filter("pid == 6"), wanted().events(|row| row.tid() == Some(6))),
-        (200, asked().filter("cpu == 1"), wanted().events(|row| row.cpu() == 1)),
+        (150, asked().filter("pid == 6"), wanted().filter(filter("pid == 6"))),
+        (200, asked().filter("cpu == 1"), wanted().filter(filter("cpu == 1"))),
+        (300, asked().filter("comm ~ \"ssh*\""), wanted().filter(filter("comm ~ \"ssh*\""))),
         (
-            300,
-            asked().filter("comm ~ \"ssh*\""),
-            wanted().events(|row| row.comm().is_some_and(|comm| comm.starts_with(b"ssh"))),
+            80,
+            asked().filter("large >= 26000 && host == \"here\" && small != 3"),
+            wanted().filter(filter("large >= 26000 && host == \"here\" && small != 3")),
+        ),
+        (
+            225,
+            asked().filter("tgid != 5 && probe ~ \"*/values\" && !(fields.large & 1) || tgid == 4"),
+            wanted().filter(filter("tgid != 5 && probe ~ \"*/values\" && !(fields.large & 1) || tgid == 4")),
         ),
         (200, asked().sample_one_in(3), wanted().sample_one_in(3)),
         (
             19,
             asked().filter("pid == 6").sample_one_in(8),
-            wanted().events(|row| row.tid() == Some(6)).sample_one_in(8),
+            wanted().filter(filter("pid == 6")).sample_one_in(8),
         ),
         (
             600,
@@ -489,17 +500,14 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
         (
             150,
             asked().filter("pid == 6").field("large").field("location"),
-            wanted()
-                .events(|row| row.tid() == Some(6))
-                .fields(Projection::new(names(&["large", "location"]))),
+            wanted().filter(filter("pid == 6")).fields(Projection::new(names(&["large", "location"]))),
         ),
         (0, asked().probe("kprobes/other"), wanted().probes(|probe| probe == "kprobes/other")),
     ];
     for (events, request, own) in pairs {
         let (mut by_daemon, mut by_reader) = (Lines::default(), Lines::default());
         let what = format!("{request:?}");
-        // Not judged by the fields of probes, of which this daemon has none.
-        let mut stream = client.stream_events(request.after(begin.clone()).until_now()).await.unwrap();
+        let mut stream = client.stream_events(request.oldest().until_now()).await.unwrap();
         while let Some(item) = stream.next().await.unwrap() {
             by_daemon.take(item);
         }

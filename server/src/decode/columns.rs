@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::row::DecodeError;
-use super::schema::{FieldKind, Schema};
+use super::{FieldKind, Schema};
 
 /// Size of a kernel address.
 pub(super) const ADDRESS_BYTES: usize = 8;

@@ -16,7 +16,6 @@ mod dynamic;
 mod gather;
 mod plan;
 mod row;
-mod schema;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,7 +24,7 @@ pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
 pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
 pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
+pub use kprobed_filter::{Base, FieldKind, FieldSchema, Schema};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use row::DecodeError;
-pub use schema::{Base, FieldKind, FieldSchema, Schema};
 pub use table::PlanTable;

@@ -11,7 +11,7 @@ use super::columns::{ADDRESS_BYTES, Columns};
 use super::companion::{self, Role};
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
-use super::schema::{Base, FieldKind, FieldSchema, Schema};
+use super::{Base, FieldKind, FieldSchema, Schema};
 use crate::tracefs::format::{Field, Format, Presentation, Shape};
 
 /// No record is longer: descriptors have 16 bits for an offset.

@@ -4,6 +4,7 @@
 //! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body and
 //! traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
 
+use super::Span;
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
 use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
@@ -15,7 +16,6 @@ use super::legacy::{self, OldWord};
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
 use super::program;
-use super::span::Span;
 use super::types;
 
 /// Most arguments of one probe (`MAX_TRACE_ARGS`).

@@ -4,8 +4,8 @@
 //! Comparing trees compares spans too;
 //! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) is for comparing meanings.
 
+use super::Span;
 use super::diagnostic::Diagnostic;
-use super::span::Span;
 
 /// One line of the kernel's probe language.
 #[derive(Debug, Clone, PartialEq, Eq)]

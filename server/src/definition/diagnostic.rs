@@ -2,8 +2,8 @@
 //!
 //! Owns the presentation of a problem over its text. It never decides whether there is one.
 
+use super::Span;
 use super::code::Code;
-use super::span::Span;
 
 /// Whether a definition with this problem can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -17,6 +17,7 @@
 //! writes it into a text that another kernel would recognise differently. [`parse_as`] is for callers who
 //! know.
 
+use super::Span;
 use super::ast::Definition;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
@@ -25,7 +26,6 @@ use super::legacy::{self, BareWords, Parameters, UnknownParameters};
 use super::line;
 use super::parse;
 use super::prototype;
-use super::span::Span;
 use super::translated;
 
 /// A language for definitions.

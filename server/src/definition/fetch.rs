@@ -4,6 +4,7 @@
 //! in the same order, so that the first problem is the kernel's. Whether a form is usable with a type, and
 //! whether it fits the fetch program, is decided in `program`.
 
+use super::Span;
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
@@ -12,7 +13,6 @@ use super::legacy::{self, BareWords, OldWord, Parameters};
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
-use super::span::Span;
 
 /// Highest N of `$stackN` and `$argN`: words of a kernel stack of 16 KiB (`PARAM_MAX_STACK`).
 const STACK_WORDS: u64 = 2048;

@@ -3,11 +3,11 @@
 //! How a file is cut into definitions is the rule of [`Cutter`]; what stands in a definition is read by
 //! [`parse_any_knowing`]. One that is refused does not touch the others. No I/O.
 
+use super::Span;
 use super::cutter::{CutDefinition, Cutter};
 use super::dialect::{Reading, parse_any_knowing};
 use super::features::Features;
 use super::legacy::Parameters;
-use super::span::Span;
 
 /// One definition of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

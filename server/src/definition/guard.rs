@@ -29,6 +29,7 @@
 //! Companions stand after all arguments of the user, so that positions in kernel messages stay those of the
 //! user's. This module makes definitions; reading the records is for the decoder.
 
+use super::Span;
 use super::argument::ARGS_MAX;
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, Type};
 use super::code::Code;
@@ -39,7 +40,6 @@ use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
 use super::render::push_arguments;
-use super::span::Span;
 
 /// Start of every name that belongs to the guards; refused in what users write.
 pub const PREFIX: &str = "__kpd_";

@@ -21,11 +21,11 @@
 //! Kernels with BTF take a bare word as the name of a parameter, and functions with a parameter `sa` or `ra`
 //! exist. [`BareWords`] is the rule for that, and [`Parameters`] tells which functions those are.
 
+use super::Span;
 use super::ast::{Fetch, FetchKind, ProbeDefinition, ProbeKind, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::line::{self, Word};
-use super::span::Span;
 
 /// What a bare word such as `a0` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and lib/argv_split.c
 //! (words). It knows nothing about what a word means.
 
+use super::Span;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
-use super::span::Span;
 
 /// Longest line that the kernel takes, without its newline (`WRITE_BUFSIZE - 2`).
 pub(super) const LINE_MAX_BYTES: usize = 4094;

@@ -1,9 +1,9 @@
 //! Names: what is a good one, which the kernel would choose, and how to be independent of its choice.
 
+use super::Span;
 use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
 use super::features::Features;
 use super::number;
-use super::span::Span;
 
 /// Longest group or event name (`MAX_EVENT_NAME_LEN - 1`).
 pub(super) const EVENT_NAME_MAX_BYTES: usize = 63;

@@ -4,6 +4,7 @@
 //! kernel/trace/trace_probe.c:traceprobe_parse_event_name and
 //! kernel/trace/trace_dynevent.c:dyn_event_release, in the kernel's order of checks.
 
+use super::Span;
 use super::argument;
 use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
@@ -14,7 +15,6 @@ use super::legacy::{BareWords, Parameters, UnknownParameters};
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
-use super::span::Span;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
 const MAXACTIVE_MAX: u64 = 4096;

@@ -4,11 +4,11 @@
 //! them like kernel/trace/trace_probe.c:parse_probe_arg and finalize_fetch_insn (5.15, 6.12), and refuses
 //! with the same codes what the instructions do not allow.
 
+use super::Span;
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
 use super::code::{Code, E2BIG, EINVAL};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::span::Span;
 
 /// The slot of the instruction that ends the program (`FETCH_INSN_MAX - 1`).
 const END_SLOT: usize = 15;

@@ -1,7 +1,7 @@
 //! Comparing definitions by what they mean.
 
+use super::Span;
 use super::ast::{Fetch, FetchKind, Place, ProbeDefinition};
-use super::span::Span;
 
 impl ProbeDefinition {
     /// A copy without positions and warnings: equal for two texts that say the same.

@@ -4,12 +4,12 @@
 //! become longer, a type can be unknown. So the canonical line is read once more as the kernel would, and its
 //! problems are shown at what the user wrote.
 
+use super::Span;
 use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::parse::parse;
-use super::span::Span;
 
 /// The problems of the canonical line of `definition`, each at the part of the user's text that it comes from.
 pub fn problems(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {

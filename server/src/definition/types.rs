@@ -3,13 +3,13 @@
 //! Follows kernel/trace/trace_probe.c:parse_probe_arg_type, find_fetch_type and __parse_bitfield_probe_arg.
 //! Whether the type suits the expression is decided in `program`.
 
+use super::Span;
 use super::ast::{BaseType, Type, Width};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::line::Word;
 use super::number;
-use super::span::Span;
 
 /// Longest array (`MAX_ARRAY_LEN`).
 const ARRAY_MAX: u64 = 64;

@@ -5,7 +5,6 @@
 //! (filter_match_preds): a panic, seen on 5.10. Later kernels let no event pass. So nobody loses anything when all are refused. It never
 //! says whether a filter is good.
 
-use super::ast::{Expression, Term};
 use super::{Filter, FilterCode, FilterError};
 use crate::definition::Span;
 use crate::tracefs::format::{Field, Format, Presentation, Shape};
@@ -16,11 +15,11 @@ pub fn harm(text: &str, format: &Format) -> Option<FilterError> {
     match Filter::parse(text) {
         Ok(filter) => {
             let mut found = None;
-            filter.expression.terms(&mut |term| {
+            filter.fields(&mut |name, span| {
                 if found.is_none()
-                    && let Some(field) = fields.clone().find(|field| field.name == term.field)
+                    && let Some(field) = fields.clone().find(|field| field.name == name)
                 {
-                    found = Some(refusal(field, term.field_span));
+                    found = Some(refusal(field, span));
                 }
             });
             found
@@ -49,17 +48,6 @@ fn refusal(field: &Field, span: Span) -> FilterError {
         ),
         "have the probe record one element as an argument of its own, or filter with `kprobectl observe --filter`",
     )
-}
-
-impl Expression {
-    /// Shows every comparison.
-    fn terms<'a>(&'a self, show: &mut impl FnMut(&'a Term)) {
-        match self {
-            Self::Term(term) => show(term),
-            Self::Not(inner) => inner.terms(show),
-            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.terms(show)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The only file of this module that knows how [`Columns`] keeps values.
 
-use super::event::FilterEvent;
+use super::FilterEvent;
 use crate::decode::{Columns, Value};
 
 /// One event of a batch, with what its columns do not say.

@@ -34,12 +34,12 @@ use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host::{HostIdentity, threads_of_this_process};
 pub use image::{BootSite, BootSites, ImageError, KernelImage, SiteKind};
+pub use kprobed_filter::names::nearest_name;
 pub use livepatches::{Livepatches, Progress, Redirect};
 pub use optimisation::Optimisation;
 pub use patch_sites::PatchSites;
 pub use process::processor_time;
 pub use recent::RecentFacts;
-pub use similar::nearest_name;
 pub use symbol::{Located, Symbol};
 pub use symbols::SymbolTable;
 #[cfg(test)]

@@ -4,8 +4,7 @@
 //! moves it by two bytes at most: so names are found by their parts (Li, Deng, Wang, Feng: Pass-Join, 2011). 160,000 names cost 5 MiB and
 //! some 30 ms, when somebody first asks.
 
-/// Names further apart than this are not a slip of the finger.
-pub(super) const MAX_EDITS: usize = 2;
+use kprobed_filter::names::{MAX_EDITS, edits};
 
 /// Two edits leave one of this many parts untouched.
 const PARTS: usize = MAX_EDITS + 1;
@@ -127,31 +126,6 @@ fn bucket(length: usize, part: usize, text: &[u8], buckets: usize) -> usize {
 /// One bit for every kind of byte that a name has.
 fn letters(name: &[u8]) -> u32 {
     name.iter().fold(0, |letters, byte| letters | 1 << (byte & 31))
-}
-
-/// The one of these names that was most probably meant, looked for among all of them: for a few.
-pub fn nearest_name<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let edits = |candidate: &&'n str| edits(name.as_bytes(), candidate.as_bytes(), MAX_EDITS);
-    candidates
-        .filter_map(|candidate| Some((edits(&candidate)?, candidate)))
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Edits between two names (insertions, deletions, replacements), if there are at most `most`.
-fn edits(a: &[u8], b: &[u8], most: usize) -> Option<usize> {
-    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    let (a, b) = (a.get(same..)?, b.get(same..)?);
-    if a.is_empty() || b.is_empty() {
-        return Some(a.len().max(b.len())).filter(|edits| *edits <= most);
-    }
-    let left = most.checked_sub(1)?;
-    if a.len().abs_diff(b.len()) > most {
-        return None;
-    }
-    let (shorter_a, shorter_b) = (a.get(1..)?, b.get(1..)?);
-    let ways = [(shorter_a, shorter_b), (shorter_a, b), (a, shorter_b)];
-    ways.into_iter().filter_map(|(a, b)| edits(a, b, left)).min().map(|edits| edits + 1)
 }
 
 #[cfg(test)]

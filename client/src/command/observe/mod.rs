@@ -65,9 +65,9 @@ Hosts that are lost, late and back are shown among the events, and at the end wh
 
 --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the same events, gaps and losses, of one host \
 or a thousand over one connection, merged in the same way. The clocks of the hosts cannot be compared there: the order is by the wall clock of \
-each. Hosts are those of which the stream has something when the command begins. Globs, --pid, --comm, --cpu, --sample, --fields and -l select \
-here what a daemon would select; -l goes by the labels that probes have now. --filter, --last, --cursor, -p and the limits of queues need a \
-daemon. --ca, --cert and --key are for tls://.
+each. Hosts are those of which the stream has something when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample, --fields and -l \
+select here what a daemon would select; -l goes by the labels that probes have now, and a field that no probe has selects nothing. --last, --cursor, -p \
+and the limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
 

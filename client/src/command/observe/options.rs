@@ -6,17 +6,15 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
-#[cfg(feature = "nats")]
-use kprobed_client::event::Row;
 use kprobed_client::event::StreamRequest;
 use kprobed_client::event::format::TextParts;
+#[cfg(feature = "nats")]
+use kprobed_client::nats::{NatsFilter, NatsFilterError};
 
 use super::filter;
 use super::place::Place;
 use crate::cli::{Format, Global};
 use crate::command::Failure;
-#[cfg(feature = "nats")]
-use crate::glob;
 use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, point_in_time};
 
@@ -178,34 +176,26 @@ impl Selection {
         self.selector.trim()
     }
 
-    /// The same events of what was published: which rows, and one in how many of them.
+    /// The same for what was published: a filter, if one is needed, and one in how many of the events that it selects.
     ///
     /// # Errors
-    /// What only a daemon can do.
+    /// What cannot be a filter, or needs a daemon.
     #[cfg(feature = "nats")]
-    pub(super) fn published(
-        &self,
-    ) -> Result<(impl Fn(&Row<'_>) -> bool + Send + Sync + use<>, u64), Failure> {
+    pub(super) fn published(&self) -> Result<(Option<NatsFilter>, u64), Failure> {
         let Conditions { filter, tids, comms, cpus, sample } = &self.conditions;
-        if !filter.trim().is_empty() {
-            let message = "`--filter` is evaluated by daemons, and `--from` asks none".to_owned();
-            let hint = "use `--pid`, `--comm`, `--cpu` or globs of names here, or `filter` in `[export.nats]` of the daemons";
-            return Err(Failure::usage(message, Some(hint.to_owned())));
+        let text =
+            filter::combined(filter, tids, comms, cpus).map_err(|problem| Failure::usage(problem, None))?;
+        if text.is_empty() {
+            return Ok((None, *sample));
         }
-        if let Some(comm) = comms.iter().find(|comm| comm.contains('[')) {
-            let message = format!(
-                "`--comm {comm}` has a set of characters, which daemons understand, and `--from` asks none"
-            );
-            return Err(Failure::usage(message, Some("use `*` and `?`".to_owned())));
-        }
-        let (tids, comms, cpus) = (tids.clone(), comms.clone(), cpus.clone());
-        let fits = move |row: &Row<'_>| {
-            let comm = |glob: &String| row.comm().is_some_and(|comm| glob::matches(glob.as_bytes(), comm));
-            (tids.is_empty() || row.tid().is_some_and(|tid| tids.contains(&tid)))
-                && (comms.is_empty() || comms.iter().any(comm))
-                && (cpus.is_empty() || cpus.contains(&row.cpu()))
-        };
-        Ok((fits, *sample))
+        let filter = NatsFilter::new(&text).map_err(|error| {
+            let hint = match &error {
+                NatsFilterError::Syntax(error) => error.hint.clone(),
+                _ => "use another field here, or `filter` in `[export.nats]` of the daemons".to_owned(),
+            };
+            Failure::usage(format!("`{text}`: {error}"), Some(hint))
+        })?;
+        Ok((Some(filter), *sample))
     }
 
     /// The globs of names: none stands for all.

@@ -57,7 +57,7 @@ fn judge(arguments: &Arguments) -> Result<(), Failure> {
 /// Shows what was published.
 pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     judge(&arguments)?;
-    let (fits, one_in) = arguments.selection.published()?;
+    let (filter, one_in) = arguments.selection.published()?;
     let stop = Stop::new(None).map_err(Failure::Signals)?;
     let start = &arguments.start;
     let (begin, since_ns) = match start.since {
@@ -85,10 +85,13 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let request = NatsRequest::default()
         .start(begin)
         .probes_of_hosts(is_wanted)
-        .events(fits)
         .sample_one_in(one_in)
         .fields(Projection::new(arguments.form.fields.clone()));
     let request = if ends { request.until_now() } else { request };
+    let request = match filter {
+        Some(filter) => request.filter(filter),
+        None => request,
+    };
     let default = MergeOptions::default();
     let options = MergeOptions {
         max_wait: arguments.max_wait,

@@ -234,6 +234,7 @@ fn selections(server: &Server, all: usize) -> Result<()> {
     for (options, expected) in [
         (["--comm", "work*"], all),
         (["--cpu", "9999"], 0),
+        (["--filter", "n >= 0 && comm == \"workload\""], all),
         (["--sample", "2"], all.div_ceil(2)),
         (["--fields", "n"], all),
     ] {

@@ -1,7 +1,7 @@
 //! The syntax tree of a prototype: what it says, with the place of every part.
 
+use super::super::Span;
 use super::super::ast::{Name, Width};
-use super::super::span::Span;
 
 /// `FUNCTION(PARAMETER, PARAMETER, ...)`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,13 +10,13 @@
 //!
 //! A problem ends its parameter; reading goes on behind the next comma, so that several are reported at once.
 
+use super::super::Span;
 use super::super::ast::Name;
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::Word;
 use super::super::names::is_identifier;
 use super::super::number;
-use super::super::span::Span;
 use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
 use super::lexer;
 

@@ -1,5 +1,6 @@
 //! From the syntax tree of a prototype to a probe: parameters are counted, fields get names and types.
 
+use super::super::Span;
 use super::super::argument::ARGS_MAX;
 use super::super::ast::{
     Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, Place, ProbeDefinition, ProbeKind, Type, Width,
@@ -7,7 +8,6 @@ use super::super::ast::{
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
-use super::super::span::Span;
 use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Prototype, Source};
 use super::target::Target;
 use super::walk::walk;

@@ -5,10 +5,10 @@
 //! type of the field says; where the sources of 2018 disagree about that, a warning names a spelling on which
 //! they agree.
 
+use super::super::Span;
 use super::super::ast::{Fetch, FetchKind, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
-use super::super::span::Span;
 use super::ast::{Atom, Field, Source, Step, StepKind};
 use super::target::Target;
 

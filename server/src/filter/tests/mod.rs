@@ -9,7 +9,7 @@ mod strategies;
 use std::ops::Range;
 
 use super::*;
-use crate::decode::{Base, FieldKind, FieldSchema};
+use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 
 /// A probe with one field of every kind.
 fn schema() -> Schema {

@@ -5,7 +5,7 @@
 //! the name of the task whatever a probe records, and `fields.comm` is the probe's.
 
 use super::ast::OWN;
-use crate::decode::{FieldKind, Schema};
+use crate::{FieldKind, Schema};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

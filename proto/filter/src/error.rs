@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use crate::definition::Span;
+use crate::Span;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $name:literal;)*) => {
@@ -94,12 +94,8 @@ pub struct FilterError {
 }
 
 impl FilterError {
-    pub(super) fn new(
-        code: FilterCode,
-        span: Span,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
+    /// A problem. The hint must not be empty.
+    pub fn new(code: FilterCode, span: Span, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code, span, message: message.into(), hint: hint.into() }
     }
 

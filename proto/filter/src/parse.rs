@@ -6,7 +6,7 @@
 use super::ast::Expression;
 use super::error::{FilterCode, FilterError};
 use super::term;
-use crate::definition::Span;
+use crate::Span;
 
 /// A filter has to be shorter than a page (kernel/trace/trace_events.c:event_filter_write).
 pub(super) const TEXT_LIMIT_BYTES: usize = 4096;

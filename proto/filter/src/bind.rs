@@ -9,7 +9,7 @@ use super::fields::{Fields, Kind, Source};
 use super::functions::Functions;
 use super::pattern::Pattern;
 use super::test::{Compare, Load, Test, mask};
-use crate::kernel::nearest_name;
+use crate::names::nearest_name;
 
 /// What a filter is bound to, beside the schema.
 #[derive(Clone, Copy)]

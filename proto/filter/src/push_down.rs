@@ -11,7 +11,7 @@ use super::parse::TEXT_LIMIT_BYTES;
 use super::pattern::Pattern;
 use super::program::{KernelNames, Program};
 use super::test::{Test, mask};
-use crate::definition::Span;
+use crate::Span;
 
 /// No event has two thread ids, and no probe can hide this field.
 const NEVER: &str = "common_pid == 1 && common_pid == 2";

@@ -27,12 +27,12 @@ fn digits(text: &str) -> Option<u64> {
 }
 
 /// `kstrtoul(text, 0)`.
-pub(crate) fn unsigned(text: &str) -> Option<u64> {
+pub fn unsigned(text: &str) -> Option<u64> {
     digits(text.strip_prefix('+').unwrap_or(text))
 }
 
 /// `kstrtol(text, 0)`.
-pub(crate) fn signed(text: &str) -> Option<i64> {
+pub fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(rest) => 0i64.checked_sub_unsigned(digits(rest)?),
         None => i64::try_from(unsigned(text)?).ok(),
@@ -41,14 +41,14 @@ pub(crate) fn signed(text: &str) -> Option<i64> {
 
 /// Whether `kstrtoul(text, 0)` says `ERANGE` and not `EINVAL`: it does if the digits that there are make too large a number, whatever
 /// follows them.
-pub(super) fn unsigned_is_too_large(text: &str) -> bool {
+pub fn unsigned_is_too_large(text: &str) -> bool {
     let (radix, rest) = split_radix(text.strip_prefix('+').unwrap_or(text));
     let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
     length > 0 && u64::from_str_radix(&rest[..length], radix).is_err()
 }
 
 /// The same of `kstrtol(text, 0)`, which also minds the sign, of a number that is nothing else.
-pub(super) fn signed_is_too_large(text: &str) -> bool {
+pub fn signed_is_too_large(text: &str) -> bool {
     match text.strip_prefix('-') {
         // The kernel takes one sign.
         Some(rest) if rest.starts_with('+') => false,
@@ -58,7 +58,7 @@ pub(super) fn signed_is_too_large(text: &str) -> bool {
 }
 
 /// `kstrtoul(text, 10)`, of the index in `$stackN` and `$argN`.
-pub(super) fn decimal(text: &str) -> Option<u64> {
+pub fn decimal(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if digits.starts_with(['+', '-']) { None } else { digits.parse().ok() }
 }
@@ -67,7 +67,7 @@ pub(super) fn decimal(text: &str) -> Option<u64> {
 ///
 /// Saturates where the kernel wraps: only sizes of bit-fields are read this way, and both are then out of
 /// range.
-pub(super) fn leading(text: &str) -> (u64, &str) {
+pub fn leading(text: &str) -> (u64, &str) {
     let (radix, rest) = split_radix(text);
     let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
     let (number, tail) = rest.split_at(length);
@@ -79,7 +79,7 @@ pub(super) fn leading(text: &str) -> (u64, &str) {
 
 /// The shorter of decimal and hexadecimal, so that a canonical text is never longer than what the user wrote:
 /// the kernel limits the length of an expression.
-pub(super) fn shortest(value: u64) -> String {
+pub fn shortest(value: u64) -> String {
     let decimal = value.to_string();
     let hex = format!("{value:#x}");
     if hex.len() <= decimal.len() { hex } else { decimal }

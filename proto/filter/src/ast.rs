@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::cpus::CpuSet;
-use crate::definition::Span;
+use crate::Span;
 
 /// Stands before the name of a field of the probe, which what all events have under that name hides otherwise.
 pub(super) const OWN: &str = "fields.";
@@ -245,6 +245,17 @@ impl fmt::Display for Operand {
             Self::Text(text) if text.contains('"') => write!(f, "'{text}'"),
             Self::Text(text) => write!(f, "\"{text}\""),
             Self::Cpus { list, .. } => write!(f, "CPUS{{{list}}}"),
+        }
+    }
+}
+
+impl Expression {
+    /// Shows every comparison.
+    pub(super) fn terms<'a>(&'a self, show: &mut impl FnMut(&'a Term)) {
+        match self {
+            Self::Term(term) => show(term),
+            Self::Not(inner) => inner.terms(show),
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.terms(show)),
         }
     }
 }

@@ -7,8 +7,8 @@ use super::ast::{Number, OWN, Operand, Operator, Suffix, Term};
 use super::cpus::CpuSet;
 use super::error::{FilterCode, FilterError};
 use super::parse::{end_of_word, is_blank, skip_blanks};
-use crate::definition::Span;
-use crate::definition::number::{signed, unsigned};
+use crate::Span;
+use crate::number::{signed, unsigned};
 
 /// A text has to be shorter (kernel/trace/trace.h:MAX_FILTER_STR_VAL).
 const TEXT_LIMIT_BYTES: usize = 256;
