@@ -45,13 +45,7 @@ fn judge(arguments: &Arguments) -> Result<(), Failure> {
             "leave it out: the stream keeps what was not read yet",
         );
     }
-    if arguments.max_wait.is_zero() {
-        return refused(
-            "`--max-wait` is zero, and every answer takes some time",
-            "write a time such as `2s`",
-        );
-    }
-    Ok(())
+    super::judge_wait(arguments.max_wait)
 }
 
 /// Shows what was published.

@@ -93,6 +93,7 @@ impl Scripted {
                 asked: Arc::default(),
                 changed_at_once: Arc::default(),
                 log: Arc::default(),
+                views: Arc::default(),
                 kept: Some(Kept::new("6.12.1")),
             },
             running: None,
