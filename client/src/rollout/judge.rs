@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::gate::{Gates, Limit, Metric};
+use super::processor::Share;
 use super::reading::{ProbeReading, Reading, Spent};
 use super::state::Armed;
 
@@ -149,41 +150,17 @@ fn rate(last: &ProbeReading, now: &ProbeReading) -> Result<Figure, &'static str>
 fn processor(judgement: &mut Judgement, compared: &Since<'_>, now: &Reading, gates: &Gates) {
     let Some(limit) = gates.limit(Metric::Cpu) else { return };
     let gate = Metric::Cpu.name();
-    let found = match (compared.soak_begun, &now.spent) {
-        (_, None) => Err("the host does not know it"),
+    match Share::since(compared.soak_begun, now.spent.as_ref(), compared.soak_ms) {
         // A share needs two readings.
-        (None, Some(_)) => return,
-        (Some(begun), Some(now)) => used(begun, now, compared.soak_ms),
-    };
-    match found {
-        Err(why) => judgement.missing.push(format!("{gate}: {why}")),
-        Ok((used, time)) => {
-            // Before the end it is the share of a time that has not passed yet: it only grows.
-            let so_far = if compared.soak_ms > 0 { " so far" } else { "" };
-            let text = format!("{} of one core{so_far}", percent(used, time));
-            if !limit.covers(used, time) {
-                judgement.failed.push(format!("{gate}<={limit}: {text}"));
+        Ok(None) => {}
+        Ok(Some(share)) => {
+            if !share.is_within(limit) {
+                judgement.failed.push(format!("{gate}<={limit}: {share}"));
             }
-            judgement.figures.insert(gate.to_owned(), text);
+            judgement.figures.insert(gate.to_owned(), share.to_string());
         }
+        Err(why) => judgement.missing.push(format!("{gate}: {why}")),
     }
-}
-
-/// Processor time that the daemon used since the soak began, out of the time of one core, both in nanoseconds.
-fn used(begun: &Spent, now: &Spent, soak_ms: u64) -> Result<Figure, &'static str> {
-    let anew = "the daemon was started anew";
-    let used = now.processor_ns.checked_sub(begun.processor_ns).ok_or(anew)?;
-    let time = now.uptime_ns.checked_sub(begun.uptime_ns).ok_or(anew)?;
-    match time.max(soak_ms.saturating_mul(1_000_000)) {
-        0 => Err("no time passed between two readings"),
-        time => Ok((used, time)),
-    }
-}
-
-/// A share with two digits behind the point. Rounded up, so that what is above a limit looks so.
-fn percent(count: u64, of: u64) -> String {
-    let hundredths = (u128::from(count) * 10_000).div_ceil(u128::from(of.max(1)));
-    format!("{}.{:02}%", hundredths / 100, hundredths % 100)
 }
 
 fn figure(
@@ -227,8 +204,6 @@ pub(super) fn leading(figure: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn probe(hits: u64, misses: u64, lost: u64, at: u64) -> ProbeReading {
@@ -261,85 +236,6 @@ mod tests {
         let (before, last) = (reading(before), last.map(reading));
         let since = Since { before: &before, last: last.as_ref(), soak_begun: None, soak_ms: 1000 };
         judge(&since, now, &armed, &Gates::with(&[]))
-    }
-
-    /// What the gate of processor time says: a failure, what is missing, or the figure.
-    fn spent(gate: &str, begun: Option<Spent>, now: Option<Spent>, soak_ms: u64) -> (String, String, String) {
-        let before = Reading::default();
-        let since = Since { before: &before, last: None, soak_begun: begun.as_ref(), soak_ms };
-        let now = Reading { spent: now, ..Reading::default() };
-        let gates = Gates::with(&[gate.parse().unwrap()]);
-        let judgement = judge(&since, &now, &BTreeMap::new(), &gates);
-        let figure = judgement.figures.get("cpu").cloned().unwrap_or_default();
-        (judgement.failed.join("; "), judgement.missing.join("; "), figure)
-    }
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    fn at(processor_ns: u64, uptime_ns: u64) -> Spent {
-        Spent { processor_ns, uptime_ns }
-    }
-
-    #[test]
-    fn processor_time_is_that_of_the_soak() {
-        let begun = Some(at(500 * SECOND_NS, 1000 * SECOND_NS));
-        let after = |processor_ns: u64, uptime_ns: u64, soak_ms| {
-            let now = at(500 * SECOND_NS + processor_ns, 1000 * SECOND_NS + uptime_ns);
-            spent("cpu<=25%", begun, Some(now), soak_ms)
-        };
-        let good = |figure: &str| (String::new(), String::new(), figure.to_owned());
-        assert_eq!(after(SECOND_NS / 4, SECOND_NS, 0), good("25.00% of one core"));
-        let above = |figure: &str| (format!("cpu<=25%: {figure}"), String::new(), figure.to_owned());
-        assert_eq!(after(SECOND_NS / 4 + 1, SECOND_NS, 0), above("25.01% of one core"));
-        // In the middle of it, a share of the whole: it can rest until the end.
-        assert_eq!(after(SECOND_NS / 4, SECOND_NS / 4, 1000), good("25.00% of one core so far"));
-        assert_eq!(after(SECOND_NS / 4 + 1, SECOND_NS / 4, 1000), above("25.01% of one core so far"));
-        assert_eq!(after(0, SECOND_NS, 0), good("0.00% of one core"));
-        // Four threads.
-        assert_eq!(after(4 * SECOND_NS, SECOND_NS, 0).2, "400.00% of one core");
-    }
-
-    #[test]
-    fn processor_time_that_is_not_known_is_missing() {
-        let missing = |begun, now| spent("cpu<=25%", begun, now, 0);
-        let because = |why: &str| (String::new(), format!("cpu: {why}"), String::new());
-        assert_eq!(missing(None, None), because("the host does not know it"));
-        assert_eq!(missing(Some(at(1, 1)), None), because("the host does not know it"));
-        assert_eq!(missing(Some(at(1, 1)), Some(at(1, 1))), because("no time passed between two readings"));
-        assert_eq!(missing(Some(at(5, 5)), Some(at(4, 6))), because("the daemon was started anew"));
-        assert_eq!(missing(Some(at(5, 5)), Some(at(6, 4))), because("the daemon was started anew"));
-        assert_eq!(missing(None, Some(at(1, 1))), Default::default(), "the first reading");
-        assert_eq!(spent("cpu=off", Some(at(5, 5)), None, 0), Default::default());
-    }
-
-    proptest! {
-        #[test]
-        fn what_fails_before_the_end_does_not_pass_at_the_end(
-            limit in 0_u32..2_000_000, soak_ms in 1_u64..100_000,
-            used in any::<[u32; 2]>(), times in any::<[prop::sample::Index; 2]>(),
-        ) {
-            let soak_ns = usize::try_from(soak_ms * 1_000_000).unwrap();
-            let [mut first, mut end] = times.map(|time| time.index(soak_ns) as u64 + 1);
-            if first > end {
-                (first, end) = (end, first);
-            }
-            let gate = format!("cpu<={}.{:04}%", limit / 10_000, limit % 10_000);
-            let used = used.map(u64::from);
-            let early = spent(&gate, Some(at(0, 0)), Some(at(used[0], first)), soak_ms);
-            let late = spent(&gate, Some(at(0, 0)), Some(at(used[0] + used[1], end)), 0);
-            prop_assert!(early.0.is_empty() || !late.0.is_empty(), "{:?} {:?}", early, late);
-        }
-
-        #[test]
-        fn a_daemon_that_was_started_anew_neither_passes_nor_fails(
-            begun in any::<(u64, u64)>(), now in any::<(u64, u64)>(), soak_ms in any::<u64>(),
-        ) {
-            let is_anew = now.0 < begun.0 || now.1 < begun.1;
-            let (failed, missing, figure) =
-                spent("cpu<=25%", Some(at(begun.0, begun.1)), Some(at(now.0, now.1)), soak_ms);
-            prop_assert_eq!(missing == "cpu: the daemon was started anew", is_anew);
-            prop_assert!(!is_anew || failed.is_empty() && figure.is_empty());
-        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod file;
 mod gate;
 mod judge;
 mod plan;
+mod processor;
 mod reading;
 mod setback;
 mod soak;

@@ -1,28 +1,26 @@
 //! `kprobectl rollout`: a change that goes over a fleet in waves.
 //!
-//! Owns the words of the command and the exit codes. What is done next is decided in `rollout`; `world` does it.
+//! Owns the words of the command and the exit codes. `prepare` makes a roll-out of them; what is done next is decided in `rollout`, and `world` does
+//! it.
 
 mod ask;
+mod plan;
+mod prepare;
 mod world;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use kprobed_client::Client;
 use kprobed_client::fleet::Host;
 
+use self::prepare::{Prepared, Wanted, prepare};
 use self::world::Fleet;
-use super::connection::{Aim, aim, at_addresses};
-use super::{Exit, Failure, apply, documents};
+use super::connection::at_addresses;
+use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::config::{Config, rollout_file};
 use crate::output::Output;
-use crate::quantity::duration;
-use crate::rollout::{
-    self, Gate, Gates, OnFailure, Outlook, Phase, Setting, State, StateError, StateFile, Stopped, Waves,
-    drive, pause_file,
-};
+use crate::rollout::{self, Phase, State, StateError, StateFile, Stopped, drive, pause_file};
 
 const AFTER_HELP: &str = "\
 `apply` changes the hosts of --hosts wave by wave. First every host of every wave is asked for its verdict: if one refuses, nothing is changed \
@@ -48,7 +46,7 @@ writes no state.
 
 The state is a file that is replaced as a whole before and after each step. It has the documents, the addresses, the hosts that have \
 accepted, what was there before, and the id of each request: after the end of this command at any point, `resume` goes on, here or on another \
-machine, and no change is made twice. What was told has been written before. Readings are not in it: a wave that was being watched is watched \
+machine, and no change is made twice. Each event is in the file before it is printed. Readings are not in it: a wave that was being watched is watched \
 anew. It has no keys: those are of the machine that goes on. Without --state it is one file for \
 each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
 
@@ -94,27 +92,6 @@ enum Action {
     History(Place),
 }
 
-/// What is to be changed, and when it goes on.
-#[derive(Debug, Args)]
-struct Wanted {
-    #[command(flatten)]
-    files: apply::Files,
-    /// How many hosts are changed when each wave is over, counted from the first by name; percentages are rounded up
-    #[arg(long, value_name = "LIST", default_value = "1,5%,100%")]
-    waves: Waves,
-    /// What must hold before the next wave; may be given more than once
-    #[arg(long = "gate", value_name = "GATE")]
-    gates: Vec<Gate>,
-    /// How long a wave is watched
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    soak: Duration,
-    /// What is done when a gate is not passed
-    #[arg(long, value_name = "WHAT", default_value = "undo")]
-    on_failure: OnFailure,
-    #[command(flatten)]
-    place: Place,
-}
-
 /// Where the state is.
 #[derive(Debug, Args)]
 struct Place {
@@ -139,7 +116,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     match arguments.action {
         Action::Plan(wanted) => {
             let Some(mut prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
-            plan(global, &mut prepared, output).await
+            plan::plan(global, &mut prepared, output).await
         }
         Action::Apply(wanted) => {
             let Some(prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
@@ -201,100 +178,10 @@ fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
     Ok((file, state))
 }
 
-/// The shortest time in which two readings tell a rate.
-const SHORTEST_SOAK: Duration = Duration::from_millis(100);
-
-/// A roll-out that can begin.
-struct Prepared {
-    state: State,
-    /// Where its state is to be.
-    path: PathBuf,
-    /// The most hosts that are changed without a confirmation.
-    limit: u64,
-}
-
-/// Reads documents and hosts. Absent: the documents have mistakes, which were told.
-async fn prepare(global: &Global, wanted: Wanted, output: &mut Output) -> Result<Option<Prepared>, Failure> {
-    let Wanted { files, waves, gates, soak, on_failure, place } = wanted;
-    if soak < SHORTEST_SOAK {
-        let message = format!("{soak:?} is too short to read a rate");
-        return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
-    }
-    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
-        output.note("nothing was changed");
-        return Ok(None);
-    };
-    if declared.len() > Client::CHANGES_AT_ONCE {
-        let message = format!(
-            "these are {} documents, and a host can change at most {} probes as a whole",
-            declared.len(),
-            Client::CHANGES_AT_ONCE
-        );
-        return Err(Failure::usage(message, Some("roll the files out one by one".to_owned())));
-    }
-    let Aim::Many(fleet) = aim(global).await? else {
-        let message =
-            "a roll-out goes over a fleet, and the command does not say which hosts are meant".to_owned();
-        return Err(Failure::usage(
-            message,
-            Some("add `--hosts all`, or name the hosts; `apply` is for one daemon".to_owned()),
-        ));
-    };
-    let path = place.path(global)?;
-    let mut hosts = fleet.hosts;
-    hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    let documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
-    let text =
-        kprobed_document::write(&documents).map_err(|error| Failure::usage(error.to_string(), None))?;
-    let setting = Setting {
-        documents: text,
-        waves: waves.to_string(),
-        gates: Gates::with(&gates),
-        soak_ms: u64::try_from(soak.as_millis()).unwrap_or(u64::MAX),
-        on_failure,
-        tolerated: (0..=hosts.len() as u64)
-            .rev()
-            .find(|missing| global.tolerate.covers(*missing, hosts.len() as u64))
-            .unwrap_or(0),
-    };
-    let cut = waves.cut(hosts.len()).map_err(|error| Failure::usage(error.to_string(), None))?;
-    let mut members: Vec<_> = hosts.iter().map(member).collect();
-    for (wave, range) in cut.into_iter().enumerate() {
-        for member in members.get_mut(range).unwrap_or_default() {
-            member.wave = wave;
-        }
-    }
-    let state = State::new(unique(), setting, members);
-    let limit = fleet.confirm_above.unwrap_or(super::fleet::CONFIRM_ABOVE);
-    Ok(Some(Prepared { state, path, limit }))
-}
-
-/// Asks all hosts for their verdict, and shows what each says.
-async fn plan(global: &Global, prepared: &mut Prepared, output: &mut Output) -> Result<Exit, Failure> {
-    let Prepared { state, path, .. } = prepared;
-    let damaged = |problem| StateError::Form { path: path.clone(), problem };
-    let (hosts, documents) = (hosts(global, state)?, state.documents().map_err(damaged)?);
-    let world = Fleet::new(global, hosts, documents, None, &state.id, output)?;
-    let all = (0..state.hosts.len()).collect();
-    let verdicts = rollout::ask_for_verdicts(&world, state, all).await.map_err(|stopped| match stopped {
-        Stopped::World(failure) => failure,
-        Stopped::State(problem) => damaged(problem).into(),
-    })?;
-    drop(world);
-    state.reason = verdicts.reason(state);
-    output.rollout(state, None)?;
-    output.note("nothing was changed");
-    Ok(match verdicts.outlook(state) {
-        Outlook::Good => Exit::Success,
-        Outlook::Refused => Exit::Refused,
-        Outlook::Unknown => Exit::Interrupted,
-    })
-}
-
 async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> Result<Exit, Failure> {
     let (hosts, limit) = (prepared.state.hosts.len(), prepared.limit);
     if hosts as u64 > limit && !global.yes {
-        plan(global, &mut prepared, output).await?;
+        plan::plan(global, &mut prepared, output).await?;
         let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
         return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
     }
@@ -309,11 +196,6 @@ async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> 
         }
     }
     go_on(global, &file, state, Way::New, output).await
-}
-
-fn member(host: &Host) -> rollout::Host {
-    let domain = host.options.tls.as_ref().and_then(|tls| tls.domain.clone());
-    rollout::Host::new(host.name.clone(), host.target.to_string(), domain)
 }
 
 /// The hosts of a state, in its order, as this machine reaches them.
@@ -392,12 +274,4 @@ fn pause(path: &Path, output: &mut Output) -> Result<Exit, Failure> {
         }
         Err(other) => Err(other),
     }
-}
-
-/// An id that no other roll-out has: the hashes of the standard library begin with random keys of the system.
-fn unique() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    let half =
-        |salt: u64| RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now(), salt));
-    format!("{:016x}{:016x}", half(0), half(1))
 }
