@@ -160,6 +160,13 @@ impl ResumingStream {
         }
     }
 
+    /// Leaves the connection's stream, and opens it again where it is: for who cannot do without a message that was malformed.
+    pub fn restart(&mut self) {
+        if matches!(self.state, State::Open(_)) {
+            self.interrupted(None);
+        }
+    }
+
     /// Where to go on: behind everything that was read so far. `None` before there was anything.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.cursor.as_ref()

@@ -13,7 +13,7 @@ use super::clock::{ClockOffset, LocalClock};
 use super::options::MergeOptions;
 use crate::client::Client;
 use crate::error::Error;
-use crate::event::{Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
+use crate::event::{Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use crate::fleet::{Host, Operation as _, Outcome};
 
 /// What a host tells the merge.
@@ -28,6 +28,8 @@ pub(super) enum Signal {
     WallOffset(i64),
     /// An item of its stream. The first one after a connection is [`StreamItem::Started`].
     Item(StreamItem),
+    /// A message that cannot be read, and where its stream was.
+    Malformed { problem: String, cursor: Option<Cursor> },
     /// No connection. It is tried again.
     Lost { reason: String, outcome: Outcome },
     /// The stream came to its end.
@@ -84,6 +86,7 @@ impl Feed {
         );
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_lost = false;
+        let mut malformed_at = None;
         loop {
             // The daemon's queue holds what there is no room for here.
             let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
@@ -116,7 +119,22 @@ impl Feed {
                     self.tell(Signal::Lost { reason, outcome })?;
                 }
                 Ok(None) => return self.tell(Signal::Ended),
-                // The stream can be read on, but what was in the message is not known: it must not look complete.
+                // The stream could be read on, but what was in the message is not known: it is asked for again. A second time there, it is the
+                // daemon that writes it so.
+                Err(error @ Error::Malformed(_)) => {
+                    let (problem, outcome) = problem(&error);
+                    let cursor = stream.cursor().cloned();
+                    self.tell(Signal::Malformed { problem: problem.clone(), cursor: cursor.clone() })?;
+                    let is_again = malformed_at.as_ref() == Some(&cursor);
+                    if is_again || !self.options.reconnect {
+                        let again = if is_again { ", twice at the same place" } else { "" };
+                        return self.tell(Signal::GivenUp { reason: format!("{problem}{again}"), outcome });
+                    }
+                    malformed_at = Some(cursor);
+                    was_lost = true;
+                    stream.restart();
+                    self.tell(Signal::Lost { reason: problem, outcome })?;
+                }
                 Err(error) => {
                     let (reason, outcome) = problem(&error);
                     return self.tell(Signal::GivenUp { reason, outcome });

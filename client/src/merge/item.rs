@@ -38,6 +38,16 @@ pub enum MergedItem<'a> {
         /// Where its stream goes on.
         cursor: Cursor,
     },
+    /// A message of a host cannot be read, and what was in it is not known. It is asked for again, and then either comes or has the host given
+    /// up, as the next state says.
+    Malformed {
+        /// The host.
+        host: &'a str,
+        /// What is wrong with the message.
+        problem: String,
+        /// Where its stream goes on: before the message. None: nothing came before.
+        cursor: Option<Cursor>,
+    },
     /// A host stands otherwise than before.
     State(StateChange<'a>),
 }
@@ -46,6 +56,7 @@ pub enum MergedItem<'a> {
 pub(super) enum Notice {
     Loss(Loss),
     MayMiss(Cursor),
+    Malformed { problem: String, cursor: Option<Cursor> },
     State { state: HostState, reason: String, away: Option<Duration> },
 }
 

@@ -90,6 +90,7 @@ impl Roster {
         Some(match notice {
             Notice::Loss(loss) => MergedItem::Loss { host, loss },
             Notice::MayMiss(cursor) => MergedItem::MayMiss { host, cursor },
+            Notice::Malformed { problem, cursor } => MergedItem::Malformed { host, problem, cursor },
             Notice::State { state, reason, away } => {
                 let is_there = matches!(state, HostState::Live | HostState::Back);
                 let clock = account.clock.clone().filter(|_| is_there);
@@ -194,6 +195,10 @@ impl Roster {
                 member.owed += 1;
                 self.arrived(host, item);
                 self.read_on(host);
+            }
+            Signal::Malformed { problem, cursor } => {
+                member.account.malformed += 1;
+                self.notices.push_back((host, Notice::Malformed { problem, cursor }));
             }
             Signal::Lost { reason, outcome } => {
                 if member.is_lost(&reason, outcome) {

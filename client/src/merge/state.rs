@@ -83,7 +83,9 @@ pub struct HostAccount {
     pub lost: u64,
     /// Gaps with an unknown number of events.
     pub uncounted_gaps: u64,
-    /// Times that the connection was lost.
+    /// Messages that could not be read. What was in them was asked for again.
+    pub malformed: u64,
+    /// Times that the connection was lost, or the stream was begun again.
     pub interruptions: u64,
     /// Its clock, as it was measured last.
     pub clock: Option<ClockOffset>,
@@ -104,6 +106,7 @@ impl HostAccount {
             waiting: 0,
             lost: 0,
             uncounted_gaps: 0,
+            malformed: 0,
             interruptions: 0,
             clock: None,
         }

@@ -390,6 +390,72 @@ fn what_the_history_forgot_while_a_host_was_away_is_a_gap_of_that_host() {
     assert_eq!(account(&objects, "dying")["lost"], 7);
 }
 
+fn states(objects: &[Value], host: &str) -> Vec<String> {
+    let states = of_type(objects, "host_state").into_iter().filter(|one| one["host"] == host);
+    states.map(|one| one["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_malformed_message_is_a_gap_and_its_events_are_asked_for_again() {
+    let base = Instant::now();
+    let well = Scripted::start(Way::Unix, base, Duration::ZERO);
+    let ill = Scripted::start(Way::Tcp, base, Duration::from_secs(7));
+    let context = context(&[("well", well.address()), ("ill", ill.address())]);
+    let mut observer = Observer::start(context.path(), &["-o", "json"]);
+    observer.observing();
+    ill.record([0]);
+    observer.until_number(0);
+    ill.set_malformed(1);
+    ill.record([1]);
+    let_time_pass();
+    well.record([2]);
+    observer.until_number(2);
+    ill.record([3]);
+    observer.until_number(3);
+    interrupt(&observer.child);
+    let (code, objects, messages) = observer.end();
+    assert_eq!(code, 0, "{messages}");
+    assert_closed(&objects, 2);
+    assert_order(&objects);
+    assert_eq!(numbers(&objects), [0, 1, 2, 3], "each once, and in order");
+    let gaps = of_type(&objects, "gap");
+    assert_eq!(gaps.len(), 1);
+    assert_eq!((&gaps[0]["host"], &gaps[0]["cause"]), (&"ill".into(), &"malformed".into()));
+    let reason = "the daemon sent a malformed message: `tids` of `kprobes/open` has 1 bytes for 1 rows";
+    assert_eq!(gaps[0]["reason"], reason);
+    assert!(gaps[0]["cursor"].is_string(), "{gaps:?}");
+    assert_eq!(states(&objects, "ill"), ["connecting", "live", "lost", "back"]);
+    let account = account(&objects, "ill");
+    assert_eq!((&account["malformed"], &account["interruptions"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_host_whose_message_is_malformed_twice_at_one_place_is_given_up() {
+    let base = Instant::now();
+    let well = Scripted::start(Way::Unix, base, Duration::ZERO);
+    let ill = Scripted::start(Way::Tcp, base, Duration::ZERO);
+    let context = context(&[("well", well.address()), ("ill", ill.address())]);
+    let mut observer = Observer::start(context.path(), &["-o", "json"]);
+    observer.observing();
+    ill.record([0]);
+    observer.until_number(0);
+    ill.set_malformed(u32::MAX);
+    ill.record([1]);
+    observer.until_state("ill", "given_up");
+    well.record([2]);
+    observer.until_number(2);
+    interrupt(&observer.child);
+    let (code, objects, messages) = observer.end();
+    assert_eq!(code, 4, "{messages}");
+    assert_closed(&objects, 2);
+    assert_eq!(numbers(&objects), [0, 2]);
+    assert_eq!(of_type(&objects, "gap").len(), 2);
+    let account = account(&objects, "ill");
+    assert_eq!((&account["outcome"], &account["malformed"]), (&"failed".into(), &2.into()));
+    let reason = account["reason"].as_str().unwrap();
+    assert!(reason.ends_with(" has 1 bytes for 1 rows, twice at the same place"), "{reason}");
+}
+
 #[test]
 fn a_silent_host_is_late_and_back_without_a_new_connection() {
     let base = Instant::now();

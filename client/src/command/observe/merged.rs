@@ -404,6 +404,9 @@ fn print(item: MergedItem<'_>, hosts: usize, printer: &mut EventPrinter<'_>) -> 
         MergedItem::Event(event) => printer.merged_row(&event)?,
         MergedItem::Loss { host, loss } => printer.merged_loss(host, &loss)?,
         MergedItem::MayMiss { host, cursor } => printer.merged_may_miss(host, &cursor)?,
+        MergedItem::Malformed { host, problem, cursor } => {
+            printer.merged_gap(host, &problem, cursor.as_ref())?;
+        }
         MergedItem::State(change) => printer.host_state(&change, hosts)?,
         // Kinds of items that this command does not know yet.
         _ => {}

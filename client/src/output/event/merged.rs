@@ -61,9 +61,21 @@ struct AccountView<'a> {
     not_shown: u64,
     lost: u64,
     uncounted_gaps: u64,
+    malformed: u64,
     interruptions: u64,
     clock: Option<ClockView>,
     closes: bool,
+}
+
+/// Something that a host sent cannot be read, and may come again.
+#[derive(Serialize)]
+struct GapView<'a> {
+    r#type: &'static str,
+    host: &'a str,
+    cause: &'static str,
+    reason: &'a str,
+    /// Where its stream goes on. `null`: nothing came before.
+    cursor: Option<String>,
 }
 
 /// The account of the fleet.
@@ -118,6 +130,30 @@ impl EventPrinter<'_> {
     /// Prints that a run of the daemon of one of several hosts did not stop cleanly.
     pub(crate) fn merged_may_miss(&mut self, host: &str, cursor: &Cursor) -> io::Result<()> {
         self.may_miss_of(Some(host), cursor)
+    }
+
+    /// Prints that a message of one of several hosts could not be read. `cursor`: where its stream goes on.
+    pub(crate) fn merged_gap(
+        &mut self,
+        host: &str,
+        problem: &str,
+        cursor: Option<&Cursor>,
+    ) -> io::Result<()> {
+        let cursor = cursor.map(ToString::to_string);
+        if !self.is_for_people() {
+            return self.object(&GapView {
+                r#type: "gap",
+                host,
+                cause: "malformed",
+                reason: problem,
+                cursor,
+            });
+        }
+        self.write()?;
+        let gap = self.output.error_style.warning("gap:");
+        let at = cursor.map(|cursor| format!(", behind {cursor}")).unwrap_or_default();
+        self.output.message(&format!("{host}: {gap} {problem}{at}\n"));
+        Ok(())
     }
 
     /// Prints that a host stands otherwise than before. `hosts` is how many there are: of many, people are not told what is as it should be.
@@ -198,6 +234,7 @@ impl EventPrinter<'_> {
                     not_shown: account.waiting,
                     lost: account.lost,
                     uncounted_gaps: account.uncounted_gaps,
+                    malformed: account.malformed,
                     interruptions: account.interruptions,
                     clock: account.clock.as_ref().map(ClockView::new),
                     closes: account.closes(),

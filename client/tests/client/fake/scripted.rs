@@ -47,6 +47,8 @@ struct State {
     /// Events before this have expired.
     oldest: u64,
     silent: bool,
+    /// Batches that are sent with a column cut off, from the next one on.
+    malformed: u32,
     sent_events: u64,
 }
 
@@ -80,6 +82,7 @@ impl Scripted {
             next_ns: 0,
             oldest: 0,
             silent: false,
+            malformed: 0,
             sent_events: 0,
         };
         let mut fake = Self {
@@ -154,6 +157,11 @@ impl Scripted {
     /// Says nothing more, or speaks again. The connection stays.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
+    }
+
+    /// Sends so many batches with a column cut off.
+    pub(crate) fn set_malformed(&self, batches: u32) {
+        self.state().malformed = batches;
     }
 
     /// Events that were sent over all connections.
@@ -234,10 +242,14 @@ impl Service {
         if state.silent {
             return Vec::new();
         }
-        let new = state.batches.iter().filter(|batch| batch.sequence >= *seen);
+        let new: Vec<_> = state.batches.iter().filter(|batch| batch.sequence >= *seen).cloned().collect();
         let watermark = |watermark_ns| Message::Watermark(Watermark { watermark_ns, late_events: 0 });
         let mut messages = Vec::new();
-        for batch in new.cloned() {
+        for mut batch in new {
+            if state.malformed > 0 {
+                state.malformed -= 1;
+                batch.groups[0].tids.truncate(1);
+            }
             let end_ns = batch.groups[0].base_ns + u64::from(batch.log_events);
             messages.extend([Message::Batch(batch), watermark(end_ns)]);
         }
