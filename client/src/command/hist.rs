@@ -1,8 +1,9 @@
 //! `kprobectl hist`: how often, by what, and how it is spread.
 
 use clap::Args;
+use kprobed_client::api::AggregationKey;
 
-use super::counting::{Histogram, KeyArgument};
+use super::counting::{By, Histogram};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -19,6 +20,7 @@ A KEY is one of:
   FIELD.sym                 addresses, by function
   FIELD.sym-offset          addresses, each for itself
   FIELD.exact               a field that is named like another key, such as `comm`
+  host                      with --hosts: the counts of each host, instead of their sum
 Without a key all events are counted together.
 
 The last reading has everything that was counted, also with --deltas. `dropped` is the number of events for which the \
@@ -34,20 +36,20 @@ Examples:
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
   kprobectl hist read --by comm --interval 1s --deltas -o json
   kprobectl hist open --by comm --keep opens --ttl 1h
-  kprobectl hist open --by comm --hosts 'web[001-480]' --duration 10s";
+  kprobectl hist open --by comm --hosts 'web[001-480]' --duration 10s
+  kprobectl hist open --by host,comm --hosts 'web[001-003]' --duration 10s";
 
 /// Arguments of `hist`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Count separately by this; at most 3 keys [default: all together]
+    /// Count separately by this; at most 3 keys besides `host` [default: all together]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
-    keys: Vec<KeyArgument>,
+    keys: Vec<By<AggregationKey>>,
     #[command(flatten)]
     histogram: Histogram,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let keys = arguments.keys.into_iter().map(|KeyArgument(key)| key).collect();
-    arguments.histogram.count(global, keys, output).await
+    arguments.histogram.count(global, arguments.keys, output).await
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::{AggregationSpec, ContextKey, LatencySpec};
 
-use super::counting::{Life, Shown, count, latency_key};
+use super::counting::{By, Life, Shown, count};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
@@ -27,7 +27,8 @@ Examples:
   kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
   kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
   kprobectl latency read read_return --keep reads --ttl 1h
-  kprobectl latency read read_return -L role=web --duration 10s";
+  kprobectl latency read read_return -L role=web --duration 10s
+  kprobectl latency read read_return --by host -L role=web --duration 10s";
 
 /// Arguments of `latency`.
 #[derive(Debug, Args)]
@@ -42,9 +43,9 @@ pub(crate) struct Arguments {
     /// Field of both probes with the same value at the start and its end [default: the thread]
     #[arg(long = "match", value_name = "FIELD", default_value = "", hide_default_value = true)]
     match_field: String,
-    /// Count separately by `thread`, `comm` or `cpu` of END; at most 2 keys
-    #[arg(long = "by", value_name = "KEY", value_delimiter = ',', value_parser = latency_key)]
-    keys: Vec<ContextKey>,
+    /// Count separately by `thread`, `comm` or `cpu` of END, at most 2 of them; with --hosts also by `host`
+    #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
+    keys: Vec<By<ContextKey>>,
     /// Measure only from events of START that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     start_filter: String,
@@ -77,6 +78,7 @@ fn bucket(text: &str) -> Result<u64, String> {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let view = arguments.shown.view(&[LATENCY_COLUMN.to_owned()], arguments.unit)?;
+    let (keys, is_by_host) = By::split(arguments.keys);
     let spec = LatencySpec {
         start_probe: arguments.start,
         end_probe: arguments.end,
@@ -84,11 +86,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         start_filter: arguments.start_filter,
         end_filter: arguments.end_filter,
         bucket_ns: arguments.bucket.unwrap_or_default(),
-        keys: arguments.keys.into_iter().map(Into::into).collect(),
+        keys: keys.into_iter().map(Into::into).collect(),
         size: arguments.size,
     };
     let spec = AggregationSpec { aggregation: Some(Aggregation::Latency(spec)) };
-    count(global, spec, arguments.life, view, output).await
+    count(global, (spec, is_by_host), arguments.life, view, output).await
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use clap::Args;
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::{AggregationKey, ContextKey};
 
-use super::counting::{Histogram, KeyArgument};
+use super::counting::{By, Histogram};
 use super::{Exit, Failure};
 use crate::cli::Global;
 use crate::output::Output;
@@ -14,27 +14,28 @@ Prints stacks of the kernel, from the innermost function outward, up to 16 frame
 `kprobectl hist --by stack` is the same.
 
 `-o folded` prints one line for each stack, outermost function first, as flame graph tools read it. The number at its end \
-is the count, or with --sum the first sum.
+is the count, or with --sum the first sum. With --hosts, the stacks of all hosts are added up; with `--by host` the host is the outermost frame.
 
 Examples:
   kprobectl stacks open --duration 10s --top 5
   kprobectl stacks open --by comm --filter 'dfd == -100'
   kprobectl stacks read --duration 30s -o folded > stacks.folded
+  kprobectl stacks read --by host --hosts 'web[001-003]' --duration 30s -o folded > stacks.folded
   kprobectl stacks read --sum bytes -o folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `stacks`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Count separately by this too, as for `kprobectl hist`; at most 2 keys
+    /// Count separately by this too, as for `kprobectl hist`; at most 2 keys besides `host`
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
-    keys: Vec<KeyArgument>,
+    keys: Vec<By<AggregationKey>>,
     #[command(flatten)]
     histogram: Histogram,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let stack = AggregationKey { key: Some(Key::Context(ContextKey::Stack.into())) };
-    let keys = arguments.keys.into_iter().map(|KeyArgument(key)| key);
-    arguments.histogram.count(global, std::iter::once(stack).chain(keys).collect(), output).await
+    let keys = std::iter::once(By::Key(stack)).chain(arguments.keys);
+    arguments.histogram.count(global, keys.collect(), output).await
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::{AggregationKey, AggregationSpec, HistogramSpec};
 
-use super::{Life, Shown, count};
+use super::{By, Life, Shown, count};
 use crate::cli::Global;
 use crate::command::{Exit, Failure};
 use crate::output::{LatencyUnit, Output};
@@ -35,13 +35,14 @@ impl Histogram {
     pub(in crate::command) async fn count(
         self,
         global: &Global,
-        keys: Vec<AggregationKey>,
+        keys: Vec<By<AggregationKey>>,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let Self { probe, sums, filter, size, life, shown } = self;
         let view = shown.view(&sums, LatencyUnit::Auto)?;
+        let (keys, is_by_host) = By::split(keys);
         let spec = HistogramSpec { probe, keys, sums, filter, size };
         let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
-        count(global, spec, life, view, output).await
+        count(global, (spec, is_by_host), life, view, output).await
     }
 }

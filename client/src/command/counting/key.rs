@@ -8,9 +8,50 @@ use std::str::FromStr;
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::{AggregationKey, ContextKey, FieldKey, KeyScale};
 
+/// What counts are told apart by: a key that the kernel counts by, or the host that counted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum By<K> {
+    Host,
+    Key(K),
+}
+
+impl<K> By<K> {
+    /// The keys for the kernel, and whether hosts are told apart.
+    pub(crate) fn split(all: Vec<Self>) -> (Vec<K>, bool) {
+        let is_by_host = all.iter().any(|by| matches!(by, Self::Host));
+        let keys = all.into_iter().filter_map(|by| match by {
+            Self::Host => None,
+            Self::Key(key) => Some(key),
+        });
+        (keys.collect(), is_by_host)
+    }
+}
+
+/// The word for hosts. A field of that name is `host.exact`.
+const HOST: &str = "host";
+
+impl FromStr for By<AggregationKey> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == HOST {
+            return Ok(Self::Host);
+        }
+        text.parse().map(|KeyArgument(key)| Self::Key(key))
+    }
+}
+
+impl FromStr for By<ContextKey> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == HOST { Ok(Self::Host) } else { latency_key(text).map(Self::Key) }
+    }
+}
+
 /// One key of an aggregation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KeyArgument(pub(crate) AggregationKey);
+struct KeyArgument(AggregationKey);
 
 /// What can follow a field.
 const FORMS: &str = "`.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`";
@@ -76,7 +117,7 @@ fn bucket_size(text: &str) -> Result<u64, String> {
 }
 
 /// A key of a latency besides the latency itself: something that every event has.
-pub(crate) fn latency_key(text: &str) -> Result<ContextKey, String> {
+fn latency_key(text: &str) -> Result<ContextKey, String> {
     match context(text) {
         Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two places".to_owned()),
         Some(key) => Ok(key),
@@ -109,6 +150,17 @@ mod tests {
         // A field of that name is there too.
         assert_eq!(parsed("comm.exact"), field("comm", KeyScale::Unspecified, 0));
         assert_eq!(parsed("common_pid.execname"), context(ContextKey::Thread));
+    }
+
+    #[test]
+    fn hosts_are_told_apart_here_and_not_by_the_kernel() {
+        let by = |text: &str| text.parse::<By<AggregationKey>>().unwrap();
+        let (keys, is_by_host) = By::split(vec![by("host.exact"), by("host"), by("comm")]);
+        assert_eq!((keys.len(), is_by_host), (2, true));
+        assert_eq!(Ok(keys[0].key.clone().unwrap()), parsed("host"), "the field of that name");
+        let (keys, is_by_host) = By::split(vec!["cpu".parse::<By<ContextKey>>().unwrap()]);
+        assert_eq!((keys, is_by_host), (vec![ContextKey::Cpu], false));
+        assert_eq!("host".parse(), Ok(By::<ContextKey>::Host));
     }
 
     #[test]

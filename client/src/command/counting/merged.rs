@@ -1,9 +1,10 @@
-//! Counting on many hosts at once, and adding it up.
+//! Counting on many hosts at once, and adding it up, or showing what each of them counted.
 //!
 //! Owns what becomes of each host: one that could not begin, and one that could not say what it had counted, are no part of the sums and are
 //! told.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::Duration;
 
 use kprobed_client::api::aggregation_key::Key;
@@ -15,7 +16,7 @@ use kprobed_client::{AggregationStream, Client, Error, add_snapshots};
 use tokio::task::JoinSet;
 
 use super::{IDLE_INTERVAL, Life};
-use crate::cli::Global;
+use crate::cli::{Format, Global};
 use crate::command::connection::Fleet;
 use crate::command::descriptors::make_room;
 use crate::command::fleet::{exit, remember};
@@ -39,7 +40,7 @@ struct Counted {
 }
 
 /// Refuses what has no meaning over several hosts.
-fn judge(spec: &AggregationSpec, life: &Life) -> Result<(), Failure> {
+fn judge(spec: &AggregationSpec, is_by_host: bool, life: &Life) -> Result<(), Failure> {
     let refused = |what: &str, hint: &str| Err(Failure::usage(what.to_owned(), Some(hint.to_owned())));
     if life.keep.is_some() {
         return refused(
@@ -59,25 +60,25 @@ fn judge(spec: &AggregationSpec, life: &Life) -> Result<(), Failure> {
         Some(Kind::Latency(spec)) => spec.keys().any(|key| key == ContextKey::Thread),
         None => false,
     };
-    if by_thread {
+    if by_thread && !is_by_host {
         return refused(
             "threads of several hosts have the same ids, so that counts by `thread` cannot be added up",
-            "count by `comm`, or name one host with `--server`",
+            "count by `comm`, add `host`, or name one host with `--server`",
         );
     }
     Ok(())
 }
 
-/// Counts on all hosts until it is time to stop, and shows the sums.
+/// Counts on all hosts until it is time to stop, and shows the sums, or what each of them counted.
 pub(super) async fn count(
     global: &Global,
     fleet: &Fleet,
-    spec: AggregationSpec,
+    (spec, is_by_host): (AggregationSpec, bool),
     life: Life,
     view: CountView,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    judge(&spec, &life)?;
+    judge(&spec, is_by_host, &life)?;
     let mut stop = Stop::new(None).map_err(Failure::Signals)?;
     let mut records = Records::new(fleet);
     make_room(fleet.hosts.len(), "name fewer hosts")?;
@@ -104,7 +105,7 @@ pub(super) async fn count(
     for record in &records.all {
         output.host_record(record)?;
     }
-    if let Some((_, one)) = counted.first() {
+    if let Some((_, one)) = counted.first().filter(|_| !is_by_host) {
         let mut whole =
             add_snapshots(&counted.iter().map(|(_, one)| one.snapshot.clone()).collect::<Vec<_>>());
         whole.name = format!("{} hosts", counted.len());
@@ -114,7 +115,8 @@ pub(super) async fn count(
     }
     let missing = records.missing();
     let names: Vec<_> = missing.iter().map(|record| format!("{}\n", record.host)).collect();
-    output.hosts(&missing, &[], &records.ledger)?;
+    let shown = if is_by_host { records.by_host(global.output == Format::Folded, output)? } else { missing };
+    output.hosts(&shown, &[], &records.ledger)?;
     remember(fleet, &names.concat(), output);
     // Without a limit an interrupt is how counting ends; with one, it comes too early.
     let early = is_interrupted || reason == StopReason::Signal && life.duration.is_some();
@@ -265,6 +267,20 @@ impl Records {
 
     fn fail(&mut self, host: String, outcome: Outcome, kernel: String, why: String) {
         self.add(host, outcome, kernel, Said { data: String::new(), messages: why });
+    }
+
+    /// Those that are shown each for itself. Stacks for other programs are printed here, with the host as the outermost frame.
+    fn by_host(&self, is_folded: bool, output: &mut Output) -> io::Result<Vec<HostRecord>> {
+        if !is_folded {
+            return Ok(self.all.clone());
+        }
+        for record in self.all.iter().filter(|record| record.outcome == Outcome::Answered) {
+            for line in record.said.data.lines() {
+                output.raw(format!("{};{line}\n", record.host).as_bytes())?;
+            }
+        }
+        output.flush()?;
+        Ok(self.missing())
     }
 
     fn is_missing_some(&self) -> bool {

@@ -17,7 +17,7 @@ use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, 
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::histogram::Histogram;
-pub(super) use self::key::{KeyArgument, latency_key};
+pub(super) use self::key::By;
 use super::connection::connect;
 use super::stop::{Stop, StopReason};
 use super::{Exit, Failure};
@@ -126,17 +126,22 @@ fn no_column(name: &str, sums: &[String]) -> Failure {
     Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
 }
 
-/// Counts until it is time to stop, and shows what was counted; or leaves it to count.
+/// Counts until it is time to stop, and shows what was counted, on many hosts together or by host; or leaves it to count.
 pub(super) async fn count(
     global: &Global,
-    spec: AggregationSpec,
+    (spec, is_by_host): (AggregationSpec, bool),
     life: Life,
     view: CountView,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     life.readings.refuse_folded(global, Some(&spec))?;
     if let Some(fleet) = &global.fleet {
-        return merged::count(global, fleet, spec, life, view, output).await;
+        return merged::count(global, fleet, (spec, is_by_host), life, view, output).await;
+    }
+    if is_by_host {
+        let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
+        let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
+        return Err(Failure::usage(message, Some(hint)));
     }
     if let Some(name) = &life.keep {
         let made = async {

@@ -112,6 +112,49 @@ fn latencies_and_stacks_add_up_and_a_dead_host_is_told() {
 }
 
 #[test]
+fn counts_by_host_are_those_of_each_and_hosts_that_counted_the_same_are_shown_together() {
+    let fakes: Vec<_> = (0..2).map(|_| Fake::start(Ending::Open)).collect();
+    let directory = fleet(&fakes);
+    let counted = run(
+        &directory,
+        &["hist", "open", "--by", "host,comm", "--hosts", "all", "--duration", "100ms", "--tolerate", "1"],
+    );
+    assert_snapshot!(shown(&counted), @"
+    exit: 0
+    -- stdout
+    web[0-1] (2 hosts, kernel 6.12.1):
+    COMM   COUNT  SHARE
+    ls        20  62.5%
+    <...>      8  25.0%
+    cat        4  12.5%
+
+    32 hits, 0 dropped, 3 rows
+    -- stderr
+    note: counting open for 100ms
+    note: 2 of 3 hosts count
+    dead (1 host): unreachable: Connection refused (os error 111)
+    hosts: 3 targeted = 2 answered + 0 refused + 0 failed + 0 timed out + 1 unreachable + 0 not tried
+    ");
+    let latency = ["latency", "read", "done", "--by", "host,thread", "--hosts", "web[0-1]"];
+    let output = run(&directory, &[&latency[..], &["--duration", "100ms", "-o", "json"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // No sum, so that threads of different hosts are not taken for one.
+    let [one, other, ledger] = objects.as_slice() else { panic!("{text}") };
+    assert_eq!((&one["host"], &other["host"]), (&"web0".into(), &"web1".into()));
+    assert!(one["answer"]["hits"].as_u64().unwrap() > 0 && one["answer"] == other["answer"], "{text}");
+    assert_eq!((&ledger["ledger"]["answered"], &ledger["ledger"]["closes"]), (&2.into(), &true.into()));
+    let stacks = ["stacks", "open", "--by", "host", "--hosts", "web[0-1]", "--duration", "100ms"];
+    let folded = run(&directory, &[&stacks[..], &["-o", "folded"]].concat());
+    let of = |host: &str| {
+        format!("{host};0xffffffffc0001000;vfs_open 8\n{host};do_syscall_64;do_filp_open;vfs_open 24\n")
+    };
+    assert_eq!(String::from_utf8(folded.stdout).unwrap(), of("web0") + &of("web1"));
+    let alone = fakes[0].run(&["hist", "open", "--by", "host"]);
+    assert!(alone.starts_with("exit: 2") && alone.contains("tells several hosts apart"), "{alone}");
+}
+
+#[test]
 fn what_cannot_be_added_up_is_refused() {
     let fakes = [Fake::start(Ending::Open)];
     let directory = fleet(&fakes);
