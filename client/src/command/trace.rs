@@ -28,8 +28,8 @@ Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defin
 --filter, --pid, --comm and --cpu select events as for `kprobectl observe`.
 
 With --hosts or --host-selector it defines the probes on all hosts, and shows their events in one order of time, as `kprobectl observe` does. \
-They are defined on every host before the first of them records. A host that refuses a definition, or that is lost, is told and accounted for, \
-and the others go on, unless --fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or `confirm_above` of the context) it only \
+They are defined on every host before the first of them records. A host that refuses a definition, or that is lost, is named, with the reason, and \
+is in the ledger of hosts; the others go on, unless --fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or `confirm_above` of the context) it only \
 shows what would be defined, until --yes is added. The command after `--` runs here, once.
 
 Examples:

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::{AggregationKey, ContextKey, FieldKey, KeyScale};
 
-/// What counts are told apart by: a key that the kernel counts by, or the host that counted.
+/// What has counts of its own: each value of a key that the kernel counts by, or each host.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum By<K> {
     Host,
@@ -16,7 +16,7 @@ pub(crate) enum By<K> {
 }
 
 impl<K> By<K> {
-    /// The keys for the kernel, and whether hosts are told apart.
+    /// The keys for the kernel, and whether each host has counts of its own.
     pub(crate) fn split(all: Vec<Self>) -> (Vec<K>, bool) {
         let is_by_host = all.iter().any(|by| matches!(by, Self::Host));
         let keys = all.into_iter().filter_map(|by| match by {

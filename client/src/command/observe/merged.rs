@@ -386,7 +386,7 @@ async fn next_enabled(traced: Option<&mut Traced>) -> Enabled {
     }
 }
 
-/// Waits until then; for ever, if that is not known.
+/// Waits until then. Never ends if that is not known.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

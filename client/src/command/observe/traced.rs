@@ -228,7 +228,7 @@ impl Traced {
         !self.enabling.is_empty()
     }
 
-    /// A host that is done with that; for ever, if none is about to.
+    /// The next host that is done with that. Never ends if none is about to.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -242,7 +242,7 @@ impl Traced {
         }
     }
 
-    /// Lets go of those of a host: its daemon deletes them.
+    /// Drops the holds of a host: its daemon deletes the probes.
     pub(super) fn forget(&mut self, host: &str) {
         self.hosts.remove(host);
     }
