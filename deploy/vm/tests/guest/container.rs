@@ -238,7 +238,7 @@ fn nothing_else_was_written(machine: &Machine, volumes: &[Volume]) -> Result<()>
             let of = |directory: &str| path.starts_with(directory);
             // The agent's logs, the state of crun, and what this test has put there.
             !writable.iter().any(|directory| of(directory))
-                && !["/run/log/", "/run/crun/", PROBES].into_iter().any(of)
+                && !["/run/log/", "/run/crun/", PROBES, PODINFO].into_iter().any(of)
         })
         .collect();
     ensure!(others.is_empty(), "written beside the volumes: {others:?}");
