@@ -38,7 +38,7 @@ impl NatsWatchRequest {
         self
     }
 
-    /// Only probes that this holds for. One that it does not hold for any more is told as deleted.
+    /// Only probes that this holds for. One that it does not hold for any more comes as deleted.
     #[must_use]
     pub fn probes(mut self, wanted: impl Fn(&Probe) -> bool + Send + Sync + 'static) -> Self {
         self.probes = Some(Arc::new(wanted));
@@ -63,7 +63,7 @@ pub struct NatsWatch {
     messages: Ordered,
     /// By host and name.
     known: BTreeMap<String, BTreeMap<String, Probe>>,
-    /// All that were there have been told.
+    /// All that were there have been given out.
     synced: bool,
     /// Messages that are still to be read until then.
     pending: u64,
@@ -158,7 +158,7 @@ impl NatsWatch {
         }
     }
 
-    /// Whether all probes that there were have been told.
+    /// Whether all probes that there were have been given out.
     pub fn is_synced(&self) -> bool {
         self.synced && self.ready.is_empty()
     }

@@ -1,6 +1,6 @@
 //! The change of a wave.
 //!
-//! Owns that it is written down before it is sent, and that what was sent is told apart from what was carried out.
+//! Owns that it is written down before it is sent, and the difference between what was sent and what was carried out.
 
 use std::collections::BTreeMap;
 

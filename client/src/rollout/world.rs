@@ -1,4 +1,4 @@
-//! What a roll-out asks of the outside, and what it is told.
+//! What a roll-out asks of the outside, and the answers.
 //!
 //! Owns the words between what decides and what acts: behind [`World`] are hosts over a network and a file on a disk, or those of a test. It
 //! decides nothing.

@@ -1,6 +1,6 @@
 //! A watch of probes: all of them, and then what becomes of them.
 //!
-//! Owns which changes a watch is about, and what is told when some were missed. What waits for whoever watches is a position among the changes that
+//! Owns which changes a watch is about, and what it gives out when some were missed. What waits for whoever watches is a position among the changes that
 //! the daemon keeps for all of them, and so costs the same however far behind it is.
 
 use std::collections::{HashSet, VecDeque};
@@ -17,7 +17,7 @@ use crate::model::ProbeUid;
 pub enum WatchedEvent {
     /// The probe was there when the watch began.
     Present,
-    /// All that were there have been told.
+    /// All that were there have been given out.
     Synced,
     /// The probe is new, or is selected from now on.
     Added,
@@ -36,7 +36,7 @@ pub struct Watched {
     pub event: WatchedEvent,
     /// Of this probe.
     pub probe: Option<Arc<Probe>>,
-    /// The position behind it. Absent before all that were there have been told.
+    /// The position behind it. Absent before all that were there have been given out.
     pub position: Option<WatchPosition>,
 }
 
@@ -48,11 +48,11 @@ pub struct ProbeWatch {
     registry: Arc<Registry>,
     newest: Receiver<u64>,
     selects: Selects,
-    /// Where it goes on. Absent: all probes are told first.
+    /// Where it goes on. Absent: all probes come first.
     position: Option<WatchPosition>,
-    /// Probes that were told.
+    /// Probes that were given out.
     known: HashSet<ProbeUid>,
-    /// What is to be told.
+    /// What comes next.
     ready: VecDeque<Watched>,
 }
 

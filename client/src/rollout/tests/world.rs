@@ -1,7 +1,7 @@
 //! Simulated hosts, a simulated disk, and a clock that moves when it is waited for.
 //!
-//! Owns what a daemon would do, and when the process ends. It holds the roll-out to its rules in every test: nothing is sent and nothing is told
-//! that is not on the disk.
+//! Owns what a daemon would do, and when the process ends. It holds the roll-out to its rules in every test: nothing is sent, and no event is
+//! reported, that is not on the disk.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -306,7 +306,7 @@ impl World for Simulated {
     }
 
     fn tell(&self, happened: &Happened) -> Result<(), Killed> {
-        // Nothing is told that is not on the disk.
+        // No event is reported that is not on the disk.
         let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
         assert_eq!(disk.history.last(), Some(happened));
         self.told.borrow_mut().push(happened.event.clone());
