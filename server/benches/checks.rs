@@ -5,23 +5,23 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 mod support;
-use kprobed::kernel;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
-#[path = "../src/validate/tests/world.rs"]
+#[path = "../fixtures/world.rs"]
 mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
-use kprobed::definition::Features;
-use kprobed::kernel::FactsCache;
+use kprobed::control::{Controller, Observer, ProbeStates, Registry};
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
-use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_client::{Client, ConnectOptions, Target};
+use kprobed_host::kernel::FactsCache;
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_lang::definition::Features;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_verdict::checker::Checker;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::UnixListenerStream;
 

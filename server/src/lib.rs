@@ -1,55 +1,35 @@
 //! The kprobed daemon as a library.
 //!
-//! Two paths run through it. Control, from a request to the kernel and back:
+//! Control, from a request to the kernel and back:
 //!
 //! ```text
-//! rpc -> definition (parse) -> kernel (facts) + validate (judge) -> control (single writer)
-//!     -> store (intent) -> tracefs (write) -> store (outcome) -> rpc
+//! rpc -> kprobed_lang (parse) -> kprobed_host (facts) + kprobed_verdict (judge) -> control (single writer)
+//!     -> store (intent) -> kprobed_host::tracefs (write) -> store (outcome) -> rpc
 //! ```
 //!
-//! Events, from a raw page to a client:
+//! Events, from a raw page to a client, go through [`kprobed_trace`], and leave through `rpc` and `export`.
+//!
+//! A third path judges definitions for kernels that do not run:
 //!
 //! ```text
-//! tracefs instance -> ring (pages, records) -> decode (columns)
-//!     -> pipeline (log, selection, queues), wire (messages) -> rpc
-//! ```
-//!
-//! A third one judges definitions for kernels that do not run:
-//!
-//! ```text
-//! package or image -> kernel (image, facts) -> control (checker) -> rpc (verdict) -> offline (text, JSON)
+//! package or image -> kprobed_host (image, facts) -> kprobed_verdict (checker) -> rpc (verdict) -> offline (text, JSON)
 //! ```
 //!
 //! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
 //!
-//! Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control`, `feed` → `history`, `pipeline`, `filter` → `meaning` → `store`, `spool`, `tracefs`, `decode`, `ring`,
-//! `validate` → `definition`, `insn`, `kernel` → `model`. Parsing and deciding are plain functions without I/O; one thread owns all writes to
-//! the kernel.
+//! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`) with its way in (`front`), exporters and
+//! configuration. Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control` → `store`. Parsing,
+//! judging and decoding are crates below, of plain functions without I/O; one thread owns all writes to the kernel.
 
 pub mod app;
 pub mod config;
 pub mod control;
 pub mod declared;
-pub mod decode;
-pub mod definition;
 pub mod export;
-pub mod feed;
-pub mod filter;
 pub mod front;
-pub mod history;
-pub mod insn;
-pub mod kernel;
-pub mod meaning;
 mod messages;
-pub mod model;
 pub mod offline;
-pub mod pipeline;
-pub mod ring;
 pub mod rpc;
 pub mod shutdown;
-pub mod spool;
 pub mod store;
 pub mod telemetry;
-pub mod tracefs;
-pub mod validate;
-pub mod wire;

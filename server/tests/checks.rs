@@ -2,10 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 
-use kprobed::kernel;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
 #[cfg(test)]
-#[path = "../src/validate/tests/world.rs"]
+#[path = "../fixtures/world.rs"]
 mod world;
 
 use std::path::{Path, PathBuf};
@@ -13,15 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use kprobed::control::{Checker, Controller, Observer, ProbeStates, Registry};
-use kprobed::definition::Features;
-use kprobed::kernel::FactsCache;
+use kprobed::control::{Controller, Observer, ProbeStates, Registry};
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
-use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_client::api::{Arming, CheckProbeResponse, CheckedDefinition, Verdict};
 use kprobed_client::{Client, ConnectOptions, Target};
+use kprobed_host::kernel::FactsCache;
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_lang::definition::Features;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_verdict::checker::Checker;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 

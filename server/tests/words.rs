@@ -152,7 +152,8 @@ fn passages(path: &Path, inner: &str) -> io::Result<Vec<Passage>> {
         _ if is_test && inner != "server/benches/README.md" => Vec::new(),
         "rs" => of_source(
             &read()?,
-            inner.starts_with("client/src/cli") || inner.starts_with("client/src/command"),
+            inner.starts_with("client/kprobectl/src/cli")
+                || inner.starts_with("client/kprobectl/src/command"),
         ),
         "proto" => of_document(&read()?, Some("//")),
         "toml" if inner.starts_with("deploy/") => of_document(&read()?, Some("#")),

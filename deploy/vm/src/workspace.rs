@@ -67,7 +67,7 @@ impl Programs {
             .args(["build", "--bins", "--message-format=json-render-diagnostics"])
             .args(option)
             .args(FEATURES)
-            .args(["-p", "kprobed", "-p", "kprobed-client", "-p", "kprobed-vm"]);
+            .args(["-p", "kprobed", "-p", "kprobectl", "-p", "kprobed-vm"]);
         let mut built = built_by(command)?;
         step.done();
         let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
@@ -136,7 +136,7 @@ pub fn cargo(root: &Path) -> Command {
 }
 
 /// What packages have and a plain build has not, for cargo: one set for all builds here, so that each crate is built once.
-pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobed-client/nats"];
+pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobectl/nats"];
 
 /// The workspace's directory: what cargo says it runs this program from, or a directory above the current one.
 pub fn root() -> Option<PathBuf> {

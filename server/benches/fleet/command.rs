@@ -131,7 +131,7 @@ fn beside() -> anyhow::Result<PathBuf> {
     let program = directory.join("kprobectl");
     if !program.exists() {
         bail!(
-            "there is no `{}`: build it first (`cargo build -p kprobed-client --bin kprobectl`, with `--release` for `cargo bench`), \
+            "there is no `{}`: build it first (`cargo build -p kprobectl --bin kprobectl`, with `--release` for `cargo bench`), \
              or name one with `--kprobectl`",
             program.display()
         );

@@ -6,11 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use kprobed::decode::{Plan, PlanOptions};
-use kprobed::kernel::{ClockMapping, trace_clock_ns};
-use kprobed::model::{ProbeName, ProbeUid};
-use kprobed::pipeline::{Draft, EventSource, Group, Hub};
-use kprobed::tracefs::format::Format;
+use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
+use kprobed_host::tracefs::format::Format;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::pipeline::{Draft, EventSource, Group, Hub};
 
 /// How long a round over all hosts takes.
 const ROUND: Duration = Duration::from_millis(100);

@@ -9,27 +9,27 @@ use kprobed::config::Listen;
 use kprobed::control::{
     Controller, Doctor, Guarded, Observer, Probe, ProbeState, ProbeStates, Registry, Storage,
 };
-use kprobed::definition::ProbeKind;
 use kprobed::export::Exporters;
-use kprobed::feed::Log;
-use kprobed::filter::KernelFilterFeatures;
 use kprobed::front;
-use kprobed::kernel::HostIdentity;
-use kprobed::model::{Labels, Metadata, ProbeUid};
-use kprobed::pipeline::{Binder, Hub};
 use kprobed::rpc::{
     AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
     ProfileServer,
 };
 use kprobed::shutdown::Tasks;
-use kprobed::spool::{BootId, Cursor};
 use kprobed::store::Store;
-use kprobed::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::kernel::HostIdentity;
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{Labels, Metadata, ProbeUid};
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
+use kprobed_trace::feed::Log;
+use kprobed_trace::filter::KernelFilterFeatures;
+use kprobed_trace::pipeline::{Binder, Hub};
+use kprobed_trace::spool::{BootId, Cursor};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
@@ -55,7 +55,7 @@ pub(crate) struct Host {
 
 /// A probe that is durable, and that the kernel does not have: there is none.
 fn probe(number: usize) -> anyhow::Result<Probe> {
-    let name: kprobed::model::ProbeName = format!("kprobes/open_{number:02}").parse()?;
+    let name: kprobed_lang::model::ProbeName = format!("kprobes/open_{number:02}").parse()?;
     let line = format!("p:{name} do_sys_openat2 dfd=%di path=+0(%si):string");
     Ok(Probe {
         uid: ProbeUid(i64::try_from(number)? + 1),

@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
-use kprobed::pipeline::Hub;
 use kprobed::shutdown::Tasks;
 use kprobed::store::Store;
+use kprobed_trace::pipeline::Hub;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::service::Routes;

@@ -6,10 +6,9 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark")]
 
-use kprobed::kernel;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
 #[expect(clippy::unwrap_used, reason = "written for tests")]
-#[path = "../../src/validate/tests/world.rs"]
+#[path = "../../fixtures/world.rs"]
 mod world;
 
 mod answers;

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use kprobed::control::{
     Column, KeyValue, Ledger, Probe, ProbeLedger, Recorded, Registry, Row, Snapshot, Terms,
 };
-use kprobed::kernel::HostIdentity;
-use kprobed::model::{HitProfile, Hits};
-use kprobed::pipeline::{BufferCounts, ProbeCounts};
+use kprobed_host::kernel::HostIdentity;
+use kprobed_lang::model::{HitProfile, Hits};
+use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
 
 /// Hits of each probe of each host.
 pub(crate) const HITS: u64 = 1000;

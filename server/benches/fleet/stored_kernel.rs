@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kprobed::control::Checker;
-use kprobed::definition::Features;
-use kprobed::kernel::FactsCache;
+use kprobed_host::kernel::FactsCache;
+use kprobed_lang::definition::Features;
+use kprobed_verdict::checker::Checker;
 
 use crate::world::{self, World};
 

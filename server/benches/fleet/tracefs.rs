@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) const INSTANCE: &str = "fleet";
 
 /// The form of a page, as 6.1 and 6.12 have it.
-const HEADER_PAGE: &str = include_str!("../../tests/fixtures/ring/small-mix/header_page");
+const HEADER_PAGE: &str = include_str!("../../fixtures/ring/small-mix/header_page");
 
 pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     let instance = root.join("instances").join(INSTANCE);

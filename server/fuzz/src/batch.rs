@@ -1,7 +1,7 @@
 //! Batches of events as messages, which are read again from the disk.
 
-use kprobed::decode::Columns;
-use kprobed::wire::{read_batch, read_group};
+use kprobed_trace::decode::Columns;
+use kprobed_trace::wire::{read_batch, read_group};
 
 use super::format::check_fields;
 use super::records::plans;

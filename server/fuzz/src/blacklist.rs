@@ -1,6 +1,6 @@
 //! Debugfs `kprobes/blacklist`.
 
-use kprobed::kernel::{Blacklist, SymbolTable};
+use kprobed_host::kernel::{Blacklist, SymbolTable};
 
 /// Both ends of every range that the list has are as they should be, whatever else is in it.
 pub fn check(data: &[u8]) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kprobed::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
+use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 
 /// A good file with every kind of type, and one that goes on where it ends.
 const KERNEL: &[u8] = include_bytes!("../corpus/btf/kinds");

@@ -1,8 +1,8 @@
 //! One definition, in any dialect.
 
-use kprobed::definition::explain::explain;
-use kprobed::definition::guard::guarded;
-use kprobed::definition::{
+use kprobed_lang::definition::explain::explain;
+use kprobed_lang::definition::guard::guarded;
+use kprobed_lang::definition::{
     Definition, Diagnostic, Dialect, Features, Fetch, FetchKind, ProbeDefinition, Reading, Severity, parse,
     parse_any, parse_as,
 };

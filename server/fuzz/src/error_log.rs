@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kprobed::tracefs::KernelMessage;
+use kprobed_host::tracefs::KernelMessage;
 
 /// Positions lie in their command, and records that are printed as the kernel prints them are read again.
 pub fn check(data: &[u8]) {

@@ -1,6 +1,6 @@
 //! Files with many definitions.
 
-use kprobed::definition::{UnknownParameters, file};
+use kprobed_lang::definition::{UnknownParameters, file};
 
 use super::definition::check_reading;
 use super::kernels::features;

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use kprobed::decode::{Base, FieldKind, FieldSchema, Schema};
-use kprobed::filter::{
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::filter::{
     Binding, BoundFilter, Filter, FilterError, FilterEvent, Functions, KernelFilterFeatures,
 };
 

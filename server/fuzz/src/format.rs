@@ -1,7 +1,7 @@
 //! `format` files, and the plans that are made of them.
 
-use kprobed::decode::{Columns, Plan, PlanOptions};
-use kprobed::tracefs::format::Format;
+use kprobed_host::tracefs::format::Format;
+use kprobed_trace::decode::{Columns, Plan, PlanOptions};
 
 /// The text ends at the first NUL; what follows is the rest of a record.
 pub fn check(data: &[u8]) {

@@ -1,6 +1,6 @@
 //! `hist` files.
 
-use kprobed::tracefs::hist::{HistKey, HistTable, HistTrigger, HistValue, HistVariable, KeyForm};
+use kprobed_host::tracefs::hist::{HistKey, HistTable, HistTrigger, HistValue, HistVariable, KeyForm};
 
 /// Triggers of the forms that keys can have. Each reads the first table of the corpus that has such keys.
 fn triggers() -> Vec<HistTrigger> {

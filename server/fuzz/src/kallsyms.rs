@@ -1,6 +1,6 @@
 //! `/proc/kallsyms`.
 
-use kprobed::kernel::{Symbol, SymbolTable};
+use kprobed_host::kernel::{Symbol, SymbolTable};
 
 /// Names lead to addresses and addresses to names, as far as both are there.
 pub fn check(data: &[u8]) {

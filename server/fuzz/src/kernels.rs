@@ -1,6 +1,6 @@
 //! Kernels whose languages differ.
 
-use kprobed::definition::Features;
+use kprobed_lang::definition::Features;
 
 /// The languages of a 6.1 kernel, of one of 6.12, and of one with everything that is known to come.
 pub(crate) fn features() -> [Features; 3] {

@@ -1,6 +1,6 @@
 //! Listings of `kprobe_events`.
 
-use kprobed::tracefs::ListedProbe;
+use kprobed_host::tracefs::ListedProbe;
 
 /// Every probe is a line of the text, and its name is in it.
 pub fn check(data: &[u8]) {

@@ -1,6 +1,6 @@
 //! Function prototypes.
 
-use kprobed::definition::prototype;
+use kprobed_lang::definition::prototype;
 
 use super::definition::check_problems;
 use super::kernels::features;

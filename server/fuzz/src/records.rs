@@ -2,23 +2,23 @@
 
 use std::sync::OnceLock;
 
-use kprobed::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
-use kprobed::ring::{Page, PageLayout, Record};
-use kprobed::tracefs::format::Format;
+use kprobed_host::ring::{Page, PageLayout, Record};
+use kprobed_host::tracefs::format::Format;
+use kprobed_trace::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
 
 use super::format::check_columns;
 
 /// The layout of the pages in the corpus.
-const HEADER_PAGE: &str = include_str!("../../tests/fixtures/ring/small-mix/header_page");
+const HEADER_PAGE: &str = include_str!("../../fixtures/ring/small-mix/header_page");
 
 /// The events in the corpus.
 const FORMATS: [&str; 6] = [
-    include_str!("../../tests/fixtures/ring/small-mix/formats/perfu__f0.format"),
-    include_str!("../../tests/fixtures/ring/small-mix/formats/perfu__f4.format"),
-    include_str!("../../tests/fixtures/ring/small-mix/formats/perfu__n4.format"),
-    include_str!("../../tests/fixtures/ring/small-mix/formats/perfu__n6.format"),
-    include_str!("../../tests/fixtures/ring/small-mix/formats/raw_syscalls__sys_enter.format"),
-    include_str!("../../tests/fixtures/ring/small-mix/formats/raw_syscalls__sys_exit.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/perfu__f0.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/perfu__f4.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/perfu__n4.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/perfu__n6.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/raw_syscalls__sys_enter.format"),
+    include_str!("../../fixtures/ring/small-mix/formats/raw_syscalls__sys_exit.format"),
 ];
 
 /// Where the corpus has the word that counts the committed bytes, and where the records begin.

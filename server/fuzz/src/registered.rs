@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use kprobed::definition::ProbeKind;
-use kprobed::tracefs::RegisteredProbe;
+use kprobed_host::tracefs::RegisteredProbe;
+use kprobed_lang::definition::ProbeKind;
 
 /// Every probe is a line of the text; one that is printed as the kernel prints it is read again.
 pub fn check(data: &[u8]) {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kprobed::decode::{Columns, FieldKind, Schema, Value};
-use kprobed::model::{ProbeName, ProbeUid};
-use kprobed::wire::{read_batch, read_group, schema_from_message, schema_message};
 use kprobed_client::api::{EventBatch, EventSchema};
 use kprobed_client::event::{self, Batch, Group};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::decode::{Columns, FieldKind, Schema, Value};
+use kprobed_trace::wire::{read_batch, read_group, schema_from_message, schema_message};
 use prost::Message as _;
 
 use super::batch::check_heads;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use kprobed::spool::{
+use kprobed_trace::spool::{
     BootId, Entry, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId,
     Spool, SpoolItem, SpoolOptions, scan_bytes,
 };

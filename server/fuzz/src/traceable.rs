@@ -1,6 +1,6 @@
 //! `available_filter_functions`, with and without addresses.
 
-use kprobed::kernel::{SymbolTable, TraceableFunctions};
+use kprobed_host::kernel::{SymbolTable, TraceableFunctions};
 
 /// A kernel in which names are not unique.
 const SYMBOLS: &str = "\

@@ -33,28 +33,29 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize, certificate_end};
 use crate::control::{
-    Checker, ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, LabelsFile,
-    Names, Observer, ProbeStates, Registry, Storage,
+    ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, LabelsFile, Names,
+    Observer, ProbeStates, Registry, Storage,
 };
 use crate::declared::Keeper;
-use crate::definition::Features;
 use crate::export::figures::Sources;
 use crate::export::{self, ExportParts};
-use crate::feed::Log;
-use crate::filter::KernelFilterFeatures;
 use crate::front;
-use crate::history::History;
-use crate::kernel::btf::KernelTypes;
-use crate::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
-use crate::pipeline::{Binder, Hub};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer,
     ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
-use crate::spool::{BootId, Cursor};
 use crate::store::Store;
-use crate::tracefs::{Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounts, Tracefs};
+use kprobed_host::kernel::btf::KernelTypes;
+use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
+use kprobed_host::tracefs::{Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounts, Tracefs};
+use kprobed_lang::definition::Features;
+use kprobed_trace::feed::Log;
+use kprobed_trace::filter::KernelFilterFeatures;
+use kprobed_trace::history::History;
+use kprobed_trace::pipeline::{Binder, Hub};
+use kprobed_trace::spool::{BootId, Cursor};
+use kprobed_verdict::checker::Checker;
 
 use self::lock::StateLock;
 use self::streams::Streams;
@@ -173,7 +174,7 @@ impl App {
         let facts = Arc::new(FactsCache::new(paths));
         let registry = Arc::<Registry>::default();
         let checker = Checker::new(features, Arc::clone(&facts))
-            .with_names(Names::new(tracefs.clone(), Arc::clone(&registry)));
+            .with_names(Arc::new(Names::new(tracefs.clone(), Arc::clone(&registry))));
         let checker = Arc::new(if tracefs.has_kprobe_events() {
             checker
         } else {

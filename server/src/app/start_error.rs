@@ -14,11 +14,11 @@ use super::Holder;
 use crate::config::HostSize;
 use crate::control;
 use crate::front::ListenError;
-use crate::kernel::ReadError;
-use crate::pipeline::ReadersError;
-use crate::spool::{BootIdError, SpoolError};
 use crate::store::{Fault, StoreError};
-use crate::tracefs::{MountError, TracefsError};
+use kprobed_host::kernel::ReadError;
+use kprobed_host::tracefs::{MountError, TracefsError};
+use kprobed_trace::pipeline::ReadersError;
+use kprobed_trace::spool::{BootIdError, SpoolError};
 
 /// Why the daemon could not be started.
 #[derive(Debug, Error)]

@@ -21,18 +21,18 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::control::{Controller, Probe, Registry, test_probe};
-use crate::decode::{Plan, PlanOptions};
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
 use crate::export::{Exporters, Terms};
-use crate::filter::KernelFilterFeatures;
-use crate::kernel::ClockMapping;
-use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::{Draft, EventSource, Group};
 use crate::rpc::{EventRoutes, EventServer};
-use crate::tracefs::format::Format;
-use crate::wire::Task;
+use kprobed_host::kernel::ClockMapping;
+use kprobed_host::tracefs::format::Format;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::filter::KernelFilterFeatures;
+use kprobed_trace::pipeline::{Draft, EventSource, Group};
+use kprobed_trace::wire::Task;
 
 const BATCH: u64 = 1000;
 /// Batches between two changes of what is wrong.

@@ -28,8 +28,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::control::OnExit;
-use crate::spool::SpoolOptions;
 use crate::store::HitRetention;
+use kprobed_trace::spool::SpoolOptions;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, Error)]

@@ -2,8 +2,8 @@
 //!
 //! Owns what has to be remembered of a probe between its baseline and now. Plain functions: reads nothing.
 
-use crate::model::Hits;
-use crate::pipeline::{BufferCounts, ProbeCounts};
+use kprobed_lang::model::Hits;
+use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
 
 /// What all buffers together have lost. They do not know whose events it were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

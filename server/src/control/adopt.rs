@@ -18,11 +18,12 @@ use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
 use super::step::{self, Seen, Step, Wanted};
-use super::{CheckOutcome, ControlError, Observed, Obstacle, Probe, ProbeState, Taken, own};
-use crate::definition::{Code, ProbeDefinition};
-use crate::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
+use super::{ControlError, Observed, Obstacle, Probe, ProbeState, own};
 use crate::store::{Intent, RequestKey, Undo};
-use crate::tracefs::{OwnEvent, Presence};
+use kprobed_host::tracefs::{OwnEvent, Presence};
+use kprobed_lang::definition::{Code, ProbeDefinition};
+use kprobed_lang::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
+use kprobed_verdict::checker::{CheckOutcome, Taken};
 
 /// Make a probe of an event that the kernel has.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 //! Owns what stands against it. An event is adopted as it is, and defined anew by the daemon when it is lost, or the host was booted: so it has
 //! to be one that the daemon would define itself. Never writes anything.
 
-use super::checker::{CheckOutcome, Checker};
 use super::create::refuse;
-use crate::definition::{BaseType, Place, guard};
-use crate::kernel::RecentFacts;
-use crate::model::ProbeName;
+use kprobed_host::kernel::RecentFacts;
+use kprobed_lang::definition::{BaseType, Place, guard};
+use kprobed_lang::model::ProbeName;
+use kprobed_verdict::checker::{CheckOutcome, Checker};
 
 /// Why an event cannot be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +86,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::definition::Features;
-    use crate::kernel::{FactsCache, KernelPaths};
+    use kprobed_host::kernel::{FactsCache, KernelPaths};
+    use kprobed_lang::definition::Features;
 
     /// The code of what stands against lines, on a kernel of which nothing is known.
     fn obstacle(lines: &[&str]) -> &'static str {

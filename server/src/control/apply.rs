@@ -16,9 +16,9 @@ use super::observed::Observed;
 use super::remove::Doomed;
 use super::replace::Replacement;
 use super::{ControlError, Probe};
-use crate::kernel::RecentFacts;
-use crate::model::{ProbeName, ProbeUid};
 use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
+use kprobed_host::kernel::RecentFacts;
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// What is done for one change.
 pub(super) enum Judged {

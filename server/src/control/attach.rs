@@ -15,11 +15,11 @@ use super::observed::Switch;
 use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
 use super::step::{self, Seen, Step, Wanted};
-use crate::decode::PlanOptions;
-use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::{EventSource, SourceTable};
 use crate::store::{Phase, StoredAttachment, Undo};
-use crate::tracefs::{Instance, TracefsError};
+use kprobed_host::tracefs::{Instance, TracefsError};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::decode::PlanOptions;
+use kprobed_trace::pipeline::{EventSource, SourceTable};
 
 impl Controller {
     pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<Sourced, ControlError> {

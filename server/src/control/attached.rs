@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Observer;
-use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::EventSource;
-use crate::tracefs::{Instance, TracefsError};
+use kprobed_host::tracefs::{Instance, TracefsError};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::pipeline::EventSource;
 
 /// Whether an attached event is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]

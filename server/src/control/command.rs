@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::plan::PlannedStep;
 use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation};
-use crate::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use crate::store::RequestKey;
+use kprobed_lang::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 
 /// Make a probe.
 #[derive(Clone, Debug, Default)]

@@ -20,15 +20,18 @@ use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::step::Step;
 use super::triggers::Triggers;
-use super::{Checker, ControlError, Observer, Registry, own};
+use super::{ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
-use crate::kernel::{FactsCache, HostIdentity};
-use crate::model::{HitProfile, ProbeName, ProbeUid};
-use crate::pipeline::{BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable};
 use crate::store::{HitRetention, Store};
-use crate::tracefs::{
+use kprobed_host::kernel::{FactsCache, HostIdentity};
+use kprobed_host::tracefs::{
     Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, ProfileRow, Tracefs,
 };
+use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
+use kprobed_trace::pipeline::{
+    BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable,
+};
+use kprobed_verdict::checker::Checker;
 
 /// Time after which states that were noted are stored.
 const STATES_STORED_AFTER: Duration = Duration::from_secs(1);

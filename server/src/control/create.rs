@@ -3,17 +3,18 @@
 use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
-use super::checker::{Against, CheckOutcome};
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::guard::Guarded;
 use super::job::{Basis, Job};
 use super::observed::Switches;
 use super::step::{self, Wanted};
-use super::{ControlError, Probe, ProbeState, Taken};
-use crate::model::{Metadata, ProbeName, ProbeUid};
+use super::{ControlError, Probe, ProbeState};
 use crate::store::{Intent, NewProbe};
-use crate::validate::{Arming, Report};
+use kprobed_lang::model::{Metadata, ProbeName, ProbeUid};
+use kprobed_verdict::checker::Taken;
+use kprobed_verdict::checker::{Against, CheckOutcome};
+use kprobed_verdict::validate::{Arming, Report};
 
 impl Controller {
     pub(super) async fn judge_creation(

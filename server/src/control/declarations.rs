@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::doctor::{failed, ok};
 use super::{ControlError, HostCheck, Probe};
-use crate::model::ProbeName;
+use kprobed_lang::model::ProbeName;
 
 /// Problems that are told in one finding at most.
 const TOLD: usize = 3;

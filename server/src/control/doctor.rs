@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Probe, ProbeState, Registry};
-use crate::kernel::{FactsCache, TRACE_CLOCK};
-use crate::model::ProbeName;
-use crate::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
+use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
+use kprobed_host::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
+use kprobed_lang::model::ProbeName;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Obstacle, Taken};
-use crate::definition::Diagnostic;
-use crate::filter::FilterError;
-use crate::kernel::FactsError;
-use crate::model::{LabelError, ProbeName};
+use super::Obstacle;
 use crate::store::StoreError;
-use crate::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
-use crate::validate::Refusal;
+use kprobed_host::kernel::FactsError;
+use kprobed_host::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
+use kprobed_lang::definition::Diagnostic;
+use kprobed_lang::model::{LabelError, ProbeName};
+use kprobed_trace::filter::FilterError;
+use kprobed_verdict::checker::{CheckError, Taken};
+use kprobed_verdict::validate::Refusal;
 
 /// Why a request was not carried out. Every variant is mapped to a gRPC status in one place: [`crate::rpc::status`].
 #[derive(Debug, Error)]
@@ -268,6 +269,16 @@ pub enum ControlError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopping,
+}
+
+impl From<CheckError> for ControlError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Definition { text, diagnostics } => Self::Definition { text, diagnostics },
+            CheckError::Facts(error) => Self::Facts(error),
+            CheckError::NoKprobeEvents => Self::NoKprobeEvents,
+        }
+    }
 }
 
 impl From<StoreError> for ControlError {

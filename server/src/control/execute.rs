@@ -12,13 +12,13 @@ use super::job::Job;
 use super::source::{event_source, plan_options};
 use super::step::{Phase, Step};
 use super::{ControlError, own};
-use crate::decode::Schema;
-use crate::definition::ProbeKind;
-use crate::filter::{Filter, FilterError, Functions};
-use crate::kernel::FactsCache;
-use crate::pipeline::SourceTable;
-use crate::tracefs::{Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
-use crate::validate::Report;
+use kprobed_host::kernel::FactsCache;
+use kprobed_host::tracefs::{Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::{Filter, FilterError, Functions};
+use kprobed_trace::pipeline::SourceTable;
+use kprobed_verdict::validate::Report;
 
 /// Probes that are switched between two readings of the hit counts. What hits a probe between its reading and its switching is taken for
 /// what it is not, if something else keeps the probe armed. A reading costs as much as some switches.

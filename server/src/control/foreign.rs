@@ -8,10 +8,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::adoptable::{Obstacle, has_guards, judge};
-use super::{Checker, ControlError, Registry};
-use crate::definition::ProbeKind;
-use crate::model::{Hits, ProbeName};
-use crate::tracefs::{CurrentInstance, Tracefs};
+use super::{ControlError, Registry};
+use kprobed_host::tracefs::{CurrentInstance, Tracefs};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{Hits, ProbeName};
+use kprobed_verdict::checker::Checker;
 
 /// Looks for them.
 #[derive(Clone, Debug)]
@@ -145,9 +146,9 @@ mod tests {
 
     use super::*;
     use crate::control::probe::tests::probe;
-    use crate::definition::Features;
-    use crate::kernel::{FactsCache, KernelPaths};
-    use crate::tracefs::Instance;
+    use kprobed_host::kernel::{FactsCache, KernelPaths};
+    use kprobed_host::tracefs::Instance;
+    use kprobed_lang::definition::Features;
 
     const LIST: &str = "p:kprobes/fork kernel_clone\np:kprobes/fork vfs_statx\nr8:other/opened do_sys_openat2 a=%di\n\
                         p:own/one vfs_read __kpd_end=$comm:string\np:own/two vfs_write\np:attached/one vfs_read\n";

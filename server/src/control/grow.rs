@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::controller::Controller;
 use super::handover::Settling;
-use crate::tracefs::InstanceOptions;
+use kprobed_host::tracefs::InstanceOptions;
 
 /// Time after a failed try until the next one; twice as long after each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);

@@ -1,19 +1,18 @@
 //! The guard over meaning: whether a definition records on this build of kernel and module what it was made for.
 //!
-//! Owns when that is compared, what is decided on a difference, and what is said. What a definition means is for [`crate::meaning`]; arming and
+//! Owns when that is compared, what is decided on a difference, and what is said. What a definition means is for [`kprobed_verdict::meaning`]; arming and
 //! taking out are not done here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ControlError;
-use super::checker::{CheckOutcome, Checker};
-use super::create::refuse;
 use super::probe::{Probe, ProbeState, Trouble};
-use crate::kernel::{KernelFacts, RecentFacts};
-use crate::meaning::{Build, Difference, DifferenceKind, Meaning, compare, means_the_same_elsewhere};
-use crate::model::{KernelChange, ProbeUid};
 use crate::store::{Store, StoreError};
+use kprobed_host::kernel::{KernelFacts, RecentFacts};
+use kprobed_lang::model::{KernelChange, ProbeUid};
+use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
+use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
 
 /// What the definition of a probe meant where it was made, and what has become of that.
 #[derive(Clone, Debug, Default)]
@@ -24,36 +23,6 @@ pub struct Guarded {
     seen: Option<String>,
     /// What differs on the running kernel. Absent where nothing does.
     pub change: Option<Arc<MeaningChange>>,
-}
-
-/// A definition that means something else than where it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeaningChange {
-    /// The kernel that it was made for; absent where that is not known.
-    pub before: Option<Build>,
-    /// Its module there.
-    pub module_before: Option<Build>,
-    /// The running kernel.
-    pub now: Build,
-    /// Its module now.
-    pub module_now: Option<Build>,
-    /// What differs; never empty.
-    pub differences: Vec<Difference>,
-    /// The line that records on this kernel what it was made for, where exactly one is possible.
-    pub offered: Option<String>,
-}
-
-impl MeaningChange {
-    fn new(before: Option<&Meaning>, now: &Meaning, differences: Vec<Difference>) -> Self {
-        Self {
-            before: before.map(|before| before.kernel.clone()),
-            module_before: before.and_then(|before| before.module.clone()),
-            now: now.kernel.clone(),
-            module_now: now.module.clone(),
-            differences,
-            offered: None,
-        }
-    }
 }
 
 /// What was found of a definition.
@@ -144,107 +113,65 @@ impl Guarded {
     }
 }
 
-impl Checker {
-    /// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What else there is against it is not asked.
-    pub(super) fn look(&self, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
-        // What keeps facts or definition from being read keeps it from being armed too, and is said then.
-        let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
-        if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
-            return clear();
-        }
-        match self.check_with(&probe.definition, facts) {
-            Ok(outcome) => self.look_at(probe, &outcome, facts),
-            Err(_) => clear(),
-        }
+/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What else there is against it is not asked.
+pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
+    // What keeps facts or definition from being read keeps it from being armed too, and is said then.
+    let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
+    if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
+        return clear();
     }
-
-    /// What a definition means on this kernel. Absent for one that is not taken.
-    pub(crate) fn meaning(&self, text: &str) -> Option<Meaning> {
-        let outcome = self.check_with(text, &mut self.recent_facts()).ok()?;
-        refuse(text, &outcome, None).ok()?;
-        Some(outcome.meaning())
+    match checker.check_with(&probe.definition, facts) {
+        Ok(outcome) => look_at(checker, probe, &outcome, facts),
+        Err(_) => clear(),
     }
+}
 
-    /// What a definition means else on this kernel than where it was made. Absent where nothing differs, where it is not taken, and where its
-    /// module is not there.
-    pub(crate) fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
-        let mut facts = self.recent_facts();
-        let outcome = self.check_with(text, &mut facts).ok()?;
-        refuse(text, &outcome, None).ok()?;
-        let now = outcome.meaning();
-        if !now.complete || before.is_of_same_build(&now) {
-            return None;
-        }
-        let differences = compare(before, &now);
-        if differences.is_empty() {
-            return None;
-        }
-        let line = self.new_line(&outcome.definition, &HashSet::new());
-        let offered = self.offered((&line.group, &line.event), before, &outcome, &mut facts);
-        Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
-    }
-
-    /// The same for a definition that was checked.
-    fn look_at(&self, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
-        let guarded = &probe.guarded;
-        let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
-        let now = outcome.meaning();
-        let clear = || Looked::Clear(guarded.with(None, &now, &facts));
-        let holds = probe.metadata.on_kernel_change == KernelChange::Hold;
-        let Some(before) = guarded.meaning.as_deref() else {
-            if !now.is_raw() {
-                return Looked::Clear(Guarded::new(now));
-            }
-            return decide(probe, None, &now, vec![not_written_down()], &facts);
-        };
-        if before.is_of_same_build(&now) {
-            return clear();
-        }
-        if !before.complete && now.complete && before.kernel.is(&now.kernel) {
-            // Its module was not loaded when it was made: this is the first one that it meets.
+/// The same for a definition that was checked.
+fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
+    let guarded = &probe.guarded;
+    let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
+    let now = outcome.meaning();
+    let clear = || Looked::Clear(guarded.with(None, &now, &facts));
+    let holds = probe.metadata.on_kernel_change == KernelChange::Hold;
+    let Some(before) = guarded.meaning.as_deref() else {
+        if !now.is_raw() {
             return Looked::Clear(Guarded::new(now));
         }
-        if !now.complete {
-            let module = outcome.report.absent_module.as_deref();
-            let is_known = before.kernel.is(&now.kernel) || !before.is_raw();
-            return match module {
-                Some(module) if !is_known && holds => {
-                    let trouble = module_is_absent(module, before);
-                    Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }))
-                }
-                _ => clear(),
-            };
-        }
-        let differences = compare(before, &now);
-        if differences.is_empty() {
-            return clear();
-        }
-        let offered = self.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
-        let looked = decide(probe, Some(before), &now, differences, &facts);
-        match (looked, offered) {
-            (looked, None) => looked,
-            (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
-            (Looked::Held(held), Some(line)) => {
-                let Held { mut trouble, guarded } = *held;
-                trouble.hint =
-                    format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
-                Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
-            }
-        }
+        return decide(probe, None, &now, vec![not_written_down()], &facts);
+    };
+    if before.is_of_same_build(&now) {
+        return clear();
     }
-
-    /// The line for this kernel: only one that the kernel takes, and that records what the first one did.
-    fn offered(
-        &self,
-        (group, event): (&str, &str),
-        before: &Meaning,
-        outcome: &CheckOutcome,
-        facts: &mut RecentFacts<'_>,
-    ) -> Option<String> {
-        let line = outcome.ported(before)?.render(group, event);
-        let checked = self.check_with(&line, facts).ok()?;
-        refuse(&line, &checked, None).ok()?;
-        means_the_same_elsewhere(before, &checked.meaning()).then_some(line)
+    if !before.complete && now.complete && before.kernel.is(&now.kernel) {
+        // Its module was not loaded when it was made: this is the first one that it meets.
+        return Looked::Clear(Guarded::new(now));
+    }
+    if !now.complete {
+        let module = outcome.report.absent_module.as_deref();
+        let is_known = before.kernel.is(&now.kernel) || !before.is_raw();
+        return match module {
+            Some(module) if !is_known && holds => {
+                let trouble = module_is_absent(module, before);
+                Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }))
+            }
+            _ => clear(),
+        };
+    }
+    let differences = compare(before, &now);
+    if differences.is_empty() {
+        return clear();
+    }
+    let offered = checker.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
+    let looked = decide(probe, Some(before), &now, differences, &facts);
+    match (looked, offered) {
+        (looked, None) => looked,
+        (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
+        (Looked::Held(held), Some(line)) => {
+            let Held { mut trouble, guarded } = *held;
+            trouble.hint =
+                format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
+            Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
+        }
     }
 }
 

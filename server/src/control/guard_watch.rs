@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
-use super::guard::Looked;
+use super::guard::{Looked, look};
 use super::{ControlError, Probe, ProbeState, Trouble};
 
 impl Controller {
@@ -35,7 +35,7 @@ impl Controller {
         let mut recent = checker.recent_facts();
         let (mut held, mut cleared, mut unsaved) = (Vec::new(), Vec::new(), Vec::new());
         for probe in probes {
-            match checker.look(&probe, &mut recent) {
+            match look(&checker, &probe, &mut recent) {
                 Looked::Held(found) => held.push((probe, found)),
                 Looked::Clear(guarded) => {
                     if guarded.is_other_than(&probe.guarded) {

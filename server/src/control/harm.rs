@@ -1,13 +1,13 @@
 //! No filter that harms the host reaches the kernel.
 //!
 //! Owns the look that comes before every write of a filter: for a probe, an attached event, an aggregation. What does harm is
-//! [`crate::filter::harm`]'s to know.
+//! [`kprobed_trace::filter::harm`]'s to know.
 
 use super::ControlError;
 use super::source::read_format;
-use crate::filter::harm;
-use crate::model::ProbeName;
-use crate::tracefs::Tracefs;
+use kprobed_host::tracefs::Tracefs;
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::filter::harm;
 
 /// Refuses a filter with which the kernel would harm the host.
 pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) -> Result<(), ControlError> {

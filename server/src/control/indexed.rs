@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::controller::in_kernel;
 use super::{Probe, ProbeState};
-use crate::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// Probes by name, and what else they are found by.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::control::probe::tests::probe;
-    use crate::model::Lease;
+    use kprobed_lang::model::Lease;
 
     #[derive(Clone, Debug)]
     struct Put {

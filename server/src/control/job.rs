@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::step::Step;
 use super::{ControlError, Probe};
-use crate::definition::ProbeDefinition;
-use crate::pipeline::EventSource;
-use crate::validate::Report;
+use kprobed_lang::definition::ProbeDefinition;
+use kprobed_trace::pipeline::EventSource;
+use kprobed_verdict::validate::Report;
 
 /// What a definition says, and the verdict on it.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::HostCheck;
 use super::doctor::{ok, warning};
-use crate::model::HostLabels;
+use kprobed_lang::model::HostLabels;
 
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;

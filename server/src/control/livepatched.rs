@@ -9,9 +9,10 @@
 //! guest test `livepatch` counts this on 6.1 and 6.12.
 
 use super::probe::{Probe, Trouble};
-use crate::definition::{Code, Diagnostic, ProbeKind, Span};
-use crate::kernel::{Livepatches, Progress, Redirect};
-use crate::validate::Arming;
+use kprobed_host::kernel::{Livepatches, Progress, Redirect};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeKind, Span};
+use kprobed_verdict::checker::CheckOutcome;
+use kprobed_verdict::validate::Arming;
 
 /// A place, as far as livepatches are concerned.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,12 @@ pub(super) struct PatchedPlace<'a> {
     /// Whether it fires with a call, whichever function runs then.
     fires: bool,
     kind: ProbeKind,
+}
+
+/// What the writer of a definition that was checked should know of a livepatch that has redirected its function.
+pub fn livepatch_warning(outcome: &CheckOutcome, livepatches: &Livepatches) -> Option<Diagnostic> {
+    let CheckOutcome { definition, report, text, .. } = outcome;
+    PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text)
 }
 
 /// What becomes of a probe.

@@ -12,7 +12,6 @@ mod apply;
 mod attach;
 mod attached;
 mod batch;
-mod checker;
 mod command;
 mod controller;
 mod create;
@@ -54,7 +53,6 @@ mod storage;
 pub mod stricter;
 mod together;
 mod triggers;
-mod unread;
 mod update;
 mod watch;
 
@@ -67,7 +65,6 @@ pub use aggregation::{
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
 };
 pub use attached::{AttachedEvent, AttachedState};
-pub use checker::{Against, CheckOutcome, Checker, Preview};
 pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,
@@ -77,11 +74,12 @@ pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use doctor::{CheckStatus, Doctor, HostCheck, certificate_check};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};
-pub use guard::{Guarded, MeaningChange};
+pub use guard::Guarded;
 pub use labels_file::{LabelsFile, read as read_labels};
 pub use lease::{Hold, HoldError, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
-pub use names::{Names, Taken};
+pub use livepatched::livepatch_warning;
+pub use names::Names;
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::Observer;
 pub use plan::{InstanceStep, PlannedStep};

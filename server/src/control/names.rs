@@ -6,15 +6,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Probe, ProbeState, Registry};
-use crate::definition::{
+use super::{ProbeState, Registry};
+use kprobed_host::kernel::KernelFacts;
+use kprobed_host::tracefs::{ListedProbe, Tracefs};
+use kprobed_lang::definition::{
     Argument, BaseType, Code, Definition, DeleteDefinition, Diagnostic, Features, Place, ProbeDefinition,
     Span, guard, parse,
 };
-use crate::kernel::KernelFacts;
-use crate::model::ProbeName;
-use crate::tracefs::{ListedProbe, Tracefs};
-use crate::validate::typed;
+use kprobed_lang::model::ProbeName;
+use kprobed_verdict::checker::{NamesInUse, Taken};
+use kprobed_verdict::validate::typed;
 
 /// Longest name of an event.
 const EVENT_MAX_BYTES: usize = 63;
@@ -26,25 +27,20 @@ pub struct Names {
     registry: Arc<Registry>,
 }
 
-/// A name that is given away already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The name.
-    pub name: ProbeName,
-    /// Whether a probe of this daemon has it.
-    pub ours: bool,
-    /// What the kernel would say, or why this daemon does not ask it.
-    pub problem: Diagnostic,
-}
-
 impl Names {
     /// Names of the events of this kernel and of the probes of this daemon.
     pub fn new(tracefs: Tracefs, registry: Arc<Registry>) -> Self {
         Self { tracefs, registry }
     }
 
-    /// `wanted`, or the first name that begins with it and is neither taken nor claimed.
-    pub(super) fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String {
+    fn is_taken(&self, group: &str, event: &str) -> bool {
+        let is_ours = || ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some());
+        self.tracefs.has_event(group, event) || is_ours()
+    }
+}
+
+impl NamesInUse for Names {
+    fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String {
         let mut event = wanted.to_owned();
         for number in 2.. {
             let is_claimed = ProbeName::new(group, &event).is_ok_and(|name| claimed.contains(&name));
@@ -58,13 +54,7 @@ impl Names {
         event
     }
 
-    fn is_taken(&self, group: &str, event: &str) -> bool {
-        let is_ours = || ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some());
-        self.tracefs.has_event(group, event) || is_ours()
-    }
-
-    /// What there is against a definition of this name.
-    pub(super) fn taken(
+    fn taken(
         &self,
         definition: &ProbeDefinition,
         (group, event): (&str, &str),
@@ -93,11 +83,7 @@ impl Names {
         Some(Taken { ours: subject.ours, problem, name })
     }
 
-    /// Our probes that a `-` line names. The kernel takes every group when none is given, and every event when none is given.
-    ///
-    /// # Errors
-    /// What the kernel would say, or why this daemon does not ask it.
-    pub fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<Arc<Probe>>, Diagnostic> {
+    fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, Diagnostic> {
         if let (Some(first), Some(last)) = (delete.location.first(), delete.location.last()) {
             let span = Span::new(first.span.start, last.span.end);
             let message = "an event of kprobed has one place, and is deleted as a whole";
@@ -108,11 +94,13 @@ impl Names {
                 && delete.event.as_ref().is_none_or(|wanted| wanted.text == event)
         };
         let probes = self.registry.all().into_iter();
-        let ours: Vec<_> = probes.filter(|probe| fits(probe.name.group(), probe.name.event())).collect();
+        let names = probes.map(|probe| probe.name.clone());
+        let ours: Vec<_> = names.filter(|name| fits(name.group(), name.event())).collect();
         if !ours.is_empty() {
             return Ok(ours);
         }
-        let part = |name: Option<&crate::definition::Name>| name.map_or("*", |name| &name.text).to_owned();
+        let part =
+            |name: Option<&kprobed_lang::definition::Name>| name.map_or("*", |name| &name.text).to_owned();
         let name = format!("{}/{}", part(delete.group.as_ref()), part(delete.event.as_ref()));
         let list = self.tracefs.kprobe_list().unwrap_or_default();
         let is_foreign = list
@@ -167,7 +155,7 @@ impl Subject<'_> {
         let Some(first) = existing.first() else {
             return self.problem(Code::EventExist, "it is not a kprobe");
         };
-        if first.is_return != (self.definition.kind == crate::definition::ProbeKind::Return) {
+        if first.is_return != (self.definition.kind == kprobed_lang::definition::ProbeKind::Return) {
             let what = if first.is_return { "it is a return probe" } else { "it is an entry probe" };
             return self.problem(Code::DiffProbeType, what);
         }
@@ -237,7 +225,7 @@ fn record(argument: &Argument) -> (Option<&str>, BaseType, Option<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::RefusedBy;
+    use kprobed_lang::definition::RefusedBy;
 
     fn definition(line: &str) -> ProbeDefinition {
         let features = Features::from_readme("char, string, ustring kernel return probes support");

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use super::livepatched::{Effect, PatchedPlace};
 use super::probe::{Probe, ProbeState, Trouble};
-use crate::kernel::Livepatches;
-use crate::model::ProbeUid;
-use crate::tracefs::Presence;
-use crate::validate::Arming;
+use kprobed_host::kernel::Livepatches;
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::model::ProbeUid;
+use kprobed_verdict::validate::Arming;
 
 /// Whether an event records in our instance, as far as its own switch is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::doctor::ftrace_enabled;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::probe::Probe;
-use crate::definition::ProbeKind;
-use crate::kernel::{Livepatches, TRACE_CLOCK};
-use crate::tracefs::{
+use kprobed_host::kernel::{Livepatches, TRACE_CLOCK};
+use kprobed_host::tracefs::{
     CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError, Watched,
 };
+use kprobed_lang::definition::ProbeKind;
 
 /// Looks at what the kernel has.
 #[derive(Clone, Debug)]
@@ -209,9 +209,9 @@ mod tests {
 
     use super::*;
     use crate::control::ProbeState;
-    use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
-    use crate::tracefs::OwnEvent;
-    use crate::validate::Arming;
+    use kprobed_host::tracefs::OwnEvent;
+    use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
+    use kprobed_verdict::validate::Arming;
 
     /// Files as the kernel has them, in a directory.
     struct Host {

@@ -5,8 +5,8 @@
 
 use super::ControlError;
 use super::observed::{ObservedEvent, lost};
-use crate::model::ProbeName;
-use crate::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
+use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
+use kprobed_lang::model::ProbeName;
 
 /// Refuses when what is there under the name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), ControlError> {

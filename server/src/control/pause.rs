@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::command::KernelHits;
 use super::controller::Controller;
-use crate::kernel::trace_clock_ns;
-use crate::pipeline::{Loss, LossCause, PauseReason, RecordingPause};
-use crate::tracefs::Instance;
+use kprobed_host::kernel::trace_clock_ns;
+use kprobed_host::tracefs::Instance;
+use kprobed_trace::pipeline::{Loss, LossCause, PauseReason, RecordingPause};
 
 /// While nothing is recorded.
 pub(super) struct Pause {

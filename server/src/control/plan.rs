@@ -10,7 +10,7 @@ use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
 use super::step::{Phase, Step};
-use crate::model::ProbeName;
+use kprobed_lang::model::ProbeName;
 
 /// A step, and what it is done to.
 #[derive(Clone, Debug, PartialEq, Eq)]

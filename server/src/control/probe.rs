@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use super::ControlError;
 use super::guard::Guarded;
-use crate::decode::Schema;
-use crate::definition::{Diagnostic, ProbeKind};
-use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
-use crate::tracefs::OwnEvent;
-use crate::validate::Arming;
+use kprobed_host::tracefs::OwnEvent;
+use kprobed_lang::definition::{Diagnostic, ProbeKind};
+use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
+use kprobed_trace::decode::Schema;
+use kprobed_verdict::validate::Arming;
 
 /// Where a probe stands between what was asked and what the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]

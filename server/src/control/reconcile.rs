@@ -2,7 +2,7 @@
 //!
 //! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a client wanted gone goes. An event in the
 //! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays
-//! (see [`crate::tracefs::OwnEvent`]).
+//! (see [`kprobed_host::tracefs::OwnEvent`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use super::account::Account;
 use super::controller::{Controller, ControllerParts, Live};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
-use super::guard::{Guarded, Looked};
+use super::guard::{Guarded, Looked, look};
 use super::job::{Basis, Job};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, plan_options};
 use super::step::{self, Seen, Wanted};
-use super::{CheckOutcome, ControlError, Observer, Probe, ProbeState, Trouble, own};
-use crate::kernel::RecentFacts;
-use crate::model::ProbeUid;
-use crate::pipeline::SourceTable;
+use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
 use crate::store::{Phase, Settled, StoredProbe, Undo};
-use crate::tracefs::{KprobeList, OwnEvent, Presence};
+use kprobed_host::kernel::RecentFacts;
+use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence};
+use kprobed_lang::model::ProbeUid;
+use kprobed_trace::pipeline::SourceTable;
+use kprobed_verdict::checker::CheckOutcome;
 
 /// A probe that was on its way out, or never acknowledged, when the daemon ended.
 pub(super) struct Unfinished {
@@ -99,7 +100,7 @@ async fn hold_back(
     for (row, left) in rows {
         let guarded = known.remove(&row.uid).unwrap_or_default();
         let probe = Probe { guarded, ..as_probe(parts, row.clone(), ProbeState::Pending) };
-        match parts.checker.look(&probe, &mut facts) {
+        match look(&parts.checker, &probe, &mut facts) {
             Looked::Held(held) => {
                 // It can be there still: its module was loaded anew, as another build.
                 take_out(parts, sources, &Probe { own: left, ..probe.clone() });
@@ -329,7 +330,7 @@ fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Pro
         name: row.name,
         definition: row.definition,
         kernel_definition: row.kernel_definition,
-        kind: definition.map_or(crate::definition::ProbeKind::Entry, |definition| definition.kind),
+        kind: definition.map_or(kprobed_lang::definition::ProbeKind::Entry, |definition| definition.kind),
         enabled: row.enabled,
         filter: row.filter,
         labels: row.labels,

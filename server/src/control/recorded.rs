@@ -9,7 +9,7 @@ use super::aggregation::AggregationCommand;
 use super::command::Command;
 use super::controller::answer;
 use super::{Aggregation, Applied, Changed, Column, CommandQueue, Ledger, Probe, Snapshot};
-use crate::model::HitProfile;
+use kprobed_lang::model::HitProfile;
 
 /// What is answered instead of by [`Controller::run`](super::Controller::run).
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use super::ControlError;
 use super::Probe;
 use super::indexed::Indexed;
 use super::state_log::StateLog;
-use crate::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
 #[derive(Debug, Default)]

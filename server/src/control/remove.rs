@@ -14,10 +14,10 @@ use super::handover::{Recorded, Settling};
 use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, own};
-use crate::model::{HitProfile, ProbeName, ProbeUid};
-use crate::pipeline::PauseReason;
 use crate::store::{RequestKey, Undo};
-use crate::tracefs::{Deleted, Presence, TracefsError};
+use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
+use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
+use kprobed_trace::pipeline::PauseReason;
 
 /// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
 const WORTH_AN_INSTANCE: usize = 8;

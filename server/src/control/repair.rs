@@ -20,9 +20,9 @@ use super::controller::{Controller, in_kernel};
 use super::observed::{Observed, ObservedEvent, Switches};
 use super::plan::PlannedStep;
 use super::{ControlError, Probe, ProbeState};
-use crate::kernel::TRACE_CLOCK;
-use crate::model::ProbeUid;
-use crate::tracefs::Presence;
+use kprobed_host::kernel::TRACE_CLOCK;
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::model::ProbeUid;
 
 /// Repairs of one probe before the daemon leaves it alone.
 const MOST_REPAIRS: u32 = 5;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Judged, Work};
-use super::checker::CheckOutcome;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{new_row, refuse, settled_state};
@@ -17,10 +16,11 @@ use super::observed::ObservedEvent;
 use super::remove::Doomed;
 use super::step::{self, Wanted};
 use super::{ControlError, Probe};
-use crate::definition::ProbeDefinition;
-use crate::model::{ProbeName, ProbeUid};
 use crate::store::Intent;
-use crate::tracefs::Presence;
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_verdict::checker::CheckOutcome;
 
 /// A probe that takes the place of another one.
 pub(super) struct Replacement {
@@ -89,7 +89,7 @@ impl Controller {
 
 /// Refuses a definition that is of another probe.
 fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), ControlError> {
-    let group = super::checker::group_of(definition);
+    let group = kprobed_verdict::checker::group_of(definition);
     let event = definition.event.as_ref().map(|event| event.text.as_str());
     if group == name.group() && event.is_none_or(|event| event == name.event()) {
         return Ok(());

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 
 use super::controller::{Controller, ControllerParts};
-use crate::model::{HitProfile, Hits, ProbeUid};
 use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
-use crate::tracefs::Tracefs;
+use kprobed_host::tracefs::Tracefs;
+use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
 /// How far two clocks may differ over a sample: from more, one of them was set, or the host was suspended.
 const SAME: Duration = Duration::from_secs(2);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ControlError;
-use crate::decode::{Plan, PlanOptions};
-use crate::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
-use crate::model::{ProbeName, ProbeUid};
-use crate::pipeline::EventSource;
-use crate::tracefs::Tracefs;
-use crate::tracefs::format::Format;
+use kprobed_host::tracefs::Tracefs;
+use kprobed_host::tracefs::format::Format;
+use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::pipeline::EventSource;
 
 /// Schemas are numbered through the whole life of the daemon.
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);

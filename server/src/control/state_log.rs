@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 
 use super::{Probe, ProbeState, Trouble};
-use crate::model::{ProbeUid, StateRecord};
+use kprobed_lang::model::{ProbeUid, StateRecord};
 
 /// Changes that are kept for those who watch. Whoever is further behind begins anew.
 const KEPT: usize = 4096;
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::control::probe::tests::probe;
-    use crate::definition::{Code, Diagnostic, Span};
+    use kprobed_lang::definition::{Code, Diagnostic, Span};
 
     fn events(changes: &[ProbeChange]) -> Vec<(ProbeEvent, i64)> {
         changes.iter().map(|change| (change.event, change.probe.uid.0)).collect()

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::{CheckStatus, HostCheck};
-use crate::history::History;
 use crate::store::{Health, Store, StoreError, set_aside_in};
+use kprobed_trace::history::History;
 
 /// Below this a disk counts as full: a commit, or a piece of the history, may not fit any more.
 const FULL_BYTES: u64 = 1 << 20;

@@ -101,8 +101,8 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
-    use crate::definition::{Code, Features, RefusedBy, parse};
-    use crate::validate::Rule;
+    use kprobed_lang::definition::{Code, Features, RefusedBy, parse};
+    use kprobed_verdict::validate::Rule;
 
     /// Problems of languages that the kernel does not know, and of fields.
     const OF_OTHER_LANGUAGES: [Code; 5] = [
@@ -154,7 +154,7 @@ mod tests {
         }
         let readme = include_str!("../../README.md");
         assert!(readme.contains(&table), "server/README.md should have:\n{table}");
-        let help = include_str!("../../../client/src/command/check.rs");
+        let help = include_str!("../../../client/kprobectl/src/command/check.rs");
         assert!(
             STRICTER.iter().all(|rule| help.contains(rule.code)),
             "`kprobectl help check` names all of them"

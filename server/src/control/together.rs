@@ -16,8 +16,8 @@ use super::remove::{Doomed, note};
 use super::replace::Replacement;
 use super::update::settings;
 use super::{ControlError, Probe};
-use crate::model::HitProfile;
 use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
+use kprobed_lang::model::HitProfile;
 
 /// One change of a group.
 pub(super) enum Together {

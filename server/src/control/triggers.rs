@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::controller::ControllerParts;
-use crate::kernel::{FileWatch, Livepatches, ModuleWatch};
+use kprobed_host::kernel::{FileWatch, Livepatches, ModuleWatch};
 
 /// Time from the first notice to the look: most programs write more than once.
 const CALM: Duration = Duration::from_millis(100);

@@ -8,13 +8,14 @@ use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
 use super::declarations::require_undeclared;
-use super::guard::Looked;
+use super::guard::{Looked, look};
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Seen, Wanted};
-use super::{CheckOutcome, ControlError, Probe, ProbeState};
-use crate::model::{KernelChange, LabelChange, MetadataChange};
+use super::{ControlError, Probe, ProbeState};
 use crate::store::{Intent, Settings};
+use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
+use kprobed_verdict::checker::CheckOutcome;
 
 impl Controller {
     pub(super) async fn judge_update(
@@ -139,7 +140,7 @@ impl Controller {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
             return Err(ControlError::ExistsForeign { name: probe.name });
         }
-        let guarded = match self.parts.checker.look(&probe, &mut grounds.facts) {
+        let guarded = match look(&self.parts.checker, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
             Looked::Held(held) => return Err(held.error(&probe)),
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
 use super::{Probe, ProbeChange, ProbeEvent, Registry, WatchPosition};
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// What a watch tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

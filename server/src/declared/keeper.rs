@@ -12,11 +12,12 @@ use super::files::{self, Look};
 use super::wanted::{Claim, ReadDefinition, Task, Unread, Wanted, plan, wanted};
 use super::watch::Watch;
 use crate::control::{
-    AdoptRequest, Change, Checker, ControlError, ControlHandle, DeclarationProblem, DeclarationState,
-    Declarations, Declared, Registry, RemoveRequest, Unit,
+    AdoptRequest, Change, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
+    Declared, Registry, RemoveRequest, Unit,
 };
-use crate::definition::Code;
 use crate::rpc::declare;
+use kprobed_lang::definition::Code;
+use kprobed_verdict::checker::Checker;
 
 /// Files are read when nothing has changed for so long: tools write several, and some write them piece by piece.
 const STILL: Duration = Duration::from_millis(500);

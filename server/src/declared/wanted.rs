@@ -9,7 +9,7 @@ use kprobed_proto::v1;
 
 use super::files::Declaration;
 use crate::control::DeclarationProblem;
-use crate::model::ProbeName;
+use kprobed_lang::model::ProbeName;
 
 /// A probe that a file declares.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //!
 //! Owns the walk through the log that makes the terms: every place of the log that an exporter leaves behind goes into one of them.
 
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// What became of events that an exporter has left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spool::BootId;
+    use kprobed_trace::spool::BootId;
 
     fn at(epoch: u64, sequence: u64) -> Cursor {
         Cursor { boot_id: BootId([7; 16]), epoch, sequence }

@@ -1,8 +1,8 @@
 //! What is sent at once.
 
 use super::account::Walked;
-use crate::pipeline::{Delivery, Loss};
-use crate::spool::Cursor;
+use kprobed_trace::pipeline::{Delivery, Loss};
+use kprobed_trace::spool::Cursor;
 
 /// One thing in a chunk.
 #[derive(Debug)]

@@ -16,12 +16,12 @@ use super::pump::{Measure, Pump};
 use super::status::Shared;
 use super::{Sink, SinkError, taken};
 use crate::config::export::Selection;
-use crate::feed::{Feed, FeedError, FeedStart, Log};
-use crate::history::{HistoryError, HistoryStart};
-use crate::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};
 use crate::shutdown::Tasks;
-use crate::spool::{Cursor, SpoolError};
 use crate::store::Store;
+use kprobed_trace::feed::{Feed, FeedError, FeedStart, Log};
+use kprobed_trace::history::{HistoryError, HistoryStart};
+use kprobed_trace::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::spool::{Cursor, SpoolError};
 
 /// How an exporter goes about it.
 #[derive(Clone, Copy, Debug)]

@@ -17,11 +17,11 @@ use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
 use crate::config::{PROMETHEUS, TlsError, server_config};
 use crate::control::LabelsFile;
-use crate::feed::Log;
-use crate::kernel::HostIdentity;
-use crate::pipeline::{Hub, Order};
 use crate::shutdown::Tasks;
 use crate::store::Store;
+use kprobed_host::kernel::HostIdentity;
+use kprobed_trace::feed::Log;
+use kprobed_trace::pipeline::{Hub, Order};
 
 /// Records of OTLP are some fifteen times as large as events in their messages, and a failure repeats a chunk.
 const OTLP_CHUNK_BYTES: usize = 256 << 10;

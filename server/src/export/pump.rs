@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::account::Walk;
 use super::{Chunk, ChunkItem};
-use crate::feed::{Feed, FeedError, FeedItem};
-use crate::pipeline::{Loss, LossCause};
 use crate::shutdown::Tasks;
+use kprobed_trace::feed::{Feed, FeedError, FeedItem};
+use kprobed_trace::pipeline::{Loss, LossCause};
 
 /// Items that may wait for the exporter, besides those that wait in the queue of its subscription.
 const AHEAD: usize = 8;

@@ -8,9 +8,9 @@ use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
 use thiserror::Error;
 
-use crate::pipeline::{self, Delivery};
-use crate::spool::Cursor;
-use crate::wire::schema_message;
+use kprobed_trace::pipeline::{self, Delivery};
+use kprobed_trace::spool::Cursor;
+use kprobed_trace::wire::schema_message;
 
 /// A batch of the daemon itself that cannot be read.
 #[derive(Debug, Error)]

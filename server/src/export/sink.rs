@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::Chunk;
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// Why the other side did not take something. It is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::account::Account;
-use crate::pipeline::Hub;
-use crate::spool::Cursor;
+use kprobed_trace::pipeline::Hub;
+use kprobed_trace::spool::Cursor;
 
 /// What an exporter is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 
 use super::account::{Walk, Walked};
 use super::pump::is_of_the_log;
-use crate::feed::{Feed, FeedError, FeedItem};
-use crate::spool::Cursor;
+use kprobed_trace::feed::{Feed, FeedError, FeedItem};
+use kprobed_trace::spool::Cursor;
 
 /// Whether the other side is further in the log than its answers say. Boots have no order: of another boot, nothing is known.
 pub(super) fn is_ahead(answered: Cursor, taken: Cursor) -> bool {

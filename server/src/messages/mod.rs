@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
-use crate::definition::{Diagnostic, RefusedBy, Severity};
+use kprobed_lang::definition::{Diagnostic, RefusedBy, Severity};
 
 /// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
 pub(crate) fn length(value: usize) -> u32 {

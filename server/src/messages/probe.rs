@@ -3,11 +3,12 @@
 use kprobed_proto::v1;
 
 use super::{diagnostic, timestamp};
-use crate::control::{MeaningChange, Probe, ProbeState, Trouble};
-use crate::definition::ProbeKind;
-use crate::meaning::{Build, Difference};
-use crate::model::{HitProfile, KernelChange, Lease};
-use crate::wire::schema_message;
+use crate::control::{Probe, ProbeState, Trouble};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{HitProfile, KernelChange, Lease};
+use kprobed_trace::wire::schema_message;
+use kprobed_verdict::checker::MeaningChange;
+use kprobed_verdict::meaning::{Build, Difference};
 
 /// What the kernel has of a probe.
 pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {

@@ -8,10 +8,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::run::{Request, RunError};
-use crate::control::Checker;
 use crate::declared::is_document;
-use crate::definition::{CutDefinition, Cutter};
 use crate::rpc::declare;
+use kprobed_lang::definition::{CutDefinition, Cutter};
+use kprobed_verdict::checker::Checker;
 
 /// A definition, and where it begins: `FILE:LINE`, or the line alone of the only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,9 +111,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::definition::Features;
-    use crate::kernel::{FactsCache, KernelPaths};
     use crate::offline::Format;
+    use kprobed_host::kernel::{FactsCache, KernelPaths};
+    use kprobed_lang::definition::Features;
 
     fn asked(path: &Path) -> Result<Vec<Asked>, RunError> {
         let nowhere = || "/nonexistent".into();

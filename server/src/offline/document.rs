@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::asked::Asked;
 use super::kernel::OfflineVerdict;
-use crate::kernel::SiteKind;
-use crate::meaning::Difference;
+use kprobed_host::kernel::SiteKind;
+use kprobed_verdict::meaning::Difference;
 
 /// What does not apply is null.
 #[derive(Serialize)]
@@ -145,7 +145,7 @@ fn change(one: &Difference) -> Change<'_> {
     }
 }
 
-fn site(site: &crate::kernel::BootSite) -> Site {
+fn site(site: &kprobed_host::kernel::BootSite) -> Site {
     let kind = match site.kind {
         SiteKind::Alternative => "alternative",
         SiteKind::Retpoline => "retpoline",

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::control::{Against, CheckOutcome, Checker, ControlError, MeaningChange};
-use crate::definition::{Features, Place};
-use crate::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
-use crate::meaning::Meaning;
+use crate::control::ControlError;
 use crate::rpc::verdict::{self, Detail};
-use crate::validate::{BootDependence, typed};
+use kprobed_host::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
+use kprobed_lang::definition::{Features, Place};
+use kprobed_verdict::checker::{Against, CheckOutcome, Checker, MeaningChange};
+use kprobed_verdict::meaning::Meaning;
+use kprobed_verdict::validate::{BootDependence, typed};
 
 /// A kernel that does not run.
 #[derive(Debug)]

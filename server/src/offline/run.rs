@@ -11,7 +11,7 @@ use super::junit::{self, Suite};
 use super::kernel::{OfflineKernel, OfflineVerdict};
 use super::text;
 use crate::control::ControlError;
-use crate::kernel::ImageError;
+use kprobed_host::kernel::ImageError;
 
 /// What to check, and for which kernels.
 #[derive(Clone, Debug)]

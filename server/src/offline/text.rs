@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 
 use super::asked::Asked;
 use super::kernel::{OfflineVerdict, Outcome};
-use crate::control::MeaningChange;
+use kprobed_verdict::checker::MeaningChange;
 
 /// One definition with its verdicts, each after the release of its kernel. The code around the place is shown where there is one verdict alone.
 pub(super) fn render(asked: &Asked, verdicts: &[(&str, OfflineVerdict)], alone: bool) -> String {
@@ -128,7 +128,7 @@ fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meaning::{Build, Difference, DifferenceKind};
+    use kprobed_verdict::meaning::{Build, Difference, DifferenceKind};
 
     fn verdict(outcome: Outcome) -> OfflineVerdict {
         let instruction = |offset, code: &[u8], text: &str, refusal: &str| v1::Instruction {

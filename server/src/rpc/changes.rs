@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn read(changes: Vec<v1::ProbeChange>) -> Result<Vec<(Change, Option<Given>)>, Status> {
-        let features = crate::definition::Features::from_readme("");
+        let features = kprobed_lang::definition::Features::from_readme("");
         all(changes, |definition, spec| {
             Given::of(definition.to_owned(), spec, &features).map_err(status::not_given)
         })

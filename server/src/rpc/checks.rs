@@ -14,8 +14,9 @@ use tonic::{Status, Streaming};
 
 use super::status;
 use super::verdict::{Detail, answer};
-use crate::control::{Checker, ControlError};
-use crate::definition::{CutDefinition, Cutter};
+use crate::control::ControlError;
+use kprobed_lang::definition::{CutDefinition, Cutter};
+use kprobed_verdict::checker::Checker;
 
 /// The responses to a stream of checks.
 pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;

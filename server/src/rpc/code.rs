@@ -7,13 +7,14 @@ use kprobed_proto::v1::code_service_server::CodeService;
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
-use crate::control::{Checker, ControlError, Probe, Registry};
-use crate::definition::Place;
-use crate::kernel::{KernelFacts, nearest_name};
+use crate::control::{ControlError, Probe, Registry};
 use crate::messages;
-use crate::model::Glob;
-use crate::validate::functions::{self, Function, FunctionQuery, Meant};
-use crate::validate::{self, JudgedInstruction};
+use kprobed_host::kernel::{KernelFacts, nearest_name};
+use kprobed_lang::definition::Place;
+use kprobed_lang::model::Glob;
+use kprobed_verdict::checker::Checker;
+use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
+use kprobed_verdict::validate::{self, JudgedInstruction};
 
 /// The service.
 #[derive(Debug)]
@@ -47,7 +48,8 @@ impl CodeServer {
             ));
         }
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
-        let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
+        let definition =
+            self.checker.parse_probe(&format!("{letter} {place}")).map_err(ControlError::from)?;
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {

@@ -8,14 +8,14 @@ use tonic::Status;
 
 use super::status;
 use crate::control::{DeclarationProblem, PlannedStep};
-use crate::definition::explain::{ExplainedArgument, Explanation};
-use crate::definition::file::Entry;
-use crate::definition::{Definition, Diagnostic, Dialect};
-use crate::kernel::ClockMapping;
 use crate::messages::{diagnostic, length, timestamp};
-use crate::model::StateRecord;
-use crate::pipeline::Span;
-use crate::validate::Arming;
+use kprobed_host::kernel::ClockMapping;
+use kprobed_lang::definition::explain::{ExplainedArgument, Explanation};
+use kprobed_lang::definition::file::Entry;
+use kprobed_lang::definition::{Definition, Diagnostic, Dialect};
+use kprobed_lang::model::StateRecord;
+use kprobed_trace::pipeline::Span;
+use kprobed_verdict::validate::Arming;
 
 /// A time from the wire. One that cannot be represented is none.
 pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {

@@ -6,8 +6,9 @@ use tonic::Status;
 
 use super::spec::{self, Given};
 use super::{changes, status};
-use crate::control::{Checker, ControlError, CreateRequest, Probe, UpdateRequest};
+use crate::control::{ControlError, CreateRequest, Probe, UpdateRequest};
 use crate::messages;
+use kprobed_verdict::checker::Checker;
 
 /// Why a request cannot be made or was refused, and what to do; the second is empty where the first says it.
 type Refused = (String, String);
@@ -23,7 +24,7 @@ pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String
         Definition::Text(text) => given(checker, text.clone(), None)?,
         Definition::Fields(spec) => given(checker, String::new(), Some(spec))?,
     };
-    let read = checker.parse_probe(&given.text).map_err(|error| refused(&error))?;
+    let read = checker.parse_probe(&given.text).map_err(|error| refused(&error.into()))?;
     Ok((given.text, spec::write(&read)))
 }
 

@@ -15,11 +15,11 @@ use tonic::{Request, Response, Status};
 use super::{convert, filters, ledger, order, rows, selected, start, status, view};
 use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
-use crate::feed::{Feed, FeedItem, Log};
-use crate::filter::KernelFilterFeatures;
-use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
-use crate::pipeline::{Delivery, Hub, Order, Subscription, View, WATERMARK_SLACK};
-use crate::wire::{Projection, schema_message};
+use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_trace::feed::{Feed, FeedItem, Log};
+use kprobed_trace::filter::KernelFilterFeatures;
+use kprobed_trace::pipeline::{Delivery, Hub, Order, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::wire::{Projection, schema_message};
 
 /// The service.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use kprobed_proto::v1;
 use super::selected::{self, Selected};
 use super::status::filter_diagnostic;
 use crate::control::Registry;
-use crate::filter::{BoundFilter, Filter, FilterError, KernelFilterFeatures};
-use crate::pipeline::{Hub, View};
+use kprobed_trace::filter::{BoundFilter, Filter, FilterError, KernelFilterFeatures};
+use kprobed_trace::pipeline::{Hub, View};
 
 /// What a filter is for each selected probe.
 pub(super) fn of_probes(

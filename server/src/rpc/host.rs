@@ -11,14 +11,14 @@ use tonic::{Request, Response, Status};
 use super::convert::known;
 use super::{convert, status};
 use crate::control::{
-    CheckStatus, Checker, Declarations, Doctor, HostCheck, LabelsFile, ProbeStates, Storage,
-    certificate_check,
+    CheckStatus, Declarations, Doctor, HostCheck, LabelsFile, ProbeStates, Storage, certificate_check,
 };
-use crate::definition::Features;
 use crate::export::{self, Exporters};
-use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use crate::messages;
-use crate::ring::PageLayout;
+use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
+use kprobed_host::ring::PageLayout;
+use kprobed_lang::definition::Features;
+use kprobed_verdict::checker::Checker;
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]

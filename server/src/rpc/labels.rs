@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tonic::Status;
 
 use super::status;
-use crate::model::{LabelChange, LabelSelector, Labels};
+use kprobed_lang::model::{LabelChange, LabelSelector, Labels};
 
 /// The labels of a probe that is to be made.
 pub(super) fn of(labels: HashMap<String, String>) -> Result<Labels, Status> {

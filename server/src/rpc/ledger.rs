@@ -7,9 +7,9 @@ use kprobed_proto::v1;
 use super::{convert, exports};
 use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use crate::export::ExporterStatus;
-use crate::history::HistoryCounts;
 use crate::messages;
-use crate::pipeline::{BufferCounts, Overflow, SubscriberCounts};
+use kprobed_trace::history::HistoryCounts;
+use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
 pub(super) fn response(
     ledger: &Ledger,
@@ -115,9 +115,9 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Hits, ProbeName, ProbeUid};
-    use crate::pipeline::{ProbeCounts, QueueCounts, Span};
-    use crate::spool::{BootId, Cursor, SpoolStats};
+    use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
+    use kprobed_trace::pipeline::{ProbeCounts, QueueCounts, Span};
+    use kprobed_trace::spool::{BootId, Cursor, SpoolStats};
 
     const SPAN: Span = Span { first_ns: 1, last_ns: 2 };
 

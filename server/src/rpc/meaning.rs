@@ -2,7 +2,7 @@
 
 use kprobed_proto::v1;
 
-use crate::meaning::{Meaning, Origin, Part, Read, Slot};
+use kprobed_verdict::meaning::{Meaning, Origin, Part, Read, Slot};
 
 /// A meaning as a message. Absent while it is not known, because the function is not there.
 pub(super) fn checked(meaning: &Meaning) -> Option<v1::CheckedMeaning> {

@@ -4,7 +4,7 @@ use kprobed_proto::v1;
 use tonic::Status;
 
 use super::status;
-use crate::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, MetadataError};
+use kprobed_lang::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, MetadataError};
 
 /// Longest id of a hold, in bytes.
 const MAX_HOLDER: usize = 128;

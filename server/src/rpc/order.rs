@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kprobed_proto::v1;
 
-use crate::pipeline::Delivery;
+use kprobed_trace::pipeline::Delivery;
 
 /// Counts events that come after a watermark that is later than they are.
 #[derive(Debug, Default)]

@@ -13,13 +13,14 @@ use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
 use crate::control::{
-    Applied, Change, Changed, Checker, ControlError, ControlHandle, Declarations, Probe, ProbeStates,
-    Registry, RemoveRequest, Unit,
+    Applied, Change, Changed, ControlError, ControlHandle, Declarations, Probe, ProbeStates, Registry,
+    RemoveRequest, Unit,
 };
-use crate::definition::Definition;
 use crate::messages;
-use crate::model::{Glob, ProbeName};
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
+use kprobed_lang::definition::Definition;
+use kprobed_lang::model::{Glob, ProbeName};
+use kprobed_verdict::checker::Checker;
 
 /// The service.
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl ProbeServer {
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
         let given = self.given(request.definition.clone(), request.spec.as_ref())?;
         let create = changes::creation(request, &given)?;
-        let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
+        let probe =
+            self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
         given.locate(&probe.definition, &mut message.warnings);
         Ok(message)
@@ -137,7 +139,7 @@ impl ProbeServer {
         };
         let mut response =
             answer(&self.checker, &given.text, &mut self.checker.recent_facts(), Detail::Listing)
-                .map_err(|error| status::located(&error, &given))?;
+                .map_err(|error| status::located(&error.into(), &given))?;
         given.locate(&given.text, &mut response.diagnostics);
         Ok(v1::CheckProbeResponse { definition: given.text, ..response })
     }
@@ -247,7 +249,7 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::ApplyLineResponse>, Status> {
         let request = request.into_inner();
         let mut response = v1::ApplyLineResponse::default();
-        match self.checker.parse(&request.line)? {
+        match self.checker.parse(&request.line).map_err(ControlError::from)? {
             Definition::Probe(_) => {
                 let create = v1::CreateProbeRequest {
                     definition: request.line,
@@ -260,10 +262,10 @@ impl ProbeService for ProbeServer {
             }
             Definition::Delete(delete) => {
                 // All at once: then the others pay for one deletion only.
-                let named = self.checker.deleted_by(&request.line, &delete)?;
-                let deletions = named.iter().map(|probe| {
+                let named = self.checker.deleted_by(&request.line, &delete).map_err(ControlError::from)?;
+                let deletions = named.iter().map(|name| {
                     Change::Remove(RemoveRequest {
-                        name: probe.name.to_string(),
+                        name: name.to_string(),
                         take_over: false,
                         etag: None,
                         request: None,
@@ -336,7 +338,8 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::ExplainProbeResponse>, Status> {
         let request = request.into_inner();
         let given = self.given(request.definition, request.spec.as_ref())?;
-        let explained = self.checker.explain(&given.text).map_err(|error| status::located(&error, &given))?;
+        let explained =
+            self.checker.explain(&given.text).map_err(|error| status::located(&error.into(), &given))?;
         let (definition, explanation) = explained;
         let mut response = convert::explanation(explanation, &definition.warnings);
         given.locate(&given.text, &mut response.warnings);

@@ -12,8 +12,8 @@ use super::probes::non_empty;
 use super::{convert, labels, status};
 use crate::control::{ControlError, ControlHandle, Registry};
 use crate::messages;
-use crate::model::{Glob, LabelSelector, ProbeUid};
 use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store};
+use kprobed_lang::model::{Glob, LabelSelector, ProbeUid};
 
 /// Longest interval, in seconds: a year.
 const MAX_STEP_S: u32 = 366 * 86_400;

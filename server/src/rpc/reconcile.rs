@@ -11,9 +11,9 @@ use super::{convert, labels, status};
 use crate::control::{
     AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
 };
-use crate::definition::ProbeKind;
 use crate::messages;
-use crate::model::{Glob, ProbeName};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{Glob, ProbeName};
 
 /// The service.
 #[derive(Debug)]

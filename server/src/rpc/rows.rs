@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::decode::{Columns, Context, Value};
-use crate::kernel::ClockMapping;
 use crate::messages;
-use crate::pipeline::{Delivery, Origin};
-use crate::wire::{Projection, ReadError, read_batch, read_group};
+use kprobed_host::kernel::ClockMapping;
+use kprobed_trace::decode::{Columns, Context, Value};
+use kprobed_trace::pipeline::{Delivery, Origin};
+use kprobed_trace::wire::{Projection, ReadError, read_batch, read_group};
 
 /// A batch that was read again.
 struct Batch {

@@ -12,12 +12,12 @@ use tonic::Status;
 
 use super::status;
 use crate::control::{ControlHandle, Registry};
-use crate::decode::Schema;
-use crate::filter::FilterError;
-use crate::kernel::nearest_name;
-use crate::model::Labels;
-use crate::pipeline::{Hub, View};
-use crate::wire::{COMMON_FIELDS, Projection};
+use kprobed_host::kernel::nearest_name;
+use kprobed_lang::model::Labels;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::FilterError;
+use kprobed_trace::pipeline::{Hub, View};
+use kprobed_trace::wire::{COMMON_FIELDS, Projection};
 
 /// Sources whose fields a hint lists.
 const LISTED_SOURCES: usize = 4;

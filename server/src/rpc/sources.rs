@@ -7,9 +7,9 @@ use tonic::{Request, Response, Status};
 use super::{convert, status};
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
 use crate::messages;
-use crate::model::ProbeName;
-use crate::pipeline::EventSource;
-use crate::wire::schema_message;
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::pipeline::EventSource;
+use kprobed_trace::wire::schema_message;
 
 /// The service.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use tonic::Status;
 
 use super::status;
 use crate::control::ControlError;
-use crate::feed::{FeedError, FeedStart};
-use crate::history::HistoryStart;
-use crate::spool::{BootId, Cursor};
+use kprobed_trace::feed::{FeedError, FeedStart};
+use kprobed_trace::history::HistoryStart;
+use kprobed_trace::spool::{BootId, Cursor};
 
 /// Where a client wants its stream to begin.
 pub(super) fn of(start: Option<v1::StreamStart>) -> Result<FeedStart, Status> {

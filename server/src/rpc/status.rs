@@ -25,15 +25,15 @@ pub(crate) use front::{no_room, too_late};
 
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
-use crate::definition::{self, RefusedBy};
-use crate::filter::FilterError;
-use crate::history::HistoryError;
 use crate::messages;
-use crate::model::LabelError;
-use crate::spool::SpoolError;
-use crate::tracefs::{KernelMessage, TracefsError};
-use crate::validate::Refusal;
-use crate::validate::typed::DescribeError;
+use kprobed_host::tracefs::{KernelMessage, TracefsError};
+use kprobed_lang::definition::{self, RefusedBy};
+use kprobed_lang::model::LabelError;
+use kprobed_trace::filter::FilterError;
+use kprobed_trace::history::HistoryError;
+use kprobed_trace::spool::SpoolError;
+use kprobed_verdict::validate::Refusal;
+use kprobed_verdict::validate::typed::DescribeError;
 
 /// The field with the text of a definition.
 const DEFINITION: &str = "definition";

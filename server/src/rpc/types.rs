@@ -8,8 +8,8 @@ use tonic::{Request, Response, Status};
 
 use super::status;
 use crate::control::ControlError;
-use crate::kernel::FactsCache;
-use crate::validate::typed::{
+use kprobed_host::kernel::FactsCache;
+use kprobed_verdict::validate::typed::{
     DescribedMember, DescribedParameter, FunctionDescription, MembersDescription, describe_function,
     describe_members,
 };

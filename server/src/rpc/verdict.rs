@@ -6,11 +6,12 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{convert, meaning, spec, status};
-use crate::control::{Against, CheckOutcome, Checker, ControlError, Preview};
-use crate::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
-use crate::kernel::RecentFacts;
+use crate::control::livepatch_warning;
 use crate::messages;
-use crate::validate::{Nearest, ShownInstruction};
+use kprobed_host::kernel::RecentFacts;
+use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
+use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, Preview};
+use kprobed_verdict::validate::{Nearest, ShownInstruction};
 
 /// How much to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,10 @@ pub(crate) fn answer(
     text: &str,
     facts: &mut RecentFacts<'_>,
     detail: Detail,
-) -> Result<v1::CheckProbeResponse, ControlError> {
+) -> Result<v1::CheckProbeResponse, CheckError> {
     match checker.check_with(text, facts) {
         Ok(outcome) => Ok(verdict(checker, outcome, detail)),
-        Err(ControlError::Definition { diagnostics, .. }) => match checker.parse(text) {
+        Err(CheckError::Definition { diagnostics, .. }) => match checker.parse(text) {
             Ok(Definition::Delete(delete)) => deletion(checker, text, &delete),
             _ => Ok(unreadable(&diagnostics)),
         },
@@ -74,7 +75,7 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
     if is_accepted && detail == Detail::Listing {
         response.meaning = meaning::checked(&outcome.meaning());
     }
-    let livepatched = is_accepted.then(|| outcome.livepatched(&checker.livepatches())).flatten();
+    let livepatched = is_accepted.then(|| livepatch_warning(&outcome, &checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
         response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(messages::diagnostic));
@@ -113,11 +114,11 @@ fn deletion(
     checker: &Checker,
     text: &str,
     delete: &DeleteDefinition,
-) -> Result<v1::CheckProbeResponse, ControlError> {
+) -> Result<v1::CheckProbeResponse, CheckError> {
     let canonical = text.split('#').next().unwrap_or_default().trim().to_owned();
     let dialect = v1::Dialect::Kernel.into();
     match checker.deleted_by(text, delete) {
-        Ok(_probes) => {
+        Ok(_names) => {
             let warning = v1::Diagnostic {
                 severity: v1::Severity::Warning.into(),
                 code: "NOTHING_TO_CHECK".to_owned(),
@@ -128,7 +129,7 @@ fn deletion(
             let (verdict, diagnostics) = (v1::Verdict::Accepted.into(), vec![warning]);
             Ok(v1::CheckProbeResponse { verdict, diagnostics, dialect, canonical, ..Default::default() })
         }
-        Err(ControlError::Definition { diagnostics, .. }) => {
+        Err(CheckError::Definition { diagnostics, .. }) => {
             Ok(v1::CheckProbeResponse { dialect, canonical, ..unreadable(&diagnostics) })
         }
         Err(error) => Err(error),

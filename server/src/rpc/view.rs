@@ -8,10 +8,10 @@ use tonic::Status;
 use super::convert::known;
 use super::labels;
 use super::status::{self, filter_status};
-use crate::filter::Filter;
-use crate::model::Glob;
-use crate::pipeline::{Order, Overflow, Pace, QueueLimits, View};
-use crate::wire::Projection;
+use kprobed_lang::model::Glob;
+use kprobed_trace::filter::Filter;
+use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::wire::Projection;
 
 /// The daemon wakes up so often for a subscriber that nothing happens to, and not more often.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);

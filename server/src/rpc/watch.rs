@@ -13,7 +13,7 @@ use super::probes::non_empty;
 use super::{labels, status};
 use crate::control::{Probe, ProbeWatch, Registry};
 use crate::messages::{watch_position, watched};
-use crate::model::Glob;
+use kprobed_lang::model::Glob;
 
 /// Answers a watch.
 pub(super) fn stream(
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
     use crate::control::{ProbeState, test_probe};
-    use crate::model::Labels;
+    use kprobed_lang::model::Labels;
 
     /// What a watch says at once: events, and the probes that they are about.
     async fn told(watch: &mut Responses<v1::WatchProbesResponse>) -> Vec<(v1::WatchEvent, i64, String)> {

@@ -7,7 +7,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, settle_attachment};
 use super::{Phase, Store, StoreError, from_ns, to_ns};
-use crate::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

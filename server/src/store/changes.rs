@@ -8,7 +8,7 @@ use super::undo::{Undo, write_settings};
 use super::{
     NewProbe, RequestKey, Settings, Store, StoreError, labels, meanings, metadata, requests, reversal, to_ns,
 };
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// What is to be done about a probe.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, to_i64};
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 impl Store {
     /// Where an exporter goes on. Absent for one that never had an answer.

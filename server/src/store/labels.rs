@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::StoreError;
-use crate::model::{Labels, ProbeUid};
+use kprobed_lang::model::{Labels, ProbeUid};
 
 /// Replaces the labels of a probe within the transaction that writes its row.
 pub(super) async fn write(

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, from_ns, to_i64, to_ns};
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// How the lease of a probe was counted last.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError};
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// Writes it within the transaction that makes the row of the probe, or changes it.
 pub(super) async fn write(

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{StoreError, from_ns, to_i64, to_ns};
-use crate::model::{KernelChange, Lease, Metadata, ProbeUid};
+use kprobed_lang::model::{KernelChange, Lease, Metadata, ProbeUid};
 
 /// A lease as columns.
 #[derive(Debug, Default)]

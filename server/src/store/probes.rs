@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, Undo, from_ns, labels, metadata, reversal};
-use crate::model::{Labels, Metadata, ProbeName, ProbeUid};
+use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
 
 /// How far the row of a probe or an attached event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

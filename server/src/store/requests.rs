@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, to_ns};
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);

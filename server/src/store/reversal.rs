@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Settings, StoreError, from_ns, to_ns};
-use crate::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
+use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
 
 /// Settings as they are kept.
 #[derive(Debug, Serialize, Deserialize)]

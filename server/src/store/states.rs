@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, from_ns, to_ns};
-use crate::model::{ProbeUid, StateRecord};
+use kprobed_lang::model::{ProbeUid, StateRecord};
 
 /// States that are kept of each probe.
 pub const KEPT_STATES: u32 = 64;

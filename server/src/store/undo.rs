@@ -6,7 +6,7 @@ use sqlx::SqliteConnection;
 
 use super::probes::Settings;
 use super::{StoreError, labels, meanings, metadata, requests, reversal};
-use crate::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
 /// row that is not settled, and puts it right when it starts.

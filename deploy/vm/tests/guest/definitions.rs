@@ -8,8 +8,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::definition::Code;
 use kprobed_client::api::RefusedBy;
+use kprobed_lang::definition::Code;
 use kprobed_vm::progress;
 
 use crate::Test;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::kernel::btf::{Btf, Kind};
+use kprobed_host::kernel::btf::{Btf, Kind};
 use object::elf::{R_X86_64_64, R_X86_64_PC32, R_X86_64_PLT32, SHF_ALLOC, SHF_WRITE, SHT_NOTE, SHT_PROGBITS};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{

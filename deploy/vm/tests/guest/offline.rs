@@ -9,9 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed::kernel::KernelImage;
 use kprobed::offline::{Format, OfflineKernel, Outcome, Request, run};
 use kprobed_client::api::Verdict;
+use kprobed_host::kernel::KernelImage;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::progress;
 

@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] =
     &[("the_kernel_takes_every_row_of_the_table", the_kernel_takes_every_row_of_the_table)];
 
 /// Prototypes, and the lines that they are on kernels with and without the type `char`.
-const TABLE: &str = include_str!("../../../../server/tests/fixtures/prototype/pairs.tsv");
+const TABLE: &str = include_str!("../../../../server/fixtures/prototype/pairs.tsv");
 
 /// Functions of 2018 that kernels have no more, or not under that name.
 const GONE: [&str; 5] = ["do_IRQ", "__vfs_read", "SyS_openat", "SyS_open", "link_path_walk"];

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed::control::stricter;
-use kprobed::definition::Code;
 use kprobed_client::RpcError;
 use kprobed_client::api::{CheckProbeResponse, RefusedBy, Verdict};
+use kprobed_lang::definition::Code;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};

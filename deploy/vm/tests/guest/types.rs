@@ -357,8 +357,8 @@ fn bad_names_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<(
         }
         if native {
             let (text, caret) = kernel_says(&guest, line)?;
-            let known =
-                kprobed::definition::Code::from_kernel_text(&text).map(kprobed::definition::Code::name);
+            let known = kprobed_lang::definition::Code::from_kernel_text(&text)
+                .map(kprobed_lang::definition::Code::name);
             if known != Some(found.code.as_str()) || found.span_start as usize != caret {
                 let ours = (&found.code, found.span_start);
                 wrong.push(format!("`{line}`: kernel `{text}` at {caret}, daemon {} at {}", ours.0, ours.1));

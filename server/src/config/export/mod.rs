@@ -19,8 +19,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Tls;
-use crate::filter::Filter;
-use crate::model::{Glob, LabelError, LabelSelector};
+use kprobed_lang::model::{Glob, LabelError, LabelSelector};
+use kprobed_trace::filter::Filter;
 
 /// All exporters. One that has no section is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::model::ProbeName;
-use crate::tracefs::hist::{HistError, TriggerError};
-use crate::tracefs::{KernelMessage, TracefsError};
+use kprobed_host::tracefs::hist::{HistError, TriggerError};
+use kprobed_host::tracefs::{KernelMessage, TracefsError};
+use kprobed_lang::model::ProbeName;
 
 /// Why an aggregation is not made, or not read.
 #[derive(Debug, Error)]

@@ -2,8 +2,8 @@
 
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX, instance_name};
 use crate::control::ControlError;
-use crate::model::ProbeName;
-use crate::tracefs::{Instance, Tracefs};
+use kprobed_host::tracefs::{Instance, Tracefs};
+use kprobed_lang::model::ProbeName;
 
 /// Removes all of it. Probes that were counted could not be deleted otherwise.
 ///

@@ -15,10 +15,10 @@ use super::{
 use crate::control::controller::{Controller, answer, in_kernel};
 use crate::control::harm::refuse_harm;
 use crate::control::{ControlError, Probe};
-use crate::decode::Schema;
-use crate::kernel::TRACE_CLOCK;
-use crate::model::ProbeName;
-use crate::tracefs::{Claim, Instance, InstanceOptions};
+use kprobed_host::kernel::TRACE_CLOCK;
+use kprobed_host::tracefs::{Claim, Instance, InstanceOptions};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::Schema;
 
 /// All aggregations.
 #[derive(Debug, Default)]
@@ -238,7 +238,7 @@ impl Controller {
         for table in &live.plan.tables {
             tables.push(instance.hist(&table.event, &table.trigger)?.map_err(AggregationError::from)?);
         }
-        let sum = |of: fn(Role) -> bool, term: fn(&crate::tracefs::hist::HistTable) -> u64| -> u64 {
+        let sum = |of: fn(Role) -> bool, term: fn(&kprobed_host::tracefs::hist::HistTable) -> u64| -> u64 {
             let wanted = tables.iter().zip(&live.plan.tables).filter(|(_, planned)| of(planned.role));
             wanted.map(|(table, _)| term(table)).sum()
         };

@@ -5,11 +5,11 @@
 use super::error::AggregationError;
 use super::spec::{Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
-use crate::decode::{Base, FieldKind, FieldSchema, Schema};
-use crate::model::ProbeName;
-use crate::tracefs::hist::{
+use kprobed_host::tracefs::hist::{
     HistAction, HistKey, HistTrigger, HistVariable, KeyForm, MAX_KEYS, MAX_SUMS, TABLE_ROWS,
 };
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
 
 /// What the kernel is to do, and how its tables are to be read.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::plan::{Meaning, Plan, Role};
-use crate::tracefs::hist::{HistRow, HistTable, HistValue};
+use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 
 /// What an aggregation has counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use super::plan::{Plan, Role};
 use super::result::{Row, rows};
 use super::*;
-use crate::decode::{Base, FieldKind, FieldSchema, Schema};
-use crate::model::ProbeName;
-use crate::tracefs::hist::{HistRow, HistTable, HistValue};
+use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
 
 fn schema() -> Schema {
     let field = |name: &str, kind, base| FieldSchema {

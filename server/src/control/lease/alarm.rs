@@ -128,7 +128,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::kernel::trace_clock_ns;
+    use kprobed_host::kernel::trace_clock_ns;
 
     #[tokio::test]
     async fn an_alarm_rings_at_its_time_and_once() {

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::kernel::trace_clock_ns;
+use kprobed_host::kernel::trace_clock_ns;
 
 /// One reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

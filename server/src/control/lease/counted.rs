@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::clock::{Clocks, End, Written, nanoseconds};
 use crate::control::Probe;
-use crate::model::{Lease, ProbeName, ProbeUid};
 use crate::store::{CountedLease, LeaseClock};
+use kprobed_lang::model::{Lease, ProbeName, ProbeUid};
 
 /// All leases for a time.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use super::controller::{Controller, ControllerParts};
 use super::job::Job;
 use super::probe::{Probe, ProbeState, Trouble};
 use super::{ControlError, own};
-use crate::model::{Lease, LeaseTerm, MetadataChange};
 use crate::store::{StoredProbe, Undo};
-use crate::tracefs::Presence;
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange};
 
 /// Probes that are taken out between two commands of clients: as with deletions, a busy instance is left once for all of them.
 const AT_ONCE: usize = 256;

@@ -8,10 +8,10 @@ use super::process::Process;
 use crate::config::export::Selection;
 use crate::control::{ControlError, ControlHandle, LabelsFile, Ledger, Registry};
 use crate::export::{ExporterStatus, Exporters};
-use crate::history::{History, HistoryCounts};
-use crate::model::Labels;
-use crate::pipeline::View;
 use crate::store::Store;
+use kprobed_lang::model::Labels;
+use kprobed_trace::history::{History, HistoryCounts};
+use kprobed_trace::pipeline::View;
 
 /// Where the figures are.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Figures;
 use crate::control::{Ledger, ProbeLedger};
 use crate::export::{ExporterStatus, Phase};
-use crate::pipeline::{BufferCounts, QueueCounts};
+use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
 
 /// Series of one name.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kernel::processor_time;
+use kprobed_host::kernel::processor_time;
 
 /// The daemon as a process. What cannot be read is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -6,8 +6,8 @@ use super::Figures;
 use super::process::Process;
 use crate::control::{Ledger, ProbeLedger, Terms};
 use crate::export::{Account, ExporterStatus, Phase};
-use crate::model::{Hits, ProbeName, ProbeUid};
-use crate::pipeline::{BufferCounts, ProbeCounts};
+use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
+use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
 
 fn probe(number: i64) -> ProbeLedger {
     let counts = ProbeCounts { read: 6, undecodable: 1, ..ProbeCounts::default() };

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::super::SinkError;
 use super::resume;
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// When a file is renamed.
 #[derive(Clone, Copy, Debug)]

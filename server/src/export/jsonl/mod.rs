@@ -18,7 +18,7 @@ use self::socket::Connection;
 use super::{Chunk, Sent, Sink, SinkError};
 use crate::config::export::{JsonLines, JsonLinesTarget, LineFormat};
 use crate::config::{TlsError, export};
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// Where lines go.
 #[derive(Debug)]

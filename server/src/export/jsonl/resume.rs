@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use serde::Deserialize;
 
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// What is read of a file at once, from its end.
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
     use crate::export::read::cursor_of;
-    use crate::spool::BootId;
+    use kprobed_trace::spool::BootId;
 
     fn at(sequence: u64) -> Cursor {
         Cursor { boot_id: BootId([7; 16]), epoch: 3, sequence }

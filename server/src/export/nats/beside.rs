@@ -30,11 +30,11 @@ use crate::control::{ControlError, Probe, ProbeWatch, Registry, WatchPosition, W
 use crate::export::SinkError;
 use crate::export::backoff::Backoff;
 use crate::export::status::{self, Shared};
-use crate::kernel::HostIdentity;
 use crate::messages;
-use crate::model::{HitProfile, Labels, ProbeName};
-use crate::pipeline::View;
 use crate::shutdown::Tasks;
+use kprobed_host::kernel::HostIdentity;
+use kprobed_lang::model::{HitProfile, Labels, ProbeName};
+use kprobed_trace::pipeline::View;
 
 /// Messages that may wait for their acknowledgements.
 const WINDOW: usize = 64;

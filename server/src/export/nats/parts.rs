@@ -15,10 +15,10 @@ use prost::Message as _;
 
 use crate::export::read::cursor_of;
 use crate::export::{Chunk, ChunkItem, SinkError};
-use crate::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
-use crate::pipeline::{Delivery, Origin, WATERMARK_SLACK};
-use crate::spool::Cursor;
-use crate::wire::schema_message;
+use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
+use kprobed_trace::spool::Cursor;
+use kprobed_trace::wire::schema_message;
 
 /// Buffers of messages that are kept for the next ones. A fresh one costs more than what is written to it: the kernel clears its pages.
 const SPARE: usize = 16;

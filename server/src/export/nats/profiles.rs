@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use crate::model::{HitProfile, Hits, ProbeUid};
+use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
 /// What was published of each probe.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::model::ProbeName;
+    use kprobed_lang::model::ProbeName;
 
     fn count(uid: i64, seconds: u64, hits: u64) -> HitProfile {
         HitProfile {

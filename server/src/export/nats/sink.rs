@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::connection::{Connection, Open, causes, is_too_large};
 use super::parts::{Outgoing, Part, Parts};
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
-use crate::kernel::HostIdentity;
-use crate::spool::Cursor;
+use kprobed_host::kernel::HostIdentity;
+use kprobed_trace::spool::Cursor;
 
 /// While nothing happens, it is looked this often whether the stream still has what it had: a sign of life is not acknowledged.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use super::protobuf::Protobuf;
 use super::value::{AnyValue, Attributes, value};
 use crate::export::account::Walked;
 use crate::export::read::cursor_of;
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// Numbers of the fields of `LogRecord`, as `opentelemetry/proto/logs/v1/logs.proto` has them.
 mod field {

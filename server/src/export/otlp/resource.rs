@@ -10,8 +10,8 @@ use kprobed_otlp::resource::Resource;
 
 use super::attribute::{attribute, text};
 use crate::control::LabelsFile;
-use crate::kernel::HostIdentity;
-use crate::spool::Cursor;
+use kprobed_host::kernel::HostIdentity;
+use kprobed_trace::spool::Cursor;
 
 /// This host, as receivers are told: in the names of the semantic conventions, and its labels as `kprobed.host.label.KEY`. What the configuration
 /// says of a name takes its place.

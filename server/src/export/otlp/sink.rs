@@ -12,7 +12,7 @@ use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// What events are sent as.
 #[derive(Clone, Copy, Debug)]

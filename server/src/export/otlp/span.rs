@@ -12,7 +12,7 @@ use kprobed_otlp::trace::span::SpanKind;
 use super::pairs::Pair;
 use super::protobuf::Protobuf;
 use super::value::Attributes;
-use crate::spool::Cursor;
+use kprobed_trace::spool::Cursor;
 
 /// Numbers of the fields of `Span`, as `opentelemetry/proto/trace/v1/trace.proto` has them.
 pub(super) mod field {
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::export::otlp::pairs::End;
-    use crate::spool::BootId;
+    use kprobed_trace::spool::BootId;
 
     fn end(sequence: u64, timestamp_ns: u64, wall_offset_ns: i64) -> End {
         End {

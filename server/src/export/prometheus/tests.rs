@@ -4,7 +4,7 @@ use super::super::figures::samples::figures;
 use super::super::figures::{Figures, SERIES_OF_A_PROBE};
 use super::text::text;
 use crate::control::{RecordingProblem, Trouble};
-use crate::model::ProbeUid;
+use kprobed_lang::model::ProbeUid;
 
 /// Lines that are samples.
 fn samples(figures: Figures) -> Vec<String> {

@@ -22,15 +22,15 @@ use super::*;
 use crate::config::Config;
 use crate::config::export::{Export, JsonLines, Selection};
 use crate::control::LabelsFile;
-use crate::feed::Log;
-use crate::history::History;
-use crate::kernel::HostIdentity;
-use crate::model::Glob;
-use crate::pipeline::Hub;
-use crate::pipeline::samples::{hub, publish, source};
 use crate::shutdown::Tasks;
-use crate::spool::{BootId, Cursor, SpoolOptions};
 use crate::store::Store;
+use kprobed_host::kernel::HostIdentity;
+use kprobed_lang::model::Glob;
+use kprobed_trace::feed::Log;
+use kprobed_trace::history::History;
+use kprobed_trace::pipeline::Hub;
+use kprobed_trace::pipeline::samples::{hub, publish, source};
+use kprobed_trace::spool::{BootId, Cursor, SpoolOptions};
 
 /// The events here are of 1970.
 const AGES: Duration = Duration::from_hours(100 * 365 * 24);

@@ -1,5 +1,7 @@
 //! NATS: against the real server, killed and stuck.
 
+mod beside;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 
@@ -12,18 +14,12 @@ use kprobed_vm::unpacked::Unpacked;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use kprobed_client::api::WatchEvent;
 use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
-use kprobed_client::nats::{
-    HostWatched, NatsOptions, NatsRequest, NatsSource, NatsStart, NatsWatch, NatsWatchRequest,
-};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
 
 use super::*;
-use crate::control::{Probe, ProbeState, Registry, test_probe};
-use crate::export::nats::{Beside, Connection};
-use crate::model::{HitProfile, Hits, ProbeName, ProbeUid};
-use crate::pipeline::samples::{group, watermark};
-use crate::pipeline::{Draft, Loss};
+use kprobed_trace::pipeline::samples::{group, watermark};
+use kprobed_trace::pipeline::{Draft, Loss};
 
 /// A server, and its directory.
 pub(crate) struct Server {
@@ -182,12 +178,13 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
         let first_ns = batch * 1000;
         // Two probes in one batch of the log: they go to subjects of their own.
         let groups = [group(&a, 10, first_ns), group(&b, 5, first_ns + 100)];
-        let clock = crate::kernel::ClockMapping { wall_offset_ns: 7, error_bound_ns: 0, sampled_at_ns: 0 };
+        let clock =
+            kprobed_host::kernel::ClockMapping { wall_offset_ns: 7, error_bound_ns: 0, sampled_at_ns: 0 };
         run.hub.publish(&Draft { cpu: 1, groups: &groups, tasks: &[], symbols: &[], clock });
         expected.extend((0..10).map(|row| ("kprobes/a".to_owned(), first_ns + row)));
         expected.extend((0..5).map(|row| ("kprobes/b".to_owned(), first_ns + 100 + row)));
         if batch == 25 {
-            run.hub.publish_loss(Loss::on(1, crate::pipeline::LossCause::Overrun, Some(3), 26_000));
+            run.hub.publish_loss(Loss::on(1, kprobed_trace::pipeline::LossCause::Overrun, Some(3), 26_000));
         }
     }
     let status = run.drained(&exporters).await;
@@ -614,207 +611,4 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
     for (run, ..) in runs {
         run.stop().await;
     }
-}
-
-/// What publishes states and hits of a run.
-fn beside(
-    run: &Run,
-    server: &Server,
-    registry: &Arc<Registry>,
-    counts: &Arc<Mutex<Vec<HitProfile>>>,
-) -> Exporters {
-    let settings = nats(server, "profile_interval_s = 1").nats.unwrap();
-    let exporters = Exporters::default();
-    let shared = Arc::new(Shared::new("nats", "here".to_owned(), Arc::clone(&run.hub), run.log.now));
-    exporters.add(Arc::clone(&shared));
-    let counts = Arc::clone(counts);
-    let beside = Beside {
-        connection: Connection::new(&settings, &run.host.hostname).unwrap(),
-        host: run.host.clone(),
-        selection: Selection::default(),
-        states: true,
-        profile_interval: Some(Duration::from_millis(20)),
-        counts: Box::new(move || {
-            let counts = counts.lock().unwrap().clone();
-            Box::pin(async move { Ok(counts) })
-        }),
-        registry: Arc::clone(registry),
-        shared,
-        tasks: run.tasks.clone(),
-    };
-    run.tasks.spawn("states", beside.run());
-    exporters
-}
-
-/// Reads a watch until it knows so much; begins again when the server was away.
-async fn watched(
-    watch: &mut NatsWatch,
-    enough: impl Fn(&[(WatchEvent, String, i64)]) -> bool,
-) -> Vec<(WatchEvent, String, i64)> {
-    let reading = async {
-        let mut told = Vec::new();
-        while !enough(&told) {
-            match watch.next().await {
-                Ok(HostWatched { host, message }) => {
-                    assert_eq!(host, "here");
-                    let (name, uid) = message
-                        .probe
-                        .as_ref()
-                        .map(|probe| (probe.name.clone(), probe.uid))
-                        .unwrap_or_default();
-                    told.push((message.event(), name, uid));
-                }
-                Err(_) => {
-                    while watch.reopen().await.is_err() {
-                        tokio::time::sleep(Duration::from_millis(20)).await;
-                    }
-                }
-            }
-        }
-        told
-    };
-    tokio::time::timeout(Duration::from_mins(1), reading).await.unwrap()
-}
-
-fn of(told: &[(WatchEvent, String, i64)], event: WatchEvent) -> Vec<i64> {
-    told.iter().filter(|told| told.0 == event).map(|told| told.2).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_of_probes_are_right_however_late_one_reads_and_whatever_the_server_lost() {
-    use WatchEvent as Event;
-    let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start();
-    let run = Run::start(directory.path()).await;
-    let events = run.export(&nats(&server, ""));
-    run.drained(&events).await;
-    let registry = Arc::<Registry>::default();
-    let put = |uid: i64, state: ProbeState, revision| {
-        let probe = Probe { state, revision, ..test_probe(uid, &format!("kprobes/p{uid}")) };
-        _ = registry.note_for_test(probe);
-    };
-    put(1, ProbeState::Armed, 1);
-    put(2, ProbeState::Armed, 1);
-    let exporters = beside(&run, &server, &registry, &Arc::default());
-    let states = |at_least: u64| {
-        let exporters = exporters.clone();
-        async move {
-            let waiting = async {
-                loop {
-                    let beside = exporters.statuses().remove(0).beside.unwrap_or_default();
-                    if beside.states >= at_least && beside.error.is_empty() {
-                        return beside.states;
-                    }
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap()
-        }
-    };
-    // Two probes and the roster.
-    states(3).await;
-    let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
-    assert_eq!(source.hosts_with_states().await.unwrap(), ["here"]);
-    let mut watch = source.watch(NatsWatchRequest::default()).await.unwrap();
-    let told = watched(&mut watch, |told| told.last().is_some_and(|told| told.0 == Event::Synced)).await;
-    assert_eq!(of(&told, Event::Present), [1, 2]);
-    // Every change, as it comes.
-    put(2, ProbeState::Disabled, 2);
-    put(3, ProbeState::Armed, 1);
-    registry.remove_for_test("kprobes/p1");
-    let told = watched(&mut watch, |told| told.len() == 3).await;
-    let expected = [(Event::Changed, 2), (Event::Added, 3), (Event::Deleted, 1)];
-    assert_eq!(told.iter().map(|told| (told.0, told.2)).collect::<Vec<_>>(), expected);
-    // Away, while one goes and one comes; then without anything that was acknowledged.
-    for round in 0..2_i64 {
-        server.kill();
-        if round == 1 {
-            fs::remove_dir_all(server.directory.path().join("store")).unwrap();
-        }
-        put(10 + round, ProbeState::Armed, 1);
-        if round == 0 {
-            registry.remove_for_test("kprobes/p3");
-        }
-        let before = exporters.statuses().remove(0).beside.unwrap().states;
-        server.restart();
-        states(before + 3).await;
-        let late = async {
-            // The stream is made again by the daemon: until then there is none.
-            loop {
-                if let Ok(source) = NatsSource::connect(NatsOptions::new(server.url())).await
-                    && let Ok(watch) = source.watch(NatsWatchRequest::default()).await
-                {
-                    return (source, watch);
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let (_source, mut late) = tokio::time::timeout(Duration::from_mins(1), late).await.unwrap();
-        let told = watched(&mut late, |told| told.last().is_some_and(|told| told.0 == Event::Synced)).await;
-        let expected = if round == 0 { vec![10, 2] } else { vec![10, 11, 2] };
-        assert_eq!(of(&told, Event::Present), expected, "round {round}");
-        assert_eq!(of(&told, Event::Deleted), Vec::<i64>::new());
-    }
-    // Of one that is gone, nothing stays: deleted probes do not add up.
-    put(20, ProbeState::Armed, 1);
-    let before = states(0).await;
-    for uid in 100..400 {
-        put(uid, ProbeState::Armed, 1);
-        registry.remove_for_test(&format!("kprobes/p{uid}"));
-    }
-    states(before + 600).await;
-    let client = async_nats::connect(server.url()).await.unwrap();
-    let stream = jetstream::new(client).get_stream("KPROBED_STATE").await.unwrap();
-    until(&stream, |messages, _| messages < 60).await;
-    run.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hits_are_published_when_they_change() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start();
-    let run = Run::start(directory.path()).await;
-    let counts: Arc<Mutex<Vec<HitProfile>>> = Arc::default();
-    let count = |hits: u64| HitProfile {
-        uid: ProbeUid(1),
-        name: ProbeName::new("kprobes", "open").unwrap(),
-        boot_id: run.host.boot_id.clone(),
-        time: SystemTime::now(),
-        hits: Hits { hits, nmissed: 1 },
-    };
-    let exporters = beside(&run, &server, &Arc::default(), &counts);
-    let profiles = |at_least: u64| {
-        let exporters = exporters.clone();
-        async move {
-            let waiting = async {
-                while exporters.statuses().remove(0).beside.unwrap_or_default().profiles < at_least {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap();
-        }
-    };
-    for hits in 1..=3 {
-        *counts.lock().unwrap() = vec![count(hits)];
-        profiles(hits).await;
-    }
-    let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
-    let last = source.profiles(None, |_, _| true).await.unwrap();
-    let found = |profiles: &[kprobed_client::nats::HostProfile]| -> Vec<(String, String, u64, u64)> {
-        let one = |one: &kprobed_client::nats::HostProfile| {
-            (one.host.clone(), one.profile.probe.clone(), one.profile.hits, one.profile.nmissed)
-        };
-        profiles.iter().map(one).collect()
-    };
-    let expected = |hits| ("here".to_owned(), "kprobes/open".to_owned(), hits, 1);
-    assert_eq!(found(&last), [expected(3)]);
-    let all = source.profiles(Some(SystemTime::UNIX_EPOCH), |_, _| true).await.unwrap();
-    let mut hits: Vec<u64> = all.iter().map(|one| one.profile.hits).collect();
-    // The last count before a change may be there twice: when it began, and when it was last seen.
-    hits.dedup();
-    assert_eq!(hits, [1, 2, 3]);
-    assert!(source.profiles(None, |host, _| host != "here").await.unwrap().is_empty());
-    // A reader of events does not see them.
-    assert_eq!(of_client(&source, "here", NatsRequest::default()).await, (Vec::new(), 0));
-    run.stop().await;
 }

@@ -10,12 +10,12 @@ use tonic::Code;
 
 use super::*;
 use crate::control::{Controller, Observer, Registry};
-use crate::definition::tests::v6_12;
-use crate::kernel::{FactsCache, KernelPaths};
 use crate::store::Store;
-use crate::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::kernel::{FactsCache, KernelPaths};
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_lang::samples::v6_12;
 
-const HEADER_PAGE: &str = include_str!("../../../tests/fixtures/ring/small-mix/header_page");
+const HEADER_PAGE: &str = include_str!("../../../fixtures/ring/small-mix/header_page");
 
 fn write_tracefs(root: &Path) {
     let instance = root.join("instances/i");

@@ -4,8 +4,8 @@ use kprobed_client::Error;
 use tonic::Code;
 
 use super::*;
-use crate::decode::{Base, FieldKind, FieldSchema};
-use crate::filter::{Binding, Filter};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema};
+use kprobed_trace::filter::{Binding, Filter};
 
 /// A probe with these fields; those that end in `$` are texts.
 fn source(name: &str, fields: &[&str]) -> Selected {

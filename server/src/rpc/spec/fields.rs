@@ -1,6 +1,6 @@
 //! Which part of a line stands for which field.
 
-use crate::definition::{BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, Span};
+use kprobed_lang::definition::{BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, Span};
 
 use super::ROOT;
 

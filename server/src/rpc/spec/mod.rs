@@ -16,7 +16,7 @@ pub(super) use write::write;
 use kprobed_proto::v1;
 
 use self::fields::FieldMap;
-use crate::definition::{
+use kprobed_lang::definition::{
     Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Span, parse_any, parse_as,
 };
 

@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
 
 use super::{ROOT, Unwritable};
-use crate::definition::{
+use kprobed_lang::definition::{
     Argument, BaseType, BtfMember, BtfRoot, Code, Diagnostic, Fetch, FetchKind, MemoryAddress, Name, Place,
     ProbeDefinition, ProbeKind, Register, Span, Type, Width,
 };

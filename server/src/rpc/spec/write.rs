@@ -3,7 +3,7 @@
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
 
-use crate::definition::{
+use kprobed_lang::definition::{
     Argument, BaseType, BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Name, Place, ProbeDefinition,
     ProbeKind, Type, Width,
 };

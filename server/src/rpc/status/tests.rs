@@ -1,10 +1,10 @@
 use kprobed_client::{Error, RpcError};
 
 use super::*;
-use crate::control::Taken;
-use crate::definition::tests::{v6_1, v6_12};
-use crate::definition::{Diagnostic, Features, Span, parse};
-use crate::model::ProbeName;
+use kprobed_lang::definition::{Diagnostic, Features, Span, parse};
+use kprobed_lang::model::ProbeName;
+use kprobed_lang::samples::{v6_1, v6_12};
+use kprobed_verdict::checker::Taken;
 
 /// What a client makes of a status.
 fn told(status: Status) -> RpcError {

@@ -52,7 +52,7 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::StoreError;
-use crate::model::ProbeName;
+use kprobed_lang::model::ProbeName;
 
 /// Seconds of a minute, an hour and a day.
 const MINUTE: i64 = 60;

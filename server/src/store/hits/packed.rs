@@ -2,8 +2,8 @@
 //!
 //! Numbers are LEB128: seven bits in a byte, the lowest first, the top bit set on all but the last. Knows nothing of times.
 
-use crate::model::Hits;
 use crate::store::StoreError;
+use kprobed_lang::model::Hits;
 
 /// Most slots of a block: a bit of a `u64` each.
 const MAX_SLOTS: usize = 64;

@@ -14,8 +14,8 @@ use super::packed::{Block, decode_counts};
 use super::spread::spread;
 use super::watch::{Watched, cover};
 use super::{DAY, HOUR, HOURS, MINUTE, MINUTES, as_second, second};
-use crate::model::{Glob, Hits, ProbeName, ProbeUid};
 use crate::store::{Store, StoreError};
+use kprobed_lang::model::{Glob, Hits, ProbeName, ProbeUid};
 
 /// Most points of one series.
 pub const MAX_POINTS: u64 = 50_000;

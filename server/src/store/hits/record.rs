@@ -12,8 +12,8 @@ use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 use super::packed::{Count, decode_counts, encode_counts};
 use super::rollup::or_dropped;
 use super::{as_second, second, unsigned};
-use crate::model::{Hits, ProbeName, ProbeUid};
 use crate::store::{Store, StoreError, to_i64};
+use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 
 /// Seconds after which it is stored that nothing happened. A daemon that is killed forgets less than that.
 const QUIET_S: i64 = 300;

@@ -7,8 +7,8 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::packed::decode_counts;
 use super::{as_second, second};
-use crate::model::{HitProfile, ProbeName, ProbeUid};
 use crate::store::{Store, StoreError};
+use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
 /// Which samples to read.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::*;
-use crate::model::{Hits, ProbeUid};
 use crate::store::{Store, to_i64};
+use kprobed_lang::model::{Hits, ProbeUid};
 
 /// When it begins: 2026-01-01.
 const BEGIN: i64 = 1_767_225_600;

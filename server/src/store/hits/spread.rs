@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::model::Hits;
+use kprobed_lang::model::Hits;
 
 /// Hands out what happened after second `since` began and before second `time` did, by intervals of `width` seconds that are numbered from
 /// 1970. Intervals outside of `wanted` get nothing, and so do those in which nothing happened. A time without a length belongs to the

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Hits, ProbeUid};
 use crate::store::Store;
+use kprobed_lang::model::{Hits, ProbeUid};
 
 fn at(second: i64) -> SystemTime {
     as_second(second)
@@ -159,7 +159,7 @@ async fn a_probe_is_watched_as_long_as_it_lives() {
         [(1, vec![(0, 60, 0), (60, 60, 0)]), (2, vec![(60, 30, 30), (120, 30, 30)]), (1, vec![(180, 60, 5)])];
     assert_eq!(found, expected);
     // By name and by uid.
-    let named = RateQuery { names: Some(crate::model::Glob::new("*/p2")), ..query(0, 240, 60) };
+    let named = RateQuery { names: Some(kprobed_lang::model::Glob::new("*/p2")), ..query(0, 240, 60) };
     assert_eq!(only(&store, &named).await, expected[1].1);
     let chosen = RateQuery { uids: Some([ProbeUid(2)].into()), ..query(0, 240, 60) };
     assert_eq!(only(&store, &chosen).await, expected[1].1);

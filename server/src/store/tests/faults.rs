@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::disk::{Cut, Disk, Plan, Trouble};
 use super::vfs::{DATABASE, Mounted, NAME};
 use super::*;
-use crate::model::StateRecord;
+use kprobed_lang::model::StateRecord;
 
 /// One step of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

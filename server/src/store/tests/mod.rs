@@ -11,7 +11,7 @@ use sqlx::{Connection as _, SqliteConnection};
 use super::*;
 use std::time::Duration;
 
-use crate::model::{Hits, KernelChange, Labels, Lease, Metadata, ProbeName, ProbeUid};
+use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, ProbeName, ProbeUid};
 
 async fn open(directory: &Path) -> Store {
     Store::open(directory, SystemTime::now()).await.unwrap().store
@@ -438,7 +438,7 @@ async fn the_history_of_states_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
-    let record = |number: i64| crate::model::StateRecord {
+    let record = |number: i64| kprobed_lang::model::StateRecord {
         uid,
         time: from_ns(number),
         state: "DRIFTED".to_owned(),

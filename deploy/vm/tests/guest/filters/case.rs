@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use kprobed::decode::Schema;
-use kprobed::filter::{Binding, BoundFilter, Filter, FilterError, KernelFilterFeatures};
-use kprobed::kernel::SymbolTable;
+use kprobed_host::kernel::SymbolTable;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::{Binding, BoundFilter, Filter, FilterError, KernelFilterFeatures};
 
 use super::guest::Recorded;
 use super::selection::Selection;

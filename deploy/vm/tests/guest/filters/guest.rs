@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::decode::{Columns, Plan, PlanOptions, Schema};
-use kprobed::ring::{Page, PageLayout};
-use kprobed::tracefs::format::Format;
+use kprobed_host::ring::{Page, PageLayout};
+use kprobed_host::tracefs::format::Format;
+use kprobed_trace::decode::{Columns, Plan, PlanOptions, Schema};
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine};
 

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
-use kprobed::decode::Value;
-use kprobed::filter::KernelFilterFeatures;
-use kprobed::kernel::SymbolTable;
+use kprobed_host::kernel::SymbolTable;
+use kprobed_trace::decode::Value;
+use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_vm::progress;
 
 use self::case::{Agreement, Case, Outcome};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use kprobed::decode::{Columns, Value};
-use kprobed::filter::{BoundFilter, RowOf};
+use kprobed_trace::decode::{Columns, Value};
+use kprobed_trace::filter::{BoundFilter, RowOf};
 
 use super::guest::Recorded;
 

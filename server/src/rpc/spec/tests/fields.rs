@@ -1,7 +1,7 @@
 //! What the fields of a line are, and where each stands in it.
 
 use super::*;
-use crate::definition::Span;
+use kprobed_lang::definition::Span;
 
 #[test]
 fn a_line_and_its_fields_say_the_same() {
@@ -30,10 +30,13 @@ fn bare_words_are_parameters_whatever_the_kernel_makes_of_them() {
     let mut fields = spec("p:x vfs_read %di");
     fields.arguments[0].fetch =
         fetch(Source::Parameter(v1::FetchParameter { name: "a0".to_owned(), members: Vec::new() }));
-    let v6_1 = crate::definition::tests::v6_1();
+    let v6_1 = kprobed_lang::samples::v6_1();
     let given = Given::of(String::new(), Some(&fields), &v6_1).unwrap();
     assert_eq!(given.text, "p:x vfs_read a0 # dialect: kernel");
-    assert!(crate::definition::parse_any(&given.text, &v6_1).result.is_err(), "it has no parameter names");
+    assert!(
+        kprobed_lang::definition::parse_any(&given.text, &v6_1).result.is_err(),
+        "it has no parameter names"
+    );
 }
 
 #[test]

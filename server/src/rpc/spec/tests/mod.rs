@@ -5,13 +5,15 @@ mod properties;
 mod refused;
 mod service;
 mod statuses;
+#[path = "../../../../fixtures/strategies.rs"]
+mod strategies;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
 
 use super::{Given, GivenError, Unwritable, write};
-use crate::definition::tests::v6_12;
-use crate::definition::{Definition, Dialect, parse_as};
+use kprobed_lang::definition::{Definition, Dialect, parse_as};
+use kprobed_lang::samples::v6_12;
 
 /// The fields of a line.
 pub(super) fn spec(line: &str) -> v1::ProbeSpec {

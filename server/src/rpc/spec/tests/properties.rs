@@ -5,10 +5,10 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::read::read;
+use super::strategies::definitions;
 use super::*;
-use crate::definition::tests::strategies::definitions;
-use crate::definition::tests::{v6_1, v7_3};
-use crate::definition::{Span, parse_any};
+use kprobed_lang::definition::{Span, parse_any};
+use kprobed_lang::samples::{v6_1, v7_3};
 
 /// Texts that mean something to the parser, or to what cuts a text into lines and words.
 fn hostile_text() -> impl Strategy<Value = String> {

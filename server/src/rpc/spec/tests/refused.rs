@@ -1,7 +1,7 @@
 //! Fields that no line can say are refused with their path; what the kernel minds has the kernel's code.
 
 use super::*;
-use crate::definition::parse_any;
+use kprobed_lang::definition::parse_any;
 
 /// A definition with one change, which is refused at a field.
 fn refused(change: impl FnOnce(&mut v1::ProbeSpec)) -> (String, String) {

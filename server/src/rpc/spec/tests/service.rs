@@ -8,12 +8,13 @@ use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
-use crate::control::{Checker, Controller, Observer, ProbeStates, Registry};
-use crate::kernel::{FactsCache, KernelPaths};
+use crate::control::{Controller, Observer, ProbeStates, Registry};
 use crate::rpc::ProbeServer;
 use crate::shutdown::Tasks;
 use crate::store::Store;
-use crate::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::kernel::{FactsCache, KernelPaths};
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_verdict::checker::Checker;
 
 /// A client of a service that knows what the kernel's language is, and nothing else of the kernel.
 async fn client(directory: &tempfile::TempDir) -> Client {

@@ -5,10 +5,10 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::control::ControlError;
-use crate::definition::Span;
 use crate::rpc::status::located;
-use crate::tracefs::{DefineError, KernelMessage, TracefsError};
-use crate::validate::{Refusal, Rule};
+use kprobed_host::tracefs::{DefineError, KernelMessage, TracefsError};
+use kprobed_lang::definition::Span;
+use kprobed_verdict::validate::{Refusal, Rule};
 
 fn refusal(error: &ControlError, given: &Given) -> RpcError {
     match Error::from(located(error, given)) {

@@ -1,0 +1,63 @@
+//! How the running kernel goes about its checks, where releases differ.
+//!
+//! Owns the switches by which one set of rules answers for every kernel, and finding them out from what the kernel shows: its symbol
+//! table and the tracefs `README`. Versions never decide: distributions carry changes back to older kernels.
+
+use super::SymbolTable;
+
+/// Switches of the rules in [`kprobed_verdict::validate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// A name that stands for several symbols is refused (6.7, and the stable trees). Without this the kernel takes the first.
+    pub counts_symbols: bool,
+    /// Symbols of modules count as well (6.7, and the stable trees).
+    pub counts_module_symbols: bool,
+    /// A name that the kernel itself has is never looked for in modules (7.2).
+    pub kernel_symbol_wins: bool,
+    /// The symbol is checked before everything else, and whatever is wrong with it is EINVAL
+    /// (kernel/trace/trace_kprobe.c:validate_probe_symbol, 6.8). Before, it came after the place of return probes, and had errnos of
+    /// its own.
+    pub checks_symbol_first: bool,
+    /// The instruction at the place has to decode, and INT and UD instructions are no place for a probe
+    /// (arch/x86/kernel/kprobes/core.c:can_probe, is_exception_insn, 6.9). Before, can_probe only decoded what lies in front of the
+    /// place, and INT3 was found when the instruction was copied, with another errno.
+    pub traps_are_no_boundary: bool,
+}
+
+impl Behaviour {
+    /// Finds out.
+    ///
+    /// The functions that count symbols are called through pointers, so that they are in the symbol table of every kernel that has
+    /// them. `validate_probe_symbol` is not, and a compiler may have dissolved it; then the README of the release after it speaks.
+    /// What `can_probe` does shows nowhere. It changed in the release that gave return probes the arguments of the entry (6.9), which
+    /// the README says.
+    pub fn detect(symbols: &SymbolTable, readme: &str) -> Self {
+        let has = |name| symbols.lookup(name, None).is_some();
+        let entry_args_in_return_probes = readme.contains("kernel return probes support");
+        let checks_symbol_first = has("validate_probe_symbol") || entry_args_in_return_probes;
+        Self {
+            counts_symbols: has("count_symbols") || checks_symbol_first,
+            counts_module_symbols: has("count_mod_symbols") || checks_symbol_first,
+            kernel_symbol_wins: readme.contains("[(structname"),
+            checks_symbol_first,
+            traps_are_no_boundary: entry_args_in_return_probes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_source_is_enough() {
+        let none = Behaviour::detect(&SymbolTable::default(), "");
+        assert!(!none.counts_symbols && !none.checks_symbol_first && !none.traps_are_no_boundary);
+        let symbols = SymbolTable::parse("ffffffff81000000 t validate_probe_symbol\n");
+        let middle = Behaviour::detect(&symbols, "");
+        assert!(middle.counts_symbols && middle.checks_symbol_first && !middle.traps_are_no_boundary);
+        let new =
+            Behaviour::detect(&SymbolTable::default(), "\t     kernel return probes support: $retval\n");
+        assert!(new.checks_symbol_first && new.traps_are_no_boundary);
+    }
+}

@@ -1,0 +1,126 @@
+//! Tables and texts that the linker put into the image (include/asm-generic/vmlinux.lds.h), each between two symbols.
+
+use super::super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
+use super::ImageError;
+
+/// Longer than any text of the kernel that is read here.
+const TEXT_MAX_BYTES: usize = 64 << 10;
+
+/// The bytes between two symbols; none when one of them is missing, or the memory between them.
+pub(super) fn between(text: &KernelText, symbols: &SymbolTable, start: &str, stop: &str) -> Option<Vec<u8>> {
+    let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
+    let start = address(start)?;
+    let length = usize::try_from(address(stop)?.checked_sub(start)?).ok()?;
+    if length == 0 {
+        return Some(Vec::new());
+    }
+    text.read(start, length).ok()
+}
+
+fn addresses(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(8).filter_map(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)))
+}
+
+/// Call sites of ftrace (kernel/trace/ftrace.c:ftrace_init). Those of code that is gone after boot go with it
+/// (ftrace_free_init_mem), and those of weak functions that another one replaced may be 0 (since 6.15).
+pub(super) fn traceable(text: &KernelText, symbols: &SymbolTable) -> Result<TraceableFunctions, ImageError> {
+    let has_ftrace =
+        symbols.lookup("ftrace_init", None).is_some() || symbols.lookup("__fentry__", None).is_some();
+    let Some(bytes) = between(text, symbols, "__start_mcount_loc", "__stop_mcount_loc") else {
+        let missing = ImageError::NoTable { symbol: "__start_mcount_loc" };
+        return if has_ftrace { Err(missing) } else { Ok(TraceableFunctions::default()) };
+    };
+    let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
+    let core = end("_stext", 1)..end("_etext", u64::MAX);
+    Ok(TraceableFunctions::at(addresses(&bytes).filter(|site| core.contains(site)).collect()))
+}
+
+/// The functions that the kernel is built not to probe (include/asm-generic/kprobes.h:NOKPROBE_SYMBOL).
+pub(super) fn blacklist(text: &KernelText, symbols: &SymbolTable) -> Result<Blacklist, ImageError> {
+    let bytes = between(text, symbols, "__start_kprobe_blacklist", "__stop_kprobe_blacklist")
+        .ok_or(ImageError::NoTable { symbol: "__start_kprobe_blacklist" })?;
+    Ok(Blacklist::of_functions(addresses(&bytes), symbols))
+}
+
+/// `uname -r` and `uname -v` (init/version-timestamp.c:linux_banner).
+pub(super) fn release(text: &KernelText, symbols: &SymbolTable) -> Result<(String, String), ImageError> {
+    let banner =
+        string(text, symbols, "linux_banner").ok_or(ImageError::NoTable { symbol: "linux_banner" })?;
+    words_of_banner(&banner).ok_or(ImageError::NoTable { symbol: "linux_banner" })
+}
+
+/// `Linux version RELEASE (BUILDER) (COMPILER) #NUMBER ...`.
+fn words_of_banner(banner: &str) -> Option<(String, String)> {
+    let rest = banner.strip_prefix("Linux version ")?;
+    let (release, rest) = rest.split_once(' ')?;
+    let (_, version) = rest.rsplit_once(" #")?;
+    Some((release.to_owned(), format!("#{}", version.trim_end())))
+}
+
+/// The text that tracefs shows as `README` (kernel/trace/trace.c:readme_msg).
+pub(super) fn readme(text: &KernelText, symbols: &SymbolTable) -> String {
+    string(text, symbols, "readme_msg").unwrap_or_default()
+}
+
+fn string(text: &KernelText, symbols: &SymbolTable, name: &str) -> Option<String> {
+    let bytes = text.read_up_to(symbols.lookup(name, None)?.address, TEXT_MAX_BYTES).ok()?;
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::image;
+    use proptest::prelude::*;
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+
+    #[test]
+    fn the_banner_has_release_and_version() {
+        let banner = "Linux version 6.1.0-48-cloud-amd64 (builder@host) (gcc-12 (Debian 12.2.0) 12.2.0, GNU ld 2.40) \
+                      #1 SMP PREEMPT_DYNAMIC Debian 6.1.172-1 (2026-05-15)\n";
+        let (release, version) = words_of_banner(banner).unwrap();
+        assert_eq!(release, "6.1.0-48-cloud-amd64");
+        assert_eq!(version, "#1 SMP PREEMPT_DYNAMIC Debian 6.1.172-1 (2026-05-15)");
+        assert_eq!(words_of_banner("Linux version 6.1"), None);
+    }
+
+    #[test]
+    fn tables_lie_between_their_symbols() {
+        let symbols = SymbolTable::parse(
+            "\
+ffffffff81000000 T _stext
+ffffffff81000010 t f
+ffffffff81000040 T _etext
+ffffffff81000100 D __start_mcount_loc
+ffffffff81000118 D __stop_mcount_loc
+ffffffff81000118 D __start_kprobe_blacklist
+ffffffff81000120 D __stop_kprobe_blacklist
+ffffffff81000120 d readme_msg
+ffffffff81000130 t gone
+",
+        );
+        let mut memory = vec![0x90; 0x100];
+        memory.extend([BASE + 0x10, BASE + 0x130, 0].iter().flat_map(|address| address.to_le_bytes()));
+        memory.extend((BASE + 0x10).to_le_bytes());
+        memory.extend(b"mini-HOWTO\0.....");
+        let text = image(BASE, &memory);
+        let traceable = traceable(&text, &symbols).unwrap();
+        assert!(traceable.is_site(BASE + 0x10) && !traceable.is_site(BASE + 0x130));
+        let blacklist = blacklist(&text, &symbols).unwrap();
+        assert!(blacklist.contains(BASE + 0x3f) && !blacklist.contains(BASE + 0x40));
+        assert_eq!(readme(&text, &symbols), "mini-HOWTO");
+        assert!(release(&text, &symbols).is_err());
+        let none = SymbolTable::parse("ffffffff81000000 T __fentry__\n");
+        assert!(super::traceable(&text, &none).is_err(), "there is a table, and its place is not known");
+        assert!(super::traceable(&text, &SymbolTable::default()).unwrap().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_banner_is_survived(banner in "(Linux version )?.{0,60}") {
+            let _ = words_of_banner(&banner);
+        }
+    }
+}

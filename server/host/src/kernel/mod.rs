@@ -1,0 +1,71 @@
+//! Facts of a kernel that decide about a probe: symbols, code bytes, traceable functions, blacklist, modules. They come from the running
+//! kernel, or from the image of one that was not booted.
+//!
+//! Owns reading and holding them. Never writes anything, and never decides: that is [`kprobed_verdict::validate`].
+
+mod armed;
+mod behaviour;
+mod blacklist;
+pub mod btf;
+mod build_id;
+mod clock;
+mod facts;
+mod filter_functions;
+mod functions;
+mod host;
+mod image;
+mod livepatches;
+mod optimisation;
+mod patch_sites;
+mod process;
+mod recent;
+mod similar;
+mod symbol;
+mod symbols;
+mod text;
+mod watch;
+
+pub use armed::ArmedProbes;
+pub use behaviour::Behaviour;
+pub use blacklist::Blacklist;
+pub use build_id::BuildIds;
+pub use clock::{ClockMapping, TRACE_CLOCK, trace_clock_ns};
+pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
+use functions::CALL_SITE_NOP;
+pub use functions::TraceableFunctions;
+pub use host::{HostIdentity, threads_of_this_process};
+pub use image::{BootSite, BootSites, ImageError, KernelImage, SiteKind};
+pub use kprobed_filter::names::nearest_name;
+pub use livepatches::{Livepatches, Progress, Redirect};
+pub use optimisation::Optimisation;
+pub use patch_sites::PatchSites;
+pub use process::processor_time;
+pub use recent::RecentFacts;
+pub use symbol::{Located, Symbol};
+pub use symbols::SymbolTable;
+pub use text::{KernelText, TextError};
+pub use watch::{FileWatch, ModuleWatch};
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file of the kernel could not be read.
+#[derive(Debug, Error)]
+#[error("cannot read `{path}`: {source}", path = path.display())]
+pub struct ReadError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced: names there are ASCII.
+pub(crate) fn read_text(path: &Path) -> Result<String, ReadError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
+        Err(source) => Err(ReadError { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,78 @@
+//! The `trigger` and `hist` files of events in an instance.
+
+use thiserror::Error;
+
+use super::{HistError, HistTable, HistTrigger};
+use crate::tracefs::{Instance, KernelMessage, Tracefs, TracefsError, control_file};
+use kprobed_lang::model::ProbeName;
+
+/// Why the kernel refused a trigger.
+#[derive(Debug, Error)]
+#[error("the kernel refused `{line}`: {}", message.as_ref().map_or_else(|| error.source.to_string(), |m| m.text.clone()))]
+pub struct TriggerError {
+    /// What was written.
+    pub line: String,
+    /// The kernel's answer to the write.
+    pub error: TracefsError,
+    /// What it wrote to the `error_log` of the instance, if anything.
+    pub message: Option<KernelMessage>,
+}
+
+impl Instance {
+    /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is enabled or not, and cannot be deleted.
+    ///
+    /// # Errors
+    /// [`TriggerError`] with the kernel's own words where it has any.
+    pub fn add_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TriggerError> {
+        let log = Tracefs::new(self.root(), "");
+        let before = log.last_message().unwrap_or_default();
+        let line = trigger.to_string();
+        // Opening it in any other way than to append removes every hist trigger (kernel/trace/trace_events_trigger.c:
+        // event_trigger_regex_open).
+        control_file::append(&self.event(event).join("trigger"), &line).map_err(|error| {
+            let message = log.last_message().unwrap_or_default();
+            TriggerError { line, error, message: message.filter(|message| Some(message) != before.as_ref()) }
+        })
+    }
+
+    /// Removes a trigger.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; EBUSY while another trigger refers to its variable.
+    pub fn remove_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TracefsError> {
+        self.remove_trigger(event, &trigger.to_string())
+    }
+
+    /// The same, by its text.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn remove_trigger(&self, event: &ProbeName, text: &str) -> Result<(), TracefsError> {
+        control_file::append(&self.event(event).join("trigger"), &format!("!{text}"))
+    }
+
+    /// The triggers of an event, in the form in which they can be removed.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn triggers(&self, event: &ProbeName) -> Result<Vec<String>, TracefsError> {
+        let text = control_file::read(&self.event(event).join("trigger"))?;
+        // Without triggers the file says which ones there could be, in lines that begin with `#`.
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Ok(lines.map(|line| line.trim_end_matches(" [active]").to_owned()).collect())
+    }
+
+    /// What a trigger of an event has counted. Not while triggers of that event come and go.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; the inner error when the file cannot be understood.
+    pub fn hist(
+        &self,
+        event: &ProbeName,
+        trigger: &HistTrigger,
+    ) -> Result<Result<HistTable, HistError>, TracefsError> {
+        let triggers = self.triggers(event)?.len();
+        let file = control_file::read_bytes(&self.event(event).join("hist"))?;
+        Ok(HistTable::parse(&file, trigger, triggers))
+    }
+}

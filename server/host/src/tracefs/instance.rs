@@ -1,0 +1,294 @@
+//! A tracing instance: ring buffers of our own, and switches that are nobody else's.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
+use kprobed_lang::model::ProbeName;
+
+/// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling, filters and buffers are its own.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub(super) root: PathBuf,
+}
+
+impl Instance {
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.root.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+    }
+
+    /// The clock in force, which `trace_clock` shows in brackets.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn clock(&self) -> Result<String, TracefsError> {
+        let text = control_file::read(&self.root.join("trace_clock"))?;
+        let current = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map(|(clock, _)| clock.to_owned());
+        Ok(current.unwrap_or_default())
+    }
+
+    /// Sets the clock. The kernel empties the buffers (kernel/trace/trace.c: tracing_set_clock).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn set_clock(&self, clock: &str) -> Result<(), TracefsError> {
+        control_file::write(&self.root.join("trace_clock"), clock)
+    }
+
+    /// The files that say what is recorded in this instance, and how: whoever changes that writes to them. The switches and filters of single
+    /// events are not among them.
+    pub fn switches(&self) -> Vec<PathBuf> {
+        ["tracing_on", "set_event_pid", "trace_clock", "buffer_size_kb"]
+            .map(|file| self.root.join(file))
+            .into()
+    }
+
+    /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used is not allocated yet and shows
+    /// `SMALL (expanded: SIZE)`: what counts is the size that it will have.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn buffer_kib(&self) -> Result<u64, TracefsError> {
+        let text = control_file::read_trimmed(&self.root.join("buffer_size_kb"))?;
+        Ok(text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
+    }
+
+    /// Layout of a page: the `events/header_page` of this instance, whose sub-buffers can have a size of their own (since 6.8).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn header_page(&self, tracefs: &Tracefs) -> Result<String, TracefsError> {
+        let own = self.root.join("events/header_page");
+        // Instances of older kernels do not have the file.
+        if own.exists() {
+            control_file::read(&own)
+        } else {
+            control_file::read(&tracefs.root().join("events/header_page"))
+        }
+    }
+
+    /// Lets events into the buffers, or keeps them out. Hits are counted either way.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn set_recording(&self, on: bool) -> Result<(), TracefsError> {
+        control_file::write(&self.root.join("tracing_on"), if on { "1" } else { "0" })
+    }
+
+    /// Whether events are let into the buffers.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_recording(&self) -> Result<bool, TracefsError> {
+        Ok(control_file::read_trimmed(&self.root.join("tracing_on"))? == "1")
+    }
+
+    /// Keeps tasks, and every task that they start from now on, from being recorded in this instance. Hits are counted all the same.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn exclude_tasks(&self, tids: &[i32]) -> Result<(), TracefsError> {
+        control_file::write(&self.root.join("options/event-fork"), "1")?;
+        let list: Vec<_> = tids.iter().map(i32::to_string).collect();
+        control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
+    }
+
+    pub(super) fn event(&self, name: &ProbeName) -> PathBuf {
+        self.root.join("events").join(name.group()).join(name.event())
+    }
+
+    /// Switches an event on or off in this instance.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn set_enabled(&self, name: &ProbeName, on: bool) -> Result<(), TracefsError> {
+        control_file::write(&self.event(name).join("enable"), if on { "1" } else { "0" })
+    }
+
+    /// Whether an event is on in this instance. (A `*` means that a trigger holds it.)
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_enabled(&self, name: &ProbeName) -> Result<bool, TracefsError> {
+        Ok(control_file::read_trimmed(&self.event(name).join("enable"))?.starts_with('1'))
+    }
+
+    /// What the `enable` file of an event shows: `0`, `1`, and a `*` behind it when a trigger holds the event.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn switch(&self, name: &ProbeName) -> Result<String, TracefsError> {
+        control_file::read_trimmed(&self.event(name).join("enable"))
+    }
+
+    /// The filter of an event that is in force; empty for none.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn filter(&self, name: &ProbeName) -> Result<String, TracefsError> {
+        let text = control_file::read_trimmed(&self.event(name).join("filter"))?;
+        // One that was refused stays in the file and is not in force.
+        Ok(if text == "none" || from_filter_file(&text).is_some() { String::new() } else { text })
+    }
+
+    /// Whether only some tasks are recorded (`set_event_pid`).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_limited_to_tasks(&self) -> Result<bool, TracefsError> {
+        let text = control_file::read_trimmed(&self.root.join("set_event_pid"))?;
+        Ok(text.lines().any(|line| line.trim().parse::<i32>().is_ok()))
+    }
+
+    /// Sets the filter of an event; empty removes it. **A filter that the kernel refuses leaves none in force**
+    /// (kernel/trace/trace_events_filter.c:apply_event_filter), so try it with [`Tracefs::try_filter`] first.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn set_filter(&self, name: &ProbeName, filter: &str) -> Result<(), TracefsError> {
+        control_file::write(&self.event(name).join("filter"), if filter.is_empty() { "0" } else { filter })
+    }
+
+    /// Whether the instance still has the directory of an event.
+    pub fn has_event(&self, name: &ProbeName) -> bool {
+        self.event(name).is_dir()
+    }
+
+    /// CPUs that have a ring buffer, ascending.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn cpus(&self) -> Result<Vec<u32>, TracefsError> {
+        let path = self.root.join("per_cpu");
+        let failed = |source| control_file::failed("read", &path, source);
+        let mut cpus = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            cpus.extend(name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse::<u32>().ok()));
+        }
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// Opens the raw pages of one CPU, without blocking.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn open_raw(&self, cpu: u32) -> Result<File, TracefsError> {
+        let path = self.root.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+            .open(&path)
+            .map_err(|source| control_file::failed("open", &path, source))
+    }
+
+    /// Counters of one CPU's ring buffer.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn stats(&self, cpu: u32) -> Result<BufferStats, TracefsError> {
+        Ok(BufferStats::parse(&control_file::read(&self.root.join(format!("per_cpu/cpu{cpu}/stats")))?))
+    }
+
+    /// Events of all CPUs that were overwritten unread since the buffers were emptied.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn overrun(&self) -> Result<u64, TracefsError> {
+        self.cpus()?.into_iter().map(|cpu| Ok(self.stats(cpu)?.overrun)).sum()
+    }
+
+    /// Empties the buffers and sets their counters to zero (kernel/trace/trace.c: tracing_open, with O_TRUNC).
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn clear(&self) -> Result<(), TracefsError> {
+        control_file::replace(&self.root.join("trace"), "")
+    }
+
+    /// Whether the buffers have counted nothing since they were emptied.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_reset(&self) -> Result<bool, TracefsError> {
+        for cpu in self.cpus()? {
+            if self.stats(cpu)? != BufferStats::default() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The text of `saved_cmdlines`, which all instances share: `TID COMM` of tasks that were switched away after an event of theirs.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<String, TracefsError> {
+        control_file::read(&tracefs.root().join("saved_cmdlines"))
+    }
+}
+
+impl Tracefs {
+    /// Has the kernel judge a filter for an event of ours, on the event's top-level switchboard, where it is off: nothing that
+    /// records is touched, whatever the verdict.
+    ///
+    /// # Errors
+    /// The kernel's errno and, where it has one, its message. The errno says little: kernel/trace/trace_events_filter.c returns the
+    /// most surprising ones.
+    pub fn try_filter(
+        &self,
+        name: &ProbeName,
+        filter: &str,
+    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+        let path = self.root().join("events").join(name.group()).join(name.event()).join("filter");
+        // Somebody else may have set one there.
+        let theirs = control_file::read_trimmed(&path).ok();
+        let theirs = theirs.filter(|text| text != "none" && from_filter_file(text).is_none());
+        let before = self.last_message().unwrap_or_default();
+        let verdict = control_file::write(&path, filter).map_err(|error| {
+            let message =
+                self.last_message().unwrap_or_default().filter(|message| Some(message) != before.as_ref());
+            // Kernels that do not log filter errors still leave the text and a caret in the file.
+            let message =
+                message.or_else(|| control_file::read(&path).ok().and_then(|text| from_filter_file(&text)));
+            (error, message)
+        });
+        // In any case: a refused text stays in the file.
+        if let Err(error) = control_file::write(&path, theirs.as_deref().unwrap_or("0")) {
+            tracing::warn!(%error, "cannot take back a filter that was only tried");
+        }
+        verdict
+    }
+}
+
+/// Reads what a filter file shows after a refusal: the text, a caret line, and `parse_error: TEXT`.
+pub(super) fn from_filter_file(text: &str) -> Option<KernelMessage> {
+    let [command, caret, message] = text.lines().collect::<Vec<_>>().try_into().ok()?;
+    let reason = message.strip_prefix("parse_error: ")?;
+    let rebuilt =
+        format!("[0] event filter parse error: error: {reason}\n  Command: {command}\n{:11}{caret}\n", "");
+    KernelMessage::parse_log(&rebuilt).pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_filters_say_why() {
+        let message = from_filter_file("foo == 1\n^\nparse_error: Field not found\n").unwrap();
+        assert_eq!((message.text.as_str(), message.position), ("Field not found", 0));
+        assert_eq!(from_filter_file("none\n"), None);
+    }
+}

@@ -1,0 +1,409 @@
+//! Kprobe events that the daemon made, told from those that others have under the same name.
+//!
+//! Owns the identity of an event and everything that is deleted from `kprobe_events`. A name proves nothing: anybody can delete our event and
+//! define another one under its name, or add a place of their own to it (kernel/trace/trace_kprobe.c: append_trace_kprobe). So the kernel has to
+//! list the event word for word as it did when we made it, under the id that it had.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::format::Format;
+use super::{ListedProbe, Tracefs, TracefsError, control_file};
+use kprobed_lang::model::ProbeName;
+
+/// A kprobe event of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnEvent {
+    /// Its name.
+    pub name: ProbeName,
+    /// Its line in `kprobe_events`.
+    pub listing: String,
+    /// Its id, which its records carry.
+    pub id: u16,
+}
+
+/// What the kernel has under the name of an event of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Our event, and nothing else.
+    Ours,
+    /// Our event, to which somebody else has added places.
+    Shared,
+    /// Nothing.
+    Absent,
+    /// An event of somebody else.
+    Foreign,
+}
+
+impl Presence {
+    /// Whether our event is there.
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::Shared)
+    }
+}
+
+/// All kprobe events of the host, read at one time.
+#[derive(Debug, Default)]
+pub struct KprobeList {
+    probes: Vec<ListedProbe>,
+    /// Where those of a name stand, in the order of their definition.
+    by_name: HashMap<ProbeName, Vec<usize>>,
+}
+
+impl KprobeList {
+    /// Parses the text of the file. Lines of another form are left out.
+    pub fn parse(text: &str) -> Self {
+        let probes = ListedProbe::parse_list(text);
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, probe) in probes.iter().enumerate() {
+            if let Some(name) = &probe.name {
+                by_name.entry(name.clone()).or_default().push(index);
+            }
+        }
+        Self { probes, by_name }
+    }
+
+    /// All of them, in the order of their definition.
+    pub fn probes(&self) -> &[ListedProbe] {
+        &self.probes
+    }
+
+    /// The lines under a name, in the order of their definition.
+    pub fn lines_of(&self, name: &ProbeName) -> impl Iterator<Item = &str> {
+        let found = self.by_name.get(name).into_iter().flatten().filter_map(|index| self.probes.get(*index));
+        found.map(|probe| probe.line.as_str())
+    }
+
+    /// What is listed under the name of `own`. Ids are not looked at.
+    pub fn presence(&self, own: &OwnEvent) -> Presence {
+        let (mut ours, mut others) = (false, false);
+        for line in self.lines_of(&own.name) {
+            if line == own.listing {
+                ours = true;
+            } else {
+                others = true;
+            }
+        }
+        match (ours, others) {
+            (true, false) => Presence::Ours,
+            (true, true) => Presence::Shared,
+            (false, true) => Presence::Foreign,
+            (false, false) => Presence::Absent,
+        }
+    }
+}
+
+/// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE (kernel/kprobes.c: register_kretprobe).
+pub(super) fn is_listed_as(written: &str, listed: &str) -> bool {
+    let (Some((written_head, written_rest)), Some((listed_head, listed_rest))) =
+        (written.split_once(':'), listed.split_once(':'))
+    else {
+        return false;
+    };
+    let given = |head: &str| written_head == head || (written_head == "r" && head.starts_with('r'));
+    given(listed_head) && written_rest == listed_rest
+}
+
+/// The longest word that the kernel compares when it looks for what is to be deleted: what it has is cut to this length, and then never equals
+/// a longer one (kernel/trace/trace_probe.h: MAX_ARGSTR_LEN).
+const COMPARED_BYTES: usize = 63;
+
+/// A line that deletes one event.
+#[derive(Debug, PartialEq, Eq)]
+struct Deletion {
+    line: String,
+    /// Whether the line has the place, so that the kernel leaves other places of the same name alone.
+    has_place: bool,
+}
+
+impl Deletion {
+    /// Names the place and the arguments as they are listed: since 5.4 the kernel deletes only what has them
+    /// (kernel/trace/trace_kprobe.c: trace_kprobe_match_command_head). Arguments from the first overlong one on are left out.
+    fn of(own: &OwnEvent) -> Self {
+        let mut line = format!("-:{}", own.name);
+        let mut words = own.listing.split(' ').skip(1).take_while(|word| word.len() <= COMPARED_BYTES);
+        let mut has_place = false;
+        for word in &mut words {
+            has_place = true;
+            line.push(' ');
+            line.push_str(word);
+        }
+        Self { line, has_place }
+    }
+}
+
+/// What became of an event that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It was deleted.
+    Done,
+    /// It was not there, and this was.
+    NotThere(Presence),
+}
+
+impl Tracefs {
+    /// What `kprobe_events` lists: read when somebody has written to it since the last time. Nothing where the kernel cannot have kprobe events.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn kprobe_list(&self) -> Result<Arc<KprobeList>, TracefsError> {
+        if !self.has_kprobe_events() {
+            return Ok(Arc::default());
+        }
+        self.kprobes.get(|| Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?)))
+    }
+
+    /// Has the next [`Tracefs::kprobe_list`] read the file, whether somebody has written to it or not.
+    pub fn forget_kprobe_list(&self) {
+        self.kprobes.forget();
+    }
+
+    fn event_file(&self, name: &ProbeName, file: &str) -> PathBuf {
+        self.root().join("events").join(name.group()).join(name.event()).join(file)
+    }
+
+    /// The id of an event. Absent when there is no such event, or its description has no id.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn event_id(&self, name: &ProbeName) -> Result<Option<u16>, TracefsError> {
+        // The short file is there with perf only (kernel/trace/trace_events.c: event_create_dir).
+        let id = match control_file::read_trimmed(&self.event_file(name, "id")) {
+            Ok(text) => text.parse().ok(),
+            Err(error) if error.errno() == Errno::ENOENT as i32 => {
+                match self.format_text(name.group(), name.event()) {
+                    Ok(text) => Format::parse(&text).ok().map(|format| format.id),
+                    Err(error) if is_gone(&error) => None,
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) if is_gone(&error) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(id)
+    }
+
+    /// What the kernel has under the name of an event of ours.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn presence(&self, own: &OwnEvent) -> Result<Presence, TracefsError> {
+        self.presence_in(&*self.kprobe_list()?, own)
+    }
+
+    /// The same, with a list that was just read.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn presence_in(&self, list: &KprobeList, own: &OwnEvent) -> Result<Presence, TracefsError> {
+        let presence = list.presence(own);
+        if !presence.is_ours() || self.event_id(&own.name)? == Some(own.id) {
+            return Ok(presence);
+        }
+        // Between the two readings it has gone, or somebody else has defined the same anew.
+        Ok(if self.has_event(own.name.group(), own.name.event()) {
+            Presence::Foreign
+        } else {
+            Presence::Absent
+        })
+    }
+
+    /// Finds the event that was just defined with a line, among all of its name in a list that was read since. Absent when it has gone again, or
+    /// when it cannot be told from what somebody else has added to it meanwhile.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn find_own(
+        &self,
+        list: &KprobeList,
+        name: &ProbeName,
+        written: &str,
+    ) -> Result<Option<OwnEvent>, TracefsError> {
+        let listed: Vec<_> = list.lines_of(name).collect();
+        let found = match listed.as_slice() {
+            [only] => Some(*only),
+            several => several.iter().copied().find(|line| is_listed_as(written, line)),
+        };
+        let id = self.event_id(name)?;
+        Ok(found.zip(id).map(|(line, id)| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+    }
+
+    /// Finds an event of ours that an earlier run of the daemon has left: by the line that the kernel listed then or, when it ended before it
+    /// knew that one, by the line that it wrote.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn find_left(
+        &self,
+        list: &KprobeList,
+        name: &ProbeName,
+        listing: &str,
+        written: &str,
+    ) -> Result<Option<OwnEvent>, TracefsError> {
+        let is_ours =
+            |line: &&str| if listing.is_empty() { is_listed_as(written, line) } else { *line == listing };
+        let Some(line) = list.lines_of(name).find(is_ours) else { return Ok(None) };
+        let id = self.event_id(name)?;
+        Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+    }
+
+    /// Whether the event that has the name of `own` now has its id too: a look that costs one short file, for the moment of a write. What else is
+    /// under the name only a list tells.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn is_still(&self, own: &OwnEvent) -> Result<bool, TracefsError> {
+        Ok(self.event_id(&own.name)? == Some(own.id))
+    }
+
+    /// Deletes an event of ours, and nothing that others have under its name. Whether it is ours is looked at in a list that may be older than
+    /// the write, by its id right before the write, and again by the kernel while it deletes. When the event was ever enabled in an instance, the
+    /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c: dyn_event_release): read them first.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; EBUSY while somebody has it enabled, and when it cannot be told from what somebody else has added to it.
+    pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
+        let Deletion { line, has_place } = Deletion::of(own);
+        let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
+        match presence {
+            Presence::Shared if !has_place => {
+                Err(control_file::failed("write", &self.kprobe_events(), Errno::EBUSY.into()))
+            }
+            Presence::Ours | Presence::Shared => match control_file::append(&self.kprobe_events(), &line) {
+                Ok(()) => Ok(Deleted::Done),
+                // It went between the two, and what is there now is something else.
+                Err(error) if error.errno() == Errno::ENOENT as i32 => {
+                    Ok(Deleted::NotThere(self.kprobe_list()?.presence(own)))
+                }
+                Err(error) => Err(error),
+            },
+            presence => Ok(Deleted::NotThere(presence)),
+        }
+    }
+}
+
+/// Whether an event went while one of its files was opened or read: its directory is gone, or its files answer no more.
+fn is_gone(error: &TracefsError) -> bool {
+    [Errno::ENOENT, Errno::ENODEV].iter().any(|errno| error.errno() == *errno as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn own(listing: &str) -> OwnEvent {
+        OwnEvent { name: "kprobes/fork".parse().unwrap(), listing: listing.to_owned(), id: 1500 }
+    }
+
+    fn presence(list: &str, listing: &str) -> Presence {
+        KprobeList::parse(list).presence(&own(listing))
+    }
+
+    #[test]
+    fn a_name_proves_nothing() {
+        let ours = "p:kprobes/fork kernel_clone flags=+0(%di):x64";
+        let theirs = "p:kprobes/fork vfs_statx";
+        let others = "p:kprobes/forks kernel_clone\np:other/fork kernel_clone\n";
+        assert_eq!(presence(&format!("{others}{ours}\n"), ours), Presence::Ours);
+        assert_eq!(presence(&format!("{others}{theirs}\n"), ours), Presence::Foreign);
+        assert_eq!(presence(&format!("{ours} more=%si:x64\n"), ours), Presence::Foreign);
+        assert_eq!(presence(&format!("{theirs}\n{ours}\n{others}"), ours), Presence::Shared);
+        assert_eq!(presence(others, ours), Presence::Absent);
+        assert_eq!(presence("", ours), Presence::Absent);
+    }
+
+    #[test]
+    fn deletions_name_what_is_deleted() {
+        let line = |listing: &str| Deletion::of(&own(listing)).line;
+        assert_eq!(line("p:kprobes/fork kernel_clone"), "-:kprobes/fork kernel_clone");
+        assert_eq!(line("r8:kprobes/fork a+4 x=$retval:s32"), "-:kprobes/fork a+4 x=$retval:s32");
+        // The kernel compares 63 bytes of each.
+        let (long, rest) = ("x".repeat(64), "b=%si:x8");
+        assert_eq!(line(&format!("p:kprobes/fork f a=%di {long} {rest}")), "-:kprobes/fork f a=%di");
+        let place = Deletion::of(&own(&format!("p:kprobes/fork {long} {rest}")));
+        assert_eq!(place, Deletion { line: "-:kprobes/fork".to_owned(), has_place: false });
+        let just = "x".repeat(63);
+        assert_eq!(line(&format!("p:kprobes/fork {just}")), format!("-:kprobes/fork {just}"));
+    }
+
+    #[test]
+    fn a_line_is_found_as_the_kernel_lists_it() {
+        assert!(is_listed_as("p:k/a vfs_read x=%di", "p:k/a vfs_read x=%di"));
+        assert!(is_listed_as("r:k/a vfs_read", "r10:k/a vfs_read"));
+        assert!(is_listed_as("r3:k/a vfs_read", "r3:k/a vfs_read"));
+        for other in ["r4:k/a vfs_read", "p:k/a vfs_read", "r3:k/a vfs_read x=$retval", "r3:k/b vfs_read", ""]
+        {
+            assert!(!is_listed_as("r3:k/a vfs_read", other), "{other}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_ours_is_deleted() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        let events = directory.path().join("kprobe_events");
+        let id = directory.path().join("events/kprobes/fork/id");
+        std::fs::create_dir_all(id.parent().unwrap()).unwrap();
+        let own = own("p:kprobes/fork kernel_clone x=%di");
+        // What is there, its id, and the line that is written for it.
+        for (list, now, written) in [
+            ("p:kprobes/fork kernel_clone x=%di\n", "1500\n", Some("-:kprobes/fork kernel_clone x=%di")),
+            ("p:kprobes/fork kernel_clone x=%di\n", "1501\n", None),
+            ("p:kprobes/fork vfs_statx\n", "1500\n", None),
+            ("r8:kprobes/fork kernel_clone x=%di\n", "1500\n", None),
+            ("", "1500\n", None),
+            (
+                "p:kprobes/fork vfs_read x=%di\np:kprobes/fork kernel_clone x=%di\n",
+                "1500\n",
+                Some("-:kprobes/fork kernel_clone x=%di"),
+            ),
+        ] {
+            std::fs::write(&events, list).unwrap();
+            std::fs::write(&id, now).unwrap();
+            let deleted = tracefs.delete_own(&tracefs.kprobe_list().unwrap(), &own).unwrap();
+            assert_eq!(deleted == Deleted::Done, written.is_some(), "{list}");
+            let after = std::fs::read_to_string(&events).unwrap();
+            assert_eq!(after.strip_prefix(list), Some(written.unwrap_or_default()), "{list}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_busy() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        let id = directory.path().join("events/kprobes/fork/id");
+        std::fs::create_dir_all(id.parent().unwrap()).unwrap();
+        std::fs::write(&id, "1500\n").unwrap();
+        let own = own(&format!("p:kprobes/fork {}", "x".repeat(64)));
+        let events = directory.path().join("kprobe_events");
+        std::fs::write(&events, format!("{}\np:kprobes/fork vfs_statx\n", own.listing)).unwrap();
+        let delete = || tracefs.delete_own(&tracefs.kprobe_list().unwrap(), &own);
+        assert_eq!(delete().unwrap_err().errno(), Errno::EBUSY as i32);
+        std::fs::write(&events, format!("{}\n", own.listing)).unwrap();
+        assert_eq!(delete().unwrap(), Deleted::Done);
+    }
+
+    proptest! {
+        /// Whatever is listed: the line deletes our name, and holds nothing that is not in our listing.
+        #[test]
+        fn deletions_are_made_of_the_listing(words in prop::collection::vec("[!-~]{1,80}", 1..8)) {
+            let listing = format!("p:kprobes/fork {}", words.join(" "));
+            let Deletion { line, has_place } = Deletion::of(&own(&listing));
+            let named: Vec<_> = line.split(' ').collect();
+            prop_assert_eq!(named[0], "-:kprobes/fork");
+            prop_assert!(named[1..].iter().zip(&words).all(|(a, b)| a == b));
+            prop_assert_eq!(has_place, words[0].len() <= 63);
+            prop_assert!(named.iter().all(|word| word.len() <= 63));
+        }
+
+        #[test]
+        fn any_list_is_survived(text in "([ -~]*\n?){0,8}") {
+            let _ = KprobeList::parse(&text).presence(&own("p:kprobes/fork x"));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The `kprobe_profile` file: hit counts.
+
+use std::sync::Arc;
+
+use super::{KprobeList, ListedProbe, Tracefs, TracefsError, control_file};
+use kprobed_lang::model::{Hits, ProbeName};
+
+/// One row of `kprobe_profile`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileRow {
+    /// The event, with its group.
+    pub name: ProbeName,
+    /// Its line in `kprobe_events`: several probes can have one name.
+    pub listing: String,
+    /// The counts.
+    pub hits: Hits,
+}
+
+/// Rows of `EVENT HITS MISSES`. The file has no groups.
+fn parse(text: &str) -> Vec<(&str, Hits)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let event = words.next()?;
+            let hits = Hits { hits: words.next()?.parse().ok()?, nmissed: words.next()?.parse().ok()? };
+            Some((event, hits))
+        })
+        .collect()
+}
+
+fn is_same(now: &Arc<KprobeList>, before: &Arc<KprobeList>) -> bool {
+    Arc::ptr_eq(now, before) || now.probes() == before.probes()
+}
+
+/// How often a listing and a profile that do not fit together are read again. They fit unless somebody adds or removes probes
+/// between the two readings.
+const TRIES: usize = 10;
+
+impl Tracefs {
+    /// The hit counts of all kprobe events. Rows of the profile have no group; they stand in the same order as the lines of
+    /// `kprobe_events` (both walk the same list), which gives it back to them.
+    ///
+    /// # Errors
+    /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be read.
+    pub fn hit_profile(&self) -> Result<Vec<ProfileRow>, TracefsError> {
+        if !self.has_kprobe_events() {
+            return Ok(Vec::new());
+        }
+        let path = self.root().join("kprobe_profile");
+        for _ in 0..TRIES {
+            let before = self.kprobe_list()?;
+            let text = control_file::read(&path)?;
+            let rows = parse(&text);
+            let listed = before.probes();
+            let fits = listed.len() == rows.len()
+                && listed.iter().zip(&rows).all(|(listed, (event, _))| listed.event == *event)
+                && is_same(&self.kprobe_list()?, &before);
+            if fits {
+                let row = |(listed, (_, hits)): (&ListedProbe, _)| {
+                    Some(ProfileRow { name: listed.name.clone()?, listing: listed.line.clone(), hits })
+                };
+                return Ok(listed.iter().zip(rows).filter_map(row).collect());
+            }
+        }
+        Err(control_file::failed("read", &path, nix::errno::Errno::EAGAIN.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read() {
+        let text =
+            "  myprobe                                                   26               1\n  other 0 0\n";
+        assert_eq!(parse(text), [("myprobe", Hits { hits: 26, nmissed: 1 }), ("other", Hits::default())]);
+    }
+}

@@ -1,0 +1,13 @@
+//! The languages in which users say what they mean: definitions of probes in every dialect, labels and names.
+//!
+//! Owns text, trees, diagnostics, and the words of the domain (`model`). Plain functions over text and values: no I/O, no kernel, no
+//! messages, no database. The language of filters is a crate of its own, `kprobed-filter`, because clients evaluate it too.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate self as kprobed_lang;
+
+pub mod definition;
+pub mod model;
+#[doc(hidden)]
+pub mod samples;

@@ -1,6 +1,0 @@
-mod boot;
-mod optimise;
-mod oracle;
-mod rules;
-mod typed;
-pub(crate) mod world;

@@ -1,0 +1,322 @@
+//! Compiles a format into copy steps.
+//!
+//! Owns every decision that can be made once for an event: what a field is, which descriptor comes after which, what
+//! the hidden arguments say about which field. How the steps run is in `row`.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::columns::{ADDRESS_BYTES, Columns};
+use super::companion::{self, Role};
+use super::dynamic::Guard;
+use super::gather::WINDOW_BYTES;
+use super::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
+
+/// No record is longer: descriptors have 16 bits for an offset.
+const RECORD_BYTES_MAX: usize = 1 << 16;
+
+/// What a format does not say.
+#[derive(Clone, Debug, Default)]
+pub struct PlanOptions {
+    /// Fields that are not read from memory (registers, constants), so that they cannot fault.
+    pub infallible: HashSet<String>,
+    /// Addresses that become the names of their symbols.
+    pub named: HashSet<String>,
+    /// All arguments of the definition by name, if it also has `$arg*`: every other field is a parameter, and cannot
+    /// fault.
+    pub besides_parameters: Option<HashSet<String>>,
+}
+
+impl PlanOptions {
+    fn is_infallible(&self, name: &str) -> bool {
+        let is_parameter = self.besides_parameters.as_ref().is_some_and(|others| !others.contains(name));
+        is_parameter || self.infallible.contains(name)
+    }
+}
+
+/// How the records of one event are decoded.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) id: u16,
+    pub(super) schema: Arc<Schema>,
+    pub(super) head: Head,
+    /// One for each field of the schema.
+    pub(super) steps: Vec<Step>,
+    /// Size of what all records of this event have, in bytes.
+    pub(super) fixed_bytes: usize,
+    /// All steps are copies without guards, within a window.
+    pub(super) is_fixed: bool,
+}
+
+/// Where the fields begin that are not in the schema, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) flags: usize,
+    pub(super) preempt_count: usize,
+    pub(super) pid: usize,
+    pub(super) ip: Option<usize>,
+    pub(super) return_ip: Option<usize>,
+}
+
+/// How one field of a record becomes the next row of its column.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) at: usize,
+    pub(super) action: Action,
+    /// If any of them tells so, the field could not be read.
+    pub(super) guards: Vec<Guard>,
+}
+
+/// What is to be done with a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    /// Numbers, as they are.
+    Copy { bytes: usize },
+    /// An address, of which the name of its symbol is wanted.
+    Address,
+    /// Text in the fixed part.
+    Characters { bytes: usize },
+    /// String of a dynamic event.
+    Argument { next_at: Option<usize> },
+    /// Array of strings of a dynamic event.
+    ArgumentArray { count: usize, next_at: Option<usize> },
+    /// Dynamic data of a tracepoint.
+    Data { relative: bool, is_text: bool },
+}
+
+/// Why records of a format cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// One of the fields that all events have is missing, or not as it always was.
+    #[error("`{name}` is not where and what it should be")]
+    Common {
+        /// The field.
+        name: &'static str,
+    },
+    /// The address of a probe is not 64 bits.
+    #[error("address `{name}` does not have 8 bytes")]
+    Address {
+        /// The field.
+        name: String,
+    },
+    /// A field ends outside of any possible record.
+    #[error("field `{name}` lies outside of any record")]
+    Outside {
+        /// The field.
+        name: String,
+    },
+    /// There are no integers of this size.
+    #[error("field `{name}` has values of {bytes} bytes")]
+    Width {
+        /// The field.
+        name: String,
+        /// Size of a value in bytes.
+        bytes: usize,
+    },
+    /// An array without a size of its own.
+    #[error("array `{name}` has no length")]
+    OpenArray {
+        /// The field.
+        name: String,
+    },
+    /// A hidden argument that this version does not know.
+    #[error("hidden argument `{name}` is not known")]
+    UnknownCompanion {
+        /// The argument.
+        name: String,
+    },
+    /// A hidden argument is not a string of a probe.
+    #[error("hidden argument `{name}` is not a string of a probe")]
+    CompanionType {
+        /// The argument.
+        name: String,
+    },
+    /// No descriptor comes after that of a guard, so that it cannot tell anything.
+    #[error("nothing comes after the guard `{name}`")]
+    GuardIsLast {
+        /// The argument.
+        name: String,
+    },
+    /// A guard for a field that is not there, or that shows its faults itself.
+    #[error("there is no number for `{name}` to guard")]
+    GuardTarget {
+        /// The argument.
+        name: String,
+    },
+}
+
+impl Plan {
+    /// Compiles a format. Events with the addresses of a probe are taken as dynamic events with their ways to fail; all
+    /// others as tracepoints, which copy what they were given.
+    pub fn compile(format: &Format, options: &PlanOptions) -> Result<Self, PlanError> {
+        let (head, arguments) = head(format)?;
+        let of_probe = head.ip.is_some();
+        let (mut fields, mut steps, mut guards) = (Vec::new(), Vec::<Step>::new(), Vec::new());
+        for (field, next_at) in arguments.iter().zip(next_descriptors(arguments)) {
+            let name = || field.name.clone();
+            match companion::role(&field.name) {
+                Role::User => {
+                    fields.push(schema_of(field, of_probe, options)?);
+                    let action = action_of(field, of_probe, next_at, options);
+                    steps.push(Step { at: field.offset, action, guards: Vec::new() });
+                }
+                Role::Unknown => return Err(PlanError::UnknownCompanion { name: name() }),
+                Role::End | Role::Guard { .. } if !of_probe || field.shape != Shape::DataLoc => {
+                    return Err(PlanError::CompanionType { name: name() });
+                }
+                Role::End => {}
+                Role::Guard { field: target } => {
+                    let next_at = next_at.ok_or_else(|| PlanError::GuardIsLast { name: name() })?;
+                    guards.push((target, Guard { at: field.offset, next_at }, field));
+                }
+            }
+        }
+        for (target, guard, field) in guards {
+            match (fields.get_mut(target), steps.get_mut(target)) {
+                (Some(schema), Some(step))
+                    if matches!(step.action, Action::Copy { .. } | Action::Address) =>
+                {
+                    schema.fault_detected = true;
+                    step.guards.push(guard);
+                }
+                _ => return Err(PlanError::GuardTarget { name: field.name.clone() }),
+            }
+        }
+        let is_return = head.return_ip.is_some();
+        let schema = Arc::new(Schema { fields, is_return });
+        let fixed_bytes = fixed_bytes(format)?;
+        let is_fixed = fixed_bytes <= WINDOW_BYTES
+            && steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
+        Ok(Self { id: format.id, schema, head, steps, fixed_bytes, is_fixed })
+    }
+
+    /// `common_type` of the records that it decodes.
+    pub const fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// What it decodes them to.
+    pub const fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Columns without rows. Only those can be decoded into.
+    pub fn columns(&self) -> Columns {
+        Columns::new(Arc::clone(&self.schema))
+    }
+}
+
+/// Finds the fields that are not in the schema, and those that may be.
+fn head(format: &Format) -> Result<(Head, &[Field]), PlanError> {
+    let common = |name: &'static str, size: usize| {
+        let field = format.common.iter().find(|field| field.name == name);
+        let field = field.filter(|field| field.shape == Shape::Scalar { size });
+        field.map(|field| field.offset).ok_or(PlanError::Common { name })
+    };
+    if common("common_type", 2)? != 0 {
+        return Err(PlanError::Common { name: "common_type" });
+    }
+    let address = |field: &Field| match field.shape {
+        Shape::Scalar { size: 8 } => Ok(Some(field.offset)),
+        _ => Err(PlanError::Address { name: field.name.clone() }),
+    };
+    // The names are reserved: no argument can have them (kernel/trace/trace_probe.c:reserved_field_names).
+    let (ip, return_ip, arguments) = match format.fields.as_slice() {
+        [first, rest @ ..] if first.name == "__probe_ip" => (address(first)?, None, rest),
+        [first, second, rest @ ..] if first.name == "__probe_func" && second.name == "__probe_ret_ip" => {
+            (address(first)?, address(second)?, rest)
+        }
+        all => (None, None, all),
+    };
+    let head = Head {
+        flags: common("common_flags", 1)?,
+        preempt_count: common("common_preempt_count", 1)?,
+        pid: common("common_pid", 4)?,
+        ip,
+        return_ip,
+    };
+    Ok((head, arguments))
+}
+
+/// For each field, where the first descriptor after it stands.
+fn next_descriptors(fields: &[Field]) -> Vec<Option<usize>> {
+    let mut next = None;
+    let mut all: Vec<_> = fields
+        .iter()
+        .rev()
+        .map(|field| match field.shape {
+            Shape::DataLoc | Shape::DataLocArray { .. } => next.replace(field.offset),
+            Shape::Scalar { .. } | Shape::Array { .. } | Shape::RelLoc => next,
+        })
+        .collect();
+    all.reverse();
+    all
+}
+
+fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<FieldSchema, PlanError> {
+    let name = field.name.clone();
+    let (kind, count) = match field.shape {
+        _ if is_named(field, options) => (FieldKind::SymbolName, None),
+        Shape::Array { count: 0, .. } => return Err(PlanError::OpenArray { name }),
+        Shape::Array { .. } if field.is_text() => (FieldKind::String, None),
+        Shape::Array { element_size, count } => (number(field, element_size)?, Some(count)),
+        Shape::Scalar { size } => (number(field, size)?, None),
+        Shape::DataLocArray { count } => (FieldKind::String, Some(count)),
+        Shape::DataLoc | Shape::RelLoc => (FieldKind::String, None),
+    };
+    let base = match (kind, field.presentation) {
+        (FieldKind::Char | FieldKind::Symbol | FieldKind::String | FieldKind::SymbolName, _) => None,
+        (_, Presentation::Hex) => Some(Base::Hex),
+        _ => Some(Base::Decimal),
+    };
+    let array_len = match count.map(u32::try_from) {
+        None => None,
+        Some(Ok(count)) => Some(count),
+        Some(Err(_)) => return Err(PlanError::Outside { name }),
+    };
+    let fault_detected = kind == FieldKind::String || !of_probe || options.is_infallible(&name);
+    Ok(FieldSchema { name, kind, base, array_len, fault_detected })
+}
+
+fn number(field: &Field, size: usize) -> Result<FieldKind, PlanError> {
+    let bytes = match size {
+        1 => 1,
+        2 => 2,
+        4 => 4,
+        8 => 8,
+        bytes => return Err(PlanError::Width { name: field.name.clone(), bytes }),
+    };
+    Ok(match field.presentation {
+        Presentation::Char => FieldKind::Char,
+        Presentation::Symbol => FieldKind::Symbol,
+        _ if field.signed => FieldKind::Signed { bytes },
+        _ => FieldKind::Unsigned { bytes },
+    })
+}
+
+/// Whether the field is an address of which the name is wanted.
+fn is_named(field: &Field, options: &PlanOptions) -> bool {
+    field.shape == Shape::Scalar { size: ADDRESS_BYTES } && options.named.contains(&field.name)
+}
+
+fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &PlanOptions) -> Action {
+    let is_text = field.is_text();
+    match field.shape {
+        _ if is_named(field, options) => Action::Address,
+        Shape::Array { .. } if is_text => Action::Characters { bytes: field.size },
+        Shape::Scalar { .. } | Shape::Array { .. } => Action::Copy { bytes: field.size },
+        Shape::DataLoc if of_probe => Action::Argument { next_at },
+        Shape::DataLoc => Action::Data { relative: false, is_text },
+        Shape::RelLoc => Action::Data { relative: true, is_text },
+        Shape::DataLocArray { count } => Action::ArgumentArray { count, next_at },
+    }
+}
+
+fn fixed_bytes(format: &Format) -> Result<usize, PlanError> {
+    format.common.iter().chain(&format.fields).try_fold(0, |bytes, field| {
+        let end = field.offset.checked_add(field.size).filter(|end| *end <= RECORD_BYTES_MAX);
+        end.map(|end| bytes.max(end)).ok_or_else(|| PlanError::Outside { name: field.name.clone() })
+    })
+}

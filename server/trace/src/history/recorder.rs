@@ -1,0 +1,167 @@
+//! The thread that writes the history.
+//!
+//! It is a subscriber like any other, with a queue that is never waited for: when the disk is slower than the events, what does not fit is not
+//! stored, and everybody who reads the history there is told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot;
+
+use super::counters::Counters;
+use super::stored;
+use crate::pipeline::{Delivery, Item, Loss, LossCause, Origin, Subscription};
+use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
+use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
+use kprobed_lang::model::Labels;
+
+/// Those who wait for the recorder to come to a mark.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// Absent once it has ended.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Limit>>>>,
+}
+
+impl Marks {
+    pub(super) fn new() -> Self {
+        Self { waiting: Mutex::new(Some(HashMap::new())) }
+    }
+
+    /// The answer to a mark. It fails when there will be none.
+    pub(super) fn expect(&self, mark: u64) -> oneshot::Receiver<Limit> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(waiting) = &mut *self.lock() {
+            waiting.insert(mark, sender);
+        }
+        receiver
+    }
+
+    fn answer(&self, mark: u64, limit: impl FnOnce() -> Limit) {
+        let sender = self.lock().as_mut().and_then(|waiting| waiting.remove(&mark));
+        if sender.is_some_and(|sender| sender.send(limit()).is_err()) {
+            tracing::debug!(mark, "the waiter for this mark has gone");
+        }
+    }
+
+    fn end(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Limit>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writing end.
+pub(super) struct Recorder {
+    pub(super) subscription: Arc<Subscription>,
+    pub(super) spool: Spool,
+    pub(super) writer: SpoolWriter,
+    pub(super) counters: Arc<Counters>,
+    pub(super) marks: Arc<Marks>,
+    /// Of each schema that was stored, the labels with which.
+    pub(super) known: HashMap<u32, Arc<Labels>>,
+    /// Behind the last event that came.
+    pub(super) sequence: u64,
+    pub(super) is_failing: bool,
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Recorder {
+    /// Writes until there is nothing more to come, and then ends the run in order.
+    pub(super) async fn run(mut self) {
+        loop {
+            let next = match self.writer.next_tick(Instant::now(), wall_ns()) {
+                Some(Duration::ZERO) => None,
+                Some(wait) => tokio::time::timeout(wait, self.subscription.next()).await.ok(),
+                None => Some(self.subscription.next().await),
+            };
+            match next {
+                Some(Ok(item)) => self.take(item),
+                Some(Err(_end)) => break,
+                None => {
+                    if let Err(error) = self.writer.tick(Instant::now(), wall_ns()) {
+                        tracing::debug!(%error, "cannot do what is due for the history");
+                    }
+                    self.note_state();
+                }
+            }
+        }
+        self.marks.end();
+        if let Err(error) = self.writer.close() {
+            tracing::error!(%error, "the history was not ended in order: its last events may be missing");
+        }
+    }
+
+    /// Tells the log when storing begins to fail, and when it works again.
+    fn note_state(&mut self) {
+        let stats = self.spool.stats();
+        if stats.failing != self.is_failing {
+            self.is_failing = stats.failing;
+            match stats.last_error {
+                Some(error) if stats.failing => tracing::error!(%error, "cannot store events"),
+                _ => tracing::info!("stores events again"),
+            }
+        }
+    }
+
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Batch(delivery) => self.take_batch(&delivery),
+            // Its own queue's losses are gaps in the numbers of events, which the spool sees.
+            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. })
+            | Item::Watermark(_)
+            | Item::Progress(_) => {}
+            Item::Loss(loss) => {
+                let offset_ns = ClockMapping::sample().wall_offset_ns;
+                let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
+                if let Err(error) = self.writer.append(&entry, &[]) {
+                    tracing::debug!(%error, "a loss was not stored");
+                }
+            }
+            Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
+        }
+    }
+
+    fn take_batch(&mut self, delivery: &Delivery) {
+        self.sequence = delivery.sequence.saturating_add(delivery.log_events);
+        match self.store(delivery) {
+            Ok(()) => self.counters.stored(delivery.log_events),
+            Err(error) => {
+                self.counters.refused(delivery.log_events);
+                if matches!(error, AppendError::Failing(_)) {
+                    self.note_state();
+                } else {
+                    tracing::warn!(%error, events = delivery.log_events, "events were not stored");
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, delivery: &Delivery) -> Result<(), AppendError> {
+        for origin in delivery.origins.iter() {
+            self.store_origin(origin, delivery.sequence)?;
+        }
+        let too_large =
+            || AppendError::TooLarge { bytes: delivery.message.len() as u64, limit: u32::MAX.into() };
+        let entry = stored::events_entry(delivery).ok_or_else(too_large)?;
+        let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
+        self.writer.append(&entry, &schemas)
+    }
+
+    /// A schema goes in before its first event, and again when its probe's labels have changed.
+    fn store_origin(&mut self, origin: &Origin, sequence: u64) -> Result<(), AppendError> {
+        let labels = origin.labels();
+        if self.known.get(&origin.schema_id).is_none_or(|known| !Arc::ptr_eq(known, &labels)) {
+            self.writer.append(&stored::schema_entry(origin, &labels, sequence), &[])?;
+            self.known.insert(origin.schema_id, labels);
+        }
+        Ok(())
+    }
+}

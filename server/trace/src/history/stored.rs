@@ -1,0 +1,144 @@
+//! What the bytes of an entry are.
+//!
+//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with what a selection asks of its probe. What is
+//! read may have been written by another version, or be damaged in a way that no checksum shows: it is checked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kprobed_proto::v1;
+use prost::Message;
+
+use crate::pipeline::{Delivery, Draft, Group, Loss, Origin};
+use crate::spool::{Entry, EntryKind};
+use crate::wire::{Symbol, Task, read_batch, read_group, schema_from_message, schema_message};
+use kprobed_host::kernel::ClockMapping;
+use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
+
+/// A schema, and what a selection asks of its probe.
+#[derive(Clone, PartialEq, Message)]
+struct StoredOrigin {
+    #[prost(message, optional, tag = "1")]
+    schema: Option<v1::EventSchema>,
+    /// `common_type`.
+    #[prost(uint32, tag = "2")]
+    type_id: u32,
+    /// As they were when the event was stored.
+    #[prost(btree_map = "string, string", tag = "3")]
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+/// A batch that was read again.
+pub(super) struct Batch {
+    cpu: u32,
+    groups: Vec<Group>,
+    tasks: Vec<Task>,
+    symbols: Vec<Symbol>,
+    clock: ClockMapping,
+}
+
+impl Batch {
+    pub(super) fn draft(&self) -> Draft<'_> {
+        Draft {
+            cpu: self.cpu,
+            groups: &self.groups,
+            tasks: &self.tasks,
+            symbols: &self.symbols,
+            clock: self.clock,
+        }
+    }
+}
+
+pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> Entry {
+    let stored = StoredOrigin {
+        schema: Some(schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None)),
+        type_id: origin.type_id.into(),
+        labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+    };
+    Entry {
+        kind: EntryKind::Schema,
+        sequence,
+        events: 0,
+        first_ns: 0,
+        last_ns: 0,
+        wall_offset_ns: 0,
+        key: origin.schema_id,
+        payload: stored.encode_to_vec().into(),
+    }
+}
+
+/// `None` for bytes that are no origin.
+pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
+    let stored = StoredOrigin::decode(payload).ok()?;
+    let message = stored.schema?;
+    let schema = schema_from_message(&message).ok()?;
+    let name: ProbeName = message.probe.parse().ok()?;
+    let type_id = u16::try_from(stored.type_id).ok()?;
+    let origin = Origin::new(message.schema_id, ProbeUid(message.probe_uid), name, type_id, Arc::new(schema));
+    origin.set_labels(Labels::new(stored.labels).ok()?);
+    Some(origin)
+}
+
+/// `None` when the batch has more events than an entry can count, which no reader makes.
+pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
+    Some(Entry {
+        kind: EntryKind::Events,
+        sequence: delivery.sequence,
+        events: u32::try_from(delivery.log_events).ok()?,
+        first_ns: delivery.span.first_ns,
+        last_ns: delivery.span.last_ns,
+        wall_offset_ns: delivery.wall_offset_ns,
+        key: delivery.cpu,
+        payload: delivery.message.clone(),
+    })
+}
+
+/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not known.
+pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<Batch> {
+    let message = read_batch(payload).ok()?;
+    let mut groups = Vec::with_capacity(message.groups.len());
+    for group in message.groups {
+        let origin = Arc::clone(origins.get(&group.schema_id)?);
+        let columns = read_group(group, &origin.schema).ok()?;
+        groups.push(Group { origin, columns });
+    }
+    let clock = message.clock.unwrap_or_default();
+    let mut tasks: Vec<_> = message
+        .tasks
+        .into_iter()
+        .map(|task| Task { tid: task.tid, comm: task.comm.into(), tgid: task.tgid })
+        .collect();
+    tasks.sort_by_key(|task| task.tid);
+    let symbol = |symbol: v1::Symbol| Symbol { address: symbol.address, text: symbol.text.into() };
+    Some(Batch {
+        cpu: message.cpu,
+        groups,
+        tasks,
+        symbols: message.symbols.into_iter().map(symbol).collect(),
+        clock: ClockMapping {
+            wall_offset_ns: clock.wall_offset_ns,
+            error_bound_ns: clock.error_bound_ns,
+            sampled_at_ns: clock.sampled_at_ns,
+        },
+    })
+}
+
+pub(super) fn loss_entry(loss: &Loss, sequence: u64, wall_offset_ns: i64, now_ns: u64) -> Entry {
+    let at_ns = if loss.before_ns == 0 { now_ns } else { loss.before_ns };
+    Entry {
+        kind: EntryKind::Loss,
+        sequence,
+        events: 0,
+        first_ns: at_ns,
+        last_ns: at_ns,
+        wall_offset_ns,
+        key: loss.cpu.unwrap_or(u32::MAX),
+        payload: v1::Loss::from(loss).encode_to_vec().into(),
+    }
+}
+
+/// `None` for bytes that are no loss.
+pub(super) fn loss(payload: &[u8]) -> Option<Loss> {
+    Loss::from_message(&v1::Loss::decode(payload).ok()?)
+}

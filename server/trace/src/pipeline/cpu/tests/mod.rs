@@ -1,0 +1,251 @@
+//! What is read does not depend on how it lies on pages and when the reader comes by.
+//!
+//! The same happenings are laid out by a model of the kernel's writer in several ways, and read by [`Cpu`] from a file. Each has to give the
+//! rows, the losses and the counts that follow from the happenings themselves.
+
+mod happenings;
+mod terms;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::io::{Seek as _, Write as _};
+
+use futures_util::FutureExt as _;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use self::happenings::{Step, Told, steps};
+use self::writer::{HEADER_BYTES, Manner, pages};
+use super::*;
+use crate::decode::{Column, Columns, Plan, PlanOptions, Value};
+use crate::pipeline::{
+    AddressNames, Binder, EventSource, Item, QueueLimits, SourceTable, Subscription, TaskNames, View,
+};
+use crate::wire::{read_batch, read_group};
+use kprobed_host::kernel::{FactsCache, KernelPaths};
+use kprobed_host::ring::PageLayout;
+use kprobed_host::tracefs::Tracefs;
+use kprobed_host::tracefs::format::Format;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+
+/// A time with bits above those of an absolute stamp.
+const START_NS: u64 = (3 << 59) + 12_345_678;
+const CPU: u32 = 3;
+
+/// A host with one instance, in a directory.
+struct World {
+    directory: tempfile::TempDir,
+    tracefs: Tracefs,
+    facts: Arc<FactsCache>,
+    sources: SourceTable,
+    /// By event id.
+    probes: BTreeMap<u16, Arc<EventSource>>,
+    hub: Arc<Hub>,
+}
+
+impl World {
+    fn new(overwritten: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let per_cpu = directory.path().join(format!("instances/i/per_cpu/cpu{CPU}"));
+        std::fs::create_dir_all(&per_cpu).unwrap();
+        std::fs::write(per_cpu.join("stats"), format!("overrun: {overwritten}\n")).unwrap();
+        let path = || directory.path().to_owned();
+        let paths = KernelPaths { procfs: path(), sysfs: path(), debugfs: path(), tracefs: path() };
+        let sources = SourceTable::default();
+        let mut probes = BTreeMap::new();
+        for (schema_id, (name, text)) in (1..).zip(happenings::formats()) {
+            let format = Format::parse(&text).unwrap();
+            let plan = Plan::compile(&format, &PlanOptions::default()).unwrap();
+            let name = ProbeName::new("kprobes", name).unwrap();
+            let source = Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan));
+            sources.insert([(format.id, Arc::clone(&source))]);
+            probes.insert(format.id, source);
+        }
+        Self {
+            tracefs: Tracefs::new(path(), path()),
+            facts: Arc::new(FactsCache::new(paths)),
+            sources,
+            probes,
+            hub: Arc::new(Hub::new(Binder::new("here".to_owned(), None))),
+            directory,
+        }
+    }
+
+    /// Reads pages to their end, in these turns, over and over.
+    fn read(&self, pages: &[Vec<u8>], sub_buffer_bytes: usize, turns: &[TurnOf]) -> Cpu {
+        let mut file = tempfile::tempfile_in(self.directory.path()).unwrap();
+        file.write_all(&pages.concat()).unwrap();
+        file.rewind().unwrap();
+        let instance = Instance::find(&self.tracefs, "i").unwrap();
+        let mut cpu = Cpu::new(Ring::new(CPU, file, &BufferStats::default()));
+        let mut tasks = TaskNames::new(self.tracefs.clone(), self.directory.path().to_owned());
+        let mut addresses = AddressNames::new(Arc::clone(&self.facts));
+        let layout = layout(sub_buffer_bytes);
+        let mut buffer = vec![0; sub_buffer_bytes];
+        for TurnOf { depth, is_waited_for } in turns.iter().cycle() {
+            let waiting = Waiting::default();
+            if *is_waited_for {
+                waiting.one_more();
+            }
+            let counters = Arc::clone(&cpu.counters);
+            let mut turn = Turn {
+                cpu: CPU,
+                layout: &layout,
+                sources: &self.sources,
+                counters: &counters,
+                hub: &self.hub,
+                tasks: &mut tasks,
+                addresses: &mut addresses,
+            };
+            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth, &waiting);
+            assert!(!found.broken);
+            // Who waits does so for a page at most, unless everything is to be read.
+            assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 1);
+            if found.pages == 0 {
+                assert!(found.caught_up);
+                break;
+            }
+        }
+        cpu
+    }
+
+    fn subscribe(&self) -> Subscription {
+        let limits = QueueLimits { events: u64::MAX, bytes: u64::MAX, ..QueueLimits::default() };
+        let subscription = self.hub.subscribe(View { limits, ..View::default() });
+        subscription.attach();
+        subscription
+    }
+
+    /// What a subscriber was told.
+    fn told(&self, subscription: &Subscription) -> Told {
+        let mut told = Told::default();
+        while let Some(Ok(item)) = subscription.next().now_or_never() {
+            match item {
+                Item::Batch(batch) => {
+                    for group in read_batch(&batch.message).unwrap().groups {
+                        let source =
+                            self.probes.values().find(|source| source.origin.schema_id == group.schema_id);
+                        let source = source.unwrap();
+                        let columns = read_group(group, &source.origin.schema).unwrap();
+                        let rows = told.rows.entry(source.plan.id()).or_default();
+                        rows.extend((0..columns.len()).map(|row| row_of(&columns, row)));
+                    }
+                }
+                Item::Loss(loss) => {
+                    assert_eq!(loss.cpu, Some(CPU));
+                    told.loss(loss.cause, loss.count.unwrap(), loss.gaps);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        told
+    }
+}
+
+/// How the reader comes by.
+#[derive(Clone, Copy, Debug)]
+struct TurnOf {
+    depth: Depth,
+    /// Whether somebody has a command for the reader.
+    is_waited_for: bool,
+}
+
+fn layout(sub_buffer_bytes: usize) -> PageLayout {
+    let text = format!(
+        "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+         \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+         \tfield: char data;\toffset:{HEADER_BYTES};\tsize:{};\tsigned:0;\n",
+        sub_buffer_bytes - HEADER_BYTES
+    );
+    PageLayout::parse(&text).unwrap()
+}
+
+fn row_of(columns: &Columns, row: usize) -> happenings::Row {
+    let values = |column: &Column, elements: usize| -> Vec<String> {
+        (0..elements).map(|element| value_text(column.value(row, element).unwrap())).collect()
+    };
+    let fields = columns.schema().fields.iter().zip(&columns.fields);
+    happenings::Row {
+        timestamp_ns: columns.timestamps_ns[row],
+        tid: columns.tids[row],
+        flags: columns.flags[row],
+        preempt_count: columns.preempt_counts[row],
+        ip: columns.ips[row],
+        values: fields
+            .flat_map(|(field, column)| values(column, field.array_len.unwrap_or(1) as usize))
+            .collect(),
+    }
+}
+
+fn value_text(value: Value<'_>) -> String {
+    match value {
+        Value::Unsigned(number) => number.to_string(),
+        Value::Signed(number) => number.to_string(),
+        Value::Bytes(bytes) => bytes.escape_ascii().to_string(),
+        Value::Fault => "fault".to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn manner() -> impl Strategy<Value = Manner> {
+    let sizes = prop_oneof![Just(4096), Just(16_384), Just(65_536)];
+    let reads = prop_oneof![Just(Vec::new()), vec(1..300_usize, 1..4), vec(1..4_usize, 1..4)];
+    (sizes, reads, any::<bool>(), any::<bool>()).prop_map(
+        |(sub_buffer_bytes, reads, is_absolute, is_padded)| Manner {
+            sub_buffer_bytes,
+            reads,
+            is_absolute,
+            is_padded,
+        },
+    )
+}
+
+fn turns() -> impl Strategy<Value = Vec<TurnOf>> {
+    let depth = prop_oneof![3 => Just(Depth::Pages), 1 => any::<u64>().prop_map(Depth::Until)];
+    let turn = (depth, any::<bool>()).prop_map(|(depth, is_waited_for)| TurnOf { depth, is_waited_for });
+    vec(turn, 1..5)
+}
+
+/// Reads what happened, laid out in that manner, and compares everything with what follows from it.
+fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
+    let (happenings, expected) = happenings::of(START_NS, steps);
+    let world = World::new(expected.lost(LossCause::Overrun));
+    let subscription = world.subscribe();
+    let pages = pages(START_NS, &happenings, manner);
+    let cpu = world.read(&pages, manner.sub_buffer_bytes, turns);
+
+    let told = world.told(&subscription);
+    assert_eq!(told.rows, expected.rows);
+    assert_eq!(told.losses_of(LossCause::Undecodable), expected.losses_of(LossCause::Undecodable));
+    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is asked, and it can be ahead: the sum is exact.
+    assert_eq!(told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
+    assert_eq!(told.lost(LossCause::Overrun), expected.lost(LossCause::Overrun));
+
+    let counts = cpu.counters.counts(CPU);
+    assert_eq!(counts.pages, pages.len() as u64);
+    assert_eq!(counts.read, expected.events());
+    assert_eq!(counts.overrun, expected.lost(LossCause::Overrun));
+    assert_eq!(counts.undecodable, expected.lost(LossCause::Undecodable));
+    assert_eq!(world.hub.sequence(), expected.events());
+    for (id, source) in &world.probes {
+        let rows = expected.rows.get(id).map_or(&[][..], Vec::as_slice);
+        let counts = source.counts();
+        assert_eq!(counts.read, rows.len() as u64);
+        assert_eq!(counts.read_span.first_ns, rows.first().map_or(0, |row| row.timestamp_ns));
+        assert_eq!(counts.read_span.last_ns, rows.last().map_or(0, |row| row.timestamp_ns));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    #[test]
+    fn pages_and_reads_make_no_difference(
+        steps in steps(),
+        ways in vec((manner(), turns()), 3),
+    ) {
+        for (manner, turns) in ways {
+            check(&steps, &manner, &turns);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Names for the numbers in events: tasks and kernel addresses.
+//!
+//! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::wire::Task;
+use kprobed_host::kernel::{FactsCache, KernelFacts};
+use kprobed_host::tracefs::{Instance, Tracefs};
+
+/// The most names that are kept: a bound for hosts with very many short-lived tasks.
+const MAX_NAMES: usize = 16_384;
+
+/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just started changes its name with its
+/// first `exec`; long enough that a busy reader does not ask for each of its batches.
+const FRESH: Duration = Duration::from_millis(5);
+
+/// How long it is taken for granted which process a thread belongs to. It never changes, but thread ids are given out again.
+const FRESH_PROCESS: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct TaskName {
+    task: Task,
+    at: Instant,
+    process_at: Instant,
+}
+
+/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`, which remembers the names that tasks
+/// had when they were last switched away.
+#[derive(Debug)]
+pub struct TaskNames {
+    tracefs: Tracefs,
+    procfs: PathBuf,
+    names: HashMap<i32, TaskName>,
+    saved_read: Option<Instant>,
+}
+
+impl TaskNames {
+    /// Knows no names yet.
+    pub fn new(tracefs: Tracefs, procfs: PathBuf) -> Self {
+        Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
+    }
+
+    /// What is known of a task, if anything is.
+    pub fn task(&mut self, tid: i32) -> Option<Task> {
+        if tid == 0 {
+            return Some(Task { tid, comm: Arc::from(&b"<idle>"[..]), tgid: 0 });
+        }
+        if let Some(known) = self.names.get(&tid).filter(|known| known.at.elapsed() < FRESH) {
+            return Some(known.task.clone());
+        }
+        let directory = self.procfs.join(tid.to_string());
+        match std::fs::read(directory.join("comm")) {
+            Ok(comm) => {
+                let known = self.names.get(&tid);
+                let fresh = known.filter(|known| known.process_at.elapsed() < FRESH_PROCESS);
+                let process = fresh.map(|known| (known.task.tgid, known.process_at));
+                let process = process.unwrap_or_else(|| (process_of(&directory), Instant::now()));
+                self.learn(tid, comm.strip_suffix(b"\n").unwrap_or(&comm), process);
+            }
+            Err(_) => self.read_saved(),
+        }
+        self.names.get(&tid).map(|known| known.task.clone())
+    }
+
+    fn learn(&mut self, tid: i32, comm: &[u8], (tgid, process_at): (i32, Instant)) {
+        if self.names.len() > MAX_NAMES {
+            self.names.clear();
+        }
+        let task = Task { tid, comm: comm.into(), tgid };
+        self.names.insert(tid, TaskName { task, at: Instant::now(), process_at });
+    }
+
+    /// Learns the names of tasks that have gone, unless that was done a moment ago.
+    fn read_saved(&mut self) {
+        if self.saved_read.is_some_and(|at| at.elapsed() < FRESH) {
+            return;
+        }
+        let text = Instance::saved_cmdlines(&self.tracefs).unwrap_or_default();
+        for (tid, name) in saved(&text) {
+            let process = self.names.get(&tid).map(|known| (known.task.tgid, known.process_at));
+            self.learn(tid, name.as_bytes(), process.unwrap_or_else(|| (0, Instant::now())));
+        }
+        self.saved_read = Some(Instant::now());
+    }
+}
+
+/// The process that a thread belongs to (fs/proc/array.c:proc_pid_status); 0 when it has gone.
+fn process_of(directory: &Path) -> i32 {
+    let status = std::fs::read(directory.join("status")).unwrap_or_default();
+    let tgid = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:\t"));
+    tgid.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Lines of `TID COMM`; a comm may hold blanks.
+fn saved(text: &str) -> impl Iterator<Item = (i32, &str)> {
+    text.lines().filter_map(|line| {
+        let (tid, name) = line.split_once(' ')?;
+        Some((tid.parse().ok()?, name)).filter(|(_, name)| *name != "<...>")
+    })
+}
+
+/// Names of kernel addresses.
+#[derive(Debug)]
+pub struct AddressNames {
+    cache: Arc<FactsCache>,
+    facts: Option<Arc<KernelFacts>>,
+    names: HashMap<u64, Option<Arc<str>>>,
+}
+
+impl AddressNames {
+    /// Knows no names yet.
+    pub fn new(cache: Arc<FactsCache>) -> Self {
+        Self { cache, facts: None, names: HashMap::new() }
+    }
+
+    /// Takes the latest symbol table. Names are found anew when it is another one.
+    pub fn refresh(&mut self) {
+        let facts = self.cache.last();
+        let same = match (&self.facts, &facts) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same || self.names.len() > MAX_NAMES {
+            self.names.clear();
+            self.facts = facts;
+        }
+    }
+
+    /// Appends the name of an address as the kernel's `sprint_symbol` writes it (kernel/kallsyms.c): the address itself if
+    /// it has none.
+    pub fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
+        match self.name(address) {
+            Some(name) => text.extend_from_slice(name.as_bytes()),
+            None => write!(text, "{address:#x}").unwrap_or_default(),
+        }
+    }
+
+    /// `SYMBOL+0xOFFSET/0xSIZE`, if the address is in the kernel.
+    pub fn name(&mut self, address: u64) -> Option<Arc<str>> {
+        let facts = self.facts.as_ref();
+        self.names
+            .entry(address)
+            .or_insert_with(|| facts?.symbols.locate(address).map(|located| located.to_string().into()))
+            .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_names_may_hold_blanks() {
+        let names: Vec<_> = saved("12 tokio-runtime w\n13 <...>\nx y\n-1 odd\n").collect();
+        assert_eq!(names, [(12, "tokio-runtime w"), (-1, "odd")]);
+    }
+}

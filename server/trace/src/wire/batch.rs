@@ -1,0 +1,304 @@
+//! Columns become a batch message.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::pool::MessagePool;
+use super::projection::Projected;
+use super::protobuf::Writer;
+use crate::decode::{Column, Columns, FieldKind};
+use kprobed_host::kernel::ClockMapping;
+
+/// What is known of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Thread id.
+    pub tid: i32,
+    /// Its name; empty when nobody knows it.
+    pub comm: Arc<[u8]>,
+    /// Id of its process; 0 when nobody knows it.
+    pub tgid: i32,
+}
+
+/// The name of a kernel address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// The address.
+    pub address: u64,
+    /// `SYMBOL+0xOFFSET/0xSIZE`.
+    pub text: Arc<str>,
+}
+
+/// What a batch says beside its groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Envelope<'a> {
+    /// The CPU.
+    pub cpu: u32,
+    /// Where its entry in the log begins.
+    pub sequence: u64,
+    /// How many events that entry has.
+    pub log_events: u32,
+    /// Clock mapping at the time of reading.
+    pub clock: ClockMapping,
+    /// Tasks that occur.
+    pub tasks: &'a [Task],
+    /// Names of addresses that occur.
+    pub symbols: &'a [Symbol],
+}
+
+/// Which rows of a group go into a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// All.
+    All,
+    /// Those with these indices, ascending.
+    Some(&'a [u32]),
+}
+
+/// A group of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRows<'a> {
+    /// Schema in the stream.
+    pub schema_id: u32,
+    /// The events.
+    pub columns: &'a Columns,
+    /// Which of them.
+    pub rows: Rows<'a>,
+    /// Which of their fields.
+    pub projected: &'a Projected,
+}
+
+/// Fields of the messages, as in `event.proto` and `event_service.proto`.
+mod field {
+    pub(super) const RESPONSE_BATCH: u32 = 3;
+    pub(super) const BATCH_CPU: u32 = 1;
+    pub(super) const BATCH_SEQUENCE: u32 = 2;
+    pub(super) const BATCH_LOG_EVENTS: u32 = 3;
+    pub(super) const BATCH_GROUPS: u32 = 4;
+    pub(super) const BATCH_TASKS: u32 = 5;
+    pub(super) const BATCH_SYMBOLS: u32 = 6;
+    pub(super) const BATCH_CLOCK: u32 = 7;
+    pub(super) const GROUP_SCHEMA_ID: u32 = 1;
+    pub(super) const GROUP_ROWS: u32 = 2;
+    pub(super) const GROUP_BASE_NS: u32 = 3;
+    pub(super) const GROUP_OFFSETS_NS: u32 = 4;
+    pub(super) const GROUP_TIDS: u32 = 5;
+    pub(super) const GROUP_FLAGS: u32 = 6;
+    pub(super) const GROUP_PREEMPT_COUNTS: u32 = 7;
+    pub(super) const GROUP_IPS: u32 = 8;
+    pub(super) const GROUP_RETURN_IPS: u32 = 9;
+    pub(super) const GROUP_COLUMNS: u32 = 10;
+    pub(super) const COLUMN_VALUES: u32 = 1;
+    pub(super) const COLUMN_OFFSETS: u32 = 2;
+    pub(super) const COLUMN_DATA: u32 = 3;
+    pub(super) const COLUMN_FAULTS: u32 = 4;
+    pub(super) const TASK_TID: u32 = 1;
+    pub(super) const TASK_COMM: u32 = 2;
+    pub(super) const TASK_TGID: u32 = 3;
+    pub(super) const SYMBOL_ADDRESS: u32 = 1;
+    pub(super) const SYMBOL_TEXT: u32 = 2;
+    pub(super) const CLOCK_WALL_OFFSET: u32 = 1;
+    pub(super) const CLOCK_ERROR_BOUND: u32 = 2;
+    pub(super) const CLOCK_SAMPLED_AT: u32 = 3;
+}
+
+/// The message, ready to be sent. Groups without rows are left out.
+pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &mut MessagePool) -> Bytes {
+    let columns_bytes = groups.iter().map(bytes_about);
+    let names_bytes = envelope.tasks.len().saturating_add(envelope.symbols.len()).saturating_mul(64);
+    let bytes = columns_bytes.fold(names_bytes.saturating_add(256), usize::saturating_add);
+    pool.message(bytes, |buffer| write(envelope, groups, buffer))
+}
+
+/// Bytes that a group will not take more than, unless most of its bytes are in a few of its rows.
+fn bytes_about(group: &GroupRows<'_>) -> usize {
+    let bytes = group.columns.bytes();
+    match group.rows {
+        Rows::All => bytes,
+        Rows::Some(rows) => {
+            let each = bytes.checked_div(group.columns.len()).unwrap_or(0).saturating_add(1);
+            each.saturating_mul(rows.len())
+        }
+    }
+}
+
+fn write(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], buffer: &mut BytesMut) {
+    let mut out = Writer(buffer);
+    let batch = out.begin(field::RESPONSE_BATCH);
+    out.varint(field::BATCH_CPU, envelope.cpu.into());
+    out.varint(field::BATCH_SEQUENCE, envelope.sequence);
+    out.varint(field::BATCH_LOG_EVENTS, envelope.log_events.into());
+    for group in groups {
+        encode_group(&mut out, group);
+    }
+    for task in envelope.tasks {
+        let message = out.begin(field::BATCH_TASKS);
+        out.varint(field::TASK_TID, i64::from(task.tid).cast_unsigned());
+        out.bytes(field::TASK_COMM, &task.comm);
+        out.varint(field::TASK_TGID, i64::from(task.tgid).cast_unsigned());
+        out.end(message);
+    }
+    for symbol in envelope.symbols {
+        let message = out.begin(field::BATCH_SYMBOLS);
+        out.fixed64(field::SYMBOL_ADDRESS, symbol.address);
+        out.bytes(field::SYMBOL_TEXT, symbol.text.as_bytes());
+        out.end(message);
+    }
+    let clock = out.begin(field::BATCH_CLOCK);
+    out.zigzag(field::CLOCK_WALL_OFFSET, envelope.clock.wall_offset_ns);
+    out.varint(field::CLOCK_ERROR_BOUND, envelope.clock.error_bound_ns);
+    out.varint(field::CLOCK_SAMPLED_AT, envelope.clock.sampled_at_ns);
+    out.end(clock);
+    out.end(batch);
+}
+
+fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
+    let GroupRows { schema_id, columns, rows, projected } = *group;
+    let count = match rows {
+        Rows::All => columns.len(),
+        Rows::Some(rows) => rows.len(),
+    };
+    if count == 0 {
+        return;
+    }
+    let message = out.begin(field::BATCH_GROUPS);
+    out.varint(field::GROUP_SCHEMA_ID, schema_id.into());
+    out.varint(field::GROUP_ROWS, count as u64);
+    let first = match rows {
+        Rows::All => 0,
+        Rows::Some(rows) => rows.first().map_or(0, |row| *row as usize),
+    };
+    let base_ns = columns.timestamps_ns.get(first).copied().unwrap_or_default();
+    out.fixed64(field::GROUP_BASE_NS, base_ns);
+    let offset = |time: &u64| u32::try_from(time.saturating_sub(base_ns)).unwrap_or(u32::MAX);
+    numbers(out, field::GROUP_OFFSETS_NS, &columns.timestamps_ns, rows, false, |time| {
+        offset(time).to_le_bytes()
+    });
+    if projected.tid {
+        numbers(out, field::GROUP_TIDS, &columns.tids, rows, true, |tid| tid.to_le_bytes());
+    }
+    if projected.context {
+        numbers(out, field::GROUP_FLAGS, &columns.flags, rows, true, |flags| [*flags]);
+        numbers(out, field::GROUP_PREEMPT_COUNTS, &columns.preempt_counts, rows, true, |count| [*count]);
+    }
+    if projected.location {
+        numbers(out, field::GROUP_IPS, &columns.ips, rows, true, |ip| ip.to_le_bytes());
+        numbers(out, field::GROUP_RETURN_IPS, &columns.return_ips, rows, true, |ip| ip.to_le_bytes());
+    }
+    for index in &projected.fields {
+        let (Some(column), Some(schema)) = (columns.fields.get(*index), columns.schema().fields.get(*index))
+        else {
+            continue;
+        };
+        let message = out.begin(field::GROUP_COLUMNS);
+        let per_row = schema.array_len.map_or(1, |length| length as usize);
+        encode_column(out, column, schema.kind, per_row, rows);
+        out.end(message);
+    }
+    out.end(message);
+}
+
+/// Packed numbers of the selected rows; a single one if all are equal and that is allowed.
+fn numbers<T: PartialEq, const N: usize>(
+    out: &mut Writer<'_>,
+    field: u32,
+    values: &[T],
+    rows: Rows<'_>,
+    constant: bool,
+    bytes_of: impl Fn(&T) -> [u8; N],
+) {
+    let Some(first) = values.first() else { return };
+    if constant && values.iter().all(|value| value == first) {
+        out.bytes(field, &bytes_of(first));
+        return;
+    }
+    match rows {
+        Rows::All => {
+            let (room, _) = out.room(field, values.len().saturating_mul(N)).as_chunks_mut::<N>();
+            for (room, value) in room.iter_mut().zip(values) {
+                *room = bytes_of(value);
+            }
+        }
+        Rows::Some(rows) => {
+            let (room, _) = out.room(field, rows.len().saturating_mul(N)).as_chunks_mut::<N>();
+            for (room, row) in room.iter_mut().zip(rows) {
+                if let Some(value) = values.get(*row as usize) {
+                    *room = bytes_of(value);
+                }
+            }
+        }
+    }
+}
+
+fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row: usize, rows: Rows<'_>) {
+    match rows {
+        Rows::All => {
+            out.bytes(field::COLUMN_VALUES, &column.values);
+            out.bytes(field::COLUMN_OFFSETS, &column.offsets);
+            out.bytes(field::COLUMN_DATA, &column.bytes);
+            out.bytes(field::COLUMN_FAULTS, &column.faults);
+        }
+        Rows::Some(rows) => {
+            if kind.is_text() {
+                encode_texts(out, column, per_row, rows);
+            } else {
+                let bytes = per_row.saturating_mul(kind.value_bytes());
+                let room = out.room(field::COLUMN_VALUES, rows.len().saturating_mul(bytes));
+                for (room, row) in room.chunks_exact_mut(bytes.max(1)).zip(rows) {
+                    let start = (*row as usize).saturating_mul(bytes);
+                    if let Some(values) = column.values.get(start..start.saturating_add(bytes)) {
+                        room.copy_from_slice(values);
+                    }
+                }
+            }
+            encode_faults(out, column, per_row, rows);
+        }
+    }
+}
+
+/// The indices of the values of some rows.
+fn values_of(rows: &[u32], per_row: usize) -> impl Iterator<Item = usize> {
+    rows.iter().flat_map(move |row| {
+        let first = (*row as usize).saturating_mul(per_row);
+        first..first.saturating_add(per_row)
+    })
+}
+
+fn encode_texts(out: &mut Writer<'_>, column: &Column, per_row: usize, rows: &[u32]) {
+    let text = |index: usize| column.text(index).unwrap_or_default();
+    let count = rows.len().saturating_mul(per_row);
+    let (room, _) =
+        out.room(field::COLUMN_OFFSETS, count.saturating_add(1).saturating_mul(4)).as_chunks_mut::<4>();
+    let mut end = 0_usize;
+    for (room, index) in room.iter_mut().skip(1).zip(values_of(rows, per_row)) {
+        end = end.saturating_add(text(index).len());
+        *room = u32::try_from(end).unwrap_or(u32::MAX).to_le_bytes();
+    }
+    if end == 0 {
+        return;
+    }
+    let mut room = out.room(field::COLUMN_DATA, end);
+    for index in values_of(rows, per_row) {
+        let text = text(index);
+        let Some((place, rest)) = room.split_at_mut_checked(text.len()) else { return };
+        place.copy_from_slice(text);
+        room = rest;
+    }
+}
+
+fn encode_faults(out: &mut Writer<'_>, column: &Column, per_row: usize, rows: &[u32]) {
+    if !values_of(rows, per_row).any(|index| column.is_fault(index)) {
+        return;
+    }
+    let count = rows.len().saturating_mul(per_row);
+    let room = out.room(field::COLUMN_FAULTS, count.div_ceil(8));
+    for (place, index) in values_of(rows, per_row).enumerate() {
+        if column.is_fault(index)
+            && let Some(byte) = room.get_mut(place / 8)
+        {
+            *byte |= 1 << (place % 8);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Schemas as messages, and back.
+
+use kprobed_proto::v1;
+
+use super::projection::Projected;
+use crate::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+
+/// A schema message that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("field `{field}` of a schema is of no known type, or has a width that its type cannot have")]
+pub struct SchemaError {
+    /// The field.
+    pub field: String,
+}
+
+/// The message about a schema, with the fields that a projection leaves. 0 is for schemas outside of streams.
+pub fn schema_message(
+    schema_id: u32,
+    name: &ProbeName,
+    uid: ProbeUid,
+    schema: &Schema,
+    projected: Option<&Projected>,
+) -> v1::EventSchema {
+    let wanted = |index: usize| projected.is_none_or(|projected| projected.fields.contains(&index));
+    v1::EventSchema {
+        schema_id,
+        probe: name.to_string(),
+        probe_uid: uid.0,
+        is_return: schema.is_return,
+        fields: (0..)
+            .zip(&schema.fields)
+            .filter(|(index, _)| wanted(*index))
+            .map(|(_, field)| field_message(field))
+            .collect(),
+    }
+}
+
+fn field_message(field: &FieldSchema) -> v1::EventField {
+    let (kind, width) = match field.kind {
+        FieldKind::Unsigned { bytes } => (v1::FieldType::Unsigned, bytes.into()),
+        FieldKind::Signed { bytes } => (v1::FieldType::Signed, bytes.into()),
+        FieldKind::Char => (v1::FieldType::Char, 1),
+        FieldKind::Symbol => (v1::FieldType::Symbol, 8),
+        FieldKind::String | FieldKind::SymbolName => (v1::FieldType::String, 0),
+    };
+    let base = match field.base {
+        Some(Base::Hex) => v1::FieldBase::Hex,
+        Some(Base::Decimal) => v1::FieldBase::Decimal,
+        None => v1::FieldBase::Unspecified,
+    };
+    v1::EventField {
+        name: field.name.clone(),
+        r#type: kind.into(),
+        width,
+        base: base.into(),
+        array_length: field.array_len.unwrap_or(0),
+        fault_detected: field.fault_detected,
+    }
+}
+
+/// The schema of a message.
+///
+/// # Errors
+/// [`SchemaError`].
+pub fn schema_from_message(message: &v1::EventSchema) -> Result<Schema, SchemaError> {
+    let fields = message.fields.iter().map(field_from_message).collect::<Result<_, _>>()?;
+    Ok(Schema { fields, is_return: message.is_return })
+}
+
+fn field_from_message(field: &v1::EventField) -> Result<FieldSchema, SchemaError> {
+    let unknown = || SchemaError { field: field.name.clone() };
+    let bytes = u8::try_from(field.width).map_err(|_too_wide| unknown())?;
+    let kind = match (field.r#type(), bytes) {
+        (v1::FieldType::Unsigned, 1 | 2 | 4 | 8) => FieldKind::Unsigned { bytes },
+        (v1::FieldType::Signed, 1 | 2 | 4 | 8) => FieldKind::Signed { bytes },
+        (v1::FieldType::Char, 1) => FieldKind::Char,
+        (v1::FieldType::Symbol, 8) => FieldKind::Symbol,
+        (v1::FieldType::String, 0) => FieldKind::String,
+        _ => return Err(unknown()),
+    };
+    let base = match field.base() {
+        v1::FieldBase::Hex => Some(Base::Hex),
+        v1::FieldBase::Decimal => Some(Base::Decimal),
+        v1::FieldBase::Unspecified => None,
+    };
+    Ok(FieldSchema {
+        name: field.name.clone(),
+        kind,
+        base,
+        array_len: Some(field.array_length).filter(|length| *length != 0),
+        fault_detected: field.fault_detected,
+    })
+}

@@ -1,0 +1,85 @@
+//! A definition that means something else on this kernel than on the one that it was made for.
+//!
+//! Owns the comparison of a text with a stored meaning, and the line that records on this kernel what the first one did. What is done about a
+//! difference is for the daemon.
+
+use std::collections::HashSet;
+
+use kprobed_host::kernel::RecentFacts;
+
+use super::{CheckOutcome, Checker};
+use crate::meaning::{Build, Difference, Meaning, compare, means_the_same_elsewhere};
+
+/// A definition that means something else than where it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeaningChange {
+    /// The kernel that it was made for; absent where that is not known.
+    pub before: Option<Build>,
+    /// Its module there.
+    pub module_before: Option<Build>,
+    /// The running kernel.
+    pub now: Build,
+    /// Its module now.
+    pub module_now: Option<Build>,
+    /// What differs; never empty.
+    pub differences: Vec<Difference>,
+    /// The line that records on this kernel what it was made for, where exactly one is possible.
+    pub offered: Option<String>,
+}
+
+impl MeaningChange {
+    /// What differs between the meaning before and that on this kernel, without an offered line.
+    pub fn new(before: Option<&Meaning>, now: &Meaning, differences: Vec<Difference>) -> Self {
+        Self {
+            before: before.map(|before| before.kernel.clone()),
+            module_before: before.and_then(|before| before.module.clone()),
+            now: now.kernel.clone(),
+            module_now: now.module.clone(),
+            differences,
+            offered: None,
+        }
+    }
+}
+
+impl Checker {
+    /// What a definition means on this kernel. Absent for one that is not taken.
+    pub fn meaning(&self, text: &str) -> Option<Meaning> {
+        let outcome = self.check_with(text, &mut self.recent_facts()).ok()?;
+        outcome.is_taken().then(|| outcome.meaning())
+    }
+
+    /// What a definition means else on this kernel than where it was made. Absent where nothing differs, where it is not taken, and where its
+    /// module is not there.
+    pub fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+        let mut facts = self.recent_facts();
+        let outcome = self.check_with(text, &mut facts).ok()?;
+        if !outcome.is_taken() {
+            return None;
+        }
+        let now = outcome.meaning();
+        if !now.complete || before.is_of_same_build(&now) {
+            return None;
+        }
+        let differences = compare(before, &now);
+        if differences.is_empty() {
+            return None;
+        }
+        let line = self.new_line(&outcome.definition, &HashSet::new());
+        let offered = self.offered((&line.group, &line.event), before, &outcome, &mut facts);
+        Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
+    }
+
+    /// The line for this kernel: only one that the kernel takes, and that records what the first one did.
+    pub fn offered(
+        &self,
+        (group, event): (&str, &str),
+        before: &Meaning,
+        outcome: &CheckOutcome,
+        facts: &mut RecentFacts<'_>,
+    ) -> Option<String> {
+        let line = outcome.ported(before)?.render(group, event);
+        let checked = self.check_with(&line, facts).ok()?;
+        let records_the_same = checked.is_taken() && means_the_same_elsewhere(before, &checked.meaning());
+        records_the_same.then_some(line)
+    }
+}

@@ -1,0 +1,370 @@
+//! From the text of a definition to a verdict, without a write to the kernel.
+//!
+//! Owns the order in which parser, types and rules are asked, and the line that a definition becomes. Never changes anything, and keeps no
+//! names: [`NamesInUse`] answers for those.
+
+mod change;
+mod error;
+mod names;
+mod outcome;
+mod unread;
+
+pub use change::MeaningChange;
+pub use error::CheckError;
+pub use names::{NamesInUse, Taken};
+pub use outcome::{Against, CheckOutcome};
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use self::unread::first_problem;
+use crate::validate::{self, Refusal, typed};
+use kprobed_host::kernel::{FactsCache, Livepatches, RecentFacts};
+use kprobed_lang::definition::explain::{Explanation, explain};
+use kprobed_lang::definition::{
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
+    ProbeKind, Reading, file, guard, parse, parse_any_knowing, place_alone,
+};
+use kprobed_lang::model::ProbeName;
+
+/// Judges definitions. Shared by all callers: it changes nothing.
+#[derive(Debug)]
+pub struct Checker {
+    features: Features,
+    facts: Arc<FactsCache>,
+    kprobe_events: bool,
+    names: Option<Arc<dyn NamesInUse>>,
+}
+
+/// The line for the kernel.
+#[derive(Clone, Debug)]
+pub struct KernelLine {
+    /// The line.
+    pub text: String,
+    /// The same without the hidden arguments.
+    pub canonical: String,
+    /// The event group.
+    pub group: String,
+    /// The event.
+    pub event: String,
+}
+
+/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c, `KPROBE_EVENT_SYSTEM`).
+const DEFAULT_GROUP: &str = "kprobes";
+
+impl Checker {
+    /// A checker for the running kernel.
+    pub fn new(features: Features, facts: Arc<FactsCache>) -> Self {
+        Self { features, facts, kprobe_events: true, names: None }
+    }
+
+    /// The same for a kernel that has no kprobe events, and so would take no probe.
+    #[must_use]
+    pub fn without_kprobe_events(self) -> Self {
+        Self { kprobe_events: false, ..self }
+    }
+
+    /// The same with the names that are taken: without, all of them are free.
+    #[must_use]
+    pub fn with_names(self, names: Arc<dyn NamesInUse>) -> Self {
+        Self { names: Some(names), ..self }
+    }
+
+    /// What the kernel's probe language knows.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Reads one definition, whatever its dialect.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`].
+    pub fn parse(&self, text: &str) -> Result<Definition, CheckError> {
+        self.read(text).result.map_err(|diagnostics| CheckError::of(text, diagnostics))
+    }
+
+    /// Reads one definition that has to define a probe, whatever its dialect.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`], also for a line that deletes.
+    pub fn parse_probe(&self, text: &str) -> Result<ProbeDefinition, CheckError> {
+        Ok(as_probe(self.read(text), text)?.with_explicit_names())
+    }
+
+    /// Says in words what a definition does. Whether the kernel would take its place is not asked.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`], also for a line that deletes.
+    pub fn explain(&self, text: &str) -> Result<(ProbeDefinition, Explanation), CheckError> {
+        let reading = self.read(text);
+        let dialect = reading.dialect;
+        let written = as_probe(reading, text)?;
+        if let Some(problem) = written.registration_problem() {
+            return Err(CheckError::of(text, vec![problem]));
+        }
+        let (definition, notes) = match self.facts.current() {
+            Ok(facts) => {
+                let resolution = typed::resolve(&written, &facts, &self.features)
+                    .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
+                (resolution.definition, resolution.notes)
+            }
+            // What the names stand for is not known, and can be said by name.
+            Err(_) => (written, Vec::new()),
+        };
+        let mut definition = definition.with_explicit_names();
+        let mut explanation = explain(&definition, dialect, &self.features);
+        explanation.line = self.new_line(&definition, &HashSet::new()).canonical;
+        definition.warnings.extend(guard::warnings(&definition, &self.features));
+        for note in notes {
+            explanation.note_origin(note.index, &note.path, &note.declaration);
+        }
+        Ok((definition, explanation))
+    }
+
+    /// Reads all definitions of a file.
+    pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
+        file::parse(text, &self.features, &FunctionTypes(&self.facts))
+    }
+
+    /// The livepatches of the running kernel as they are now.
+    pub fn livepatches(&self) -> Livepatches {
+        self.facts.livepatches()
+    }
+
+    /// Facts for [`Checker::check_with`].
+    pub fn recent_facts(&self) -> RecentFacts<'_> {
+        RecentFacts::new(&self.facts)
+    }
+
+    /// Judges a definition.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the kernel hides too much,
+    /// [`CheckError::NoKprobeEvents`] when it cannot have probes.
+    pub fn check(&self, text: &str) -> Result<CheckOutcome, CheckError> {
+        self.check_with(text, &mut self.recent_facts())
+    }
+
+    /// Judges one of many definitions.
+    ///
+    /// # Errors
+    /// As [`Checker::check`].
+    pub fn check_with(&self, text: &str, facts: &mut RecentFacts<'_>) -> Result<CheckOutcome, CheckError> {
+        if !self.kprobe_events {
+            return Err(CheckError::NoKprobeEvents);
+        }
+        let reading = self.read(text);
+        let (dialect, kept) = (reading.dialect, reading.pinned(text));
+        let written = match (as_probe(reading, text), dialect) {
+            (Ok(written), _) => written,
+            (Err(unread), Dialect::Prototype) => return Err(unread),
+            (Err(unread), _) => return self.refused_before_read(text, dialect, facts, unread),
+        };
+        let facts = facts.get()?;
+        let mut report = validate::check(&written, &facts);
+        // The kernel reads the arguments between its questions about the symbol and those about the place; and whether the place is an entry
+        // only matters once it exists.
+        let is_first = |refusal: &Refusal| validate::is_asked_while_reading(refusal, &written, &facts);
+        let waits = report.absent_module.is_some() || report.refusal.is_some();
+        let misplaced = written.entry_requirement(&self.features).filter(|_| {
+            let refused_first = report.refusal.as_ref().is_some_and(is_first);
+            !report.is_entry && !refused_first && (written.kind == ProbeKind::Entry || !waits)
+        });
+        let (resolved, notes, misplaced) = match typed::resolve(&written, &facts, &self.features) {
+            Ok(resolution) => (Some(resolution.definition), resolution.notes, misplaced),
+            Err(problems) => (None, Vec::new(), misplaced.or_else(|| problems.into_iter().next())),
+        };
+        let refused_while_reading = report.refusal.as_ref().is_some_and(is_first);
+        if misplaced.is_some() && !refused_while_reading {
+            report.refusal = None;
+        }
+        let definition = resolved.unwrap_or_else(|| written.clone());
+        let mut definition = definition.with_explicit_names();
+        definition.warnings.extend(guard::warnings(&definition, &self.features));
+        Ok(CheckOutcome {
+            definition,
+            written,
+            notes,
+            dialect,
+            text: kept,
+            report,
+            misplaced,
+            unread: Vec::new(),
+            refused_while_reading,
+            facts,
+        })
+    }
+
+    /// The verdict on a text that cannot be read behind its place, if the kernel does not come that far.
+    fn refused_before_read(
+        &self,
+        text: &str,
+        dialect: Dialect,
+        facts: &mut RecentFacts<'_>,
+        unread: CheckError,
+    ) -> Result<CheckOutcome, CheckError> {
+        let CheckError::Definition { diagnostics, .. } = unread else { return Err(unread) };
+        let not_read = |diagnostics| CheckError::of(text, diagnostics);
+        let place = place_alone(text).map(|alone| parse(&alone, &self.features));
+        let Some(Ok(Definition::Probe(definition))) = place else { return Err(not_read(diagnostics)) };
+        // Facts that cannot be read do not make the text any better.
+        let Ok(facts) = facts.get() else { return Err(not_read(diagnostics)) };
+        match validate::check_while_reading(&definition, &facts) {
+            None => {
+                let first = first_problem(text, &definition, &diagnostics, &facts, &self.features);
+                Err(not_read(first.into_iter().chain(diagnostics).collect()))
+            }
+            Some(report) => Ok(CheckOutcome {
+                written: definition.clone(),
+                definition,
+                notes: Vec::new(),
+                dialect,
+                text: text.to_owned(),
+                report,
+                misplaced: None,
+                unread: diagnostics,
+                refused_while_reading: true,
+                facts,
+            }),
+        }
+    }
+
+    fn read(&self, text: &str) -> Reading {
+        parse_any_knowing(text, &self.features, &FunctionTypes(&self.facts))
+    }
+
+    /// The line for the kernel, with the hidden arguments that tell faults from values.
+    pub fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
+        let group = group_of(definition).to_owned();
+        let canonical = definition.render(&group, &event);
+        let text = guard::guarded_line(definition, (&group, &event), &canonical, &self.features);
+        KernelLine { text, canonical, group, event }
+    }
+
+    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first that begins
+    /// with it and is neither taken nor claimed.
+    pub fn new_line(&self, definition: &ProbeDefinition, claimed: &HashSet<ProbeName>) -> KernelLine {
+        let event = match (&definition.event, &self.names) {
+            (Some(event), _) => event.text.clone(),
+            (None, Some(names)) => {
+                names.free_event(group_of(definition), &definition.default_event_name(), claimed)
+            }
+            (None, None) => definition.default_event_name(),
+        };
+        self.kernel_line(definition, event)
+    }
+
+    /// What a definition would become now.
+    pub fn preview(&self, definition: &ProbeDefinition) -> Preview {
+        let KernelLine { text, canonical, group, event } = self.new_line(definition, &HashSet::new());
+        Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
+    }
+
+    /// What there is against the name of a definition that was checked: none against one that is still to be chosen.
+    pub fn taken(&self, outcome: &CheckOutcome) -> Option<Taken> {
+        let definition = &outcome.definition;
+        let event = definition.event.as_ref()?;
+        let name = (group_of(definition), event.text.as_str());
+        self.names.as_ref()?.taken(definition, name, &outcome.facts, &self.features)
+    }
+
+    /// The probes of this daemon that a line deletes.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask it.
+    pub fn deleted_by(&self, text: &str, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, CheckError> {
+        let named = self.names.as_ref().map_or(Ok(Vec::new()), |names| names.deleted_by(delete));
+        named.map_err(|problem| CheckError::of(text, vec![problem]))
+    }
+}
+
+/// The event group of a definition: its own, or the default of the kernel.
+pub fn group_of(definition: &ProbeDefinition) -> &str {
+    definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text)
+}
+
+/// What BTF says of functions, looked up when a definition makes it necessary.
+struct FunctionTypes<'a>(&'a FactsCache);
+
+impl Parameters for FunctionTypes<'_> {
+    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
+        typed::has_parameter(&*self.0.current().ok()?, module, function, name)
+    }
+
+    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
+        typed::kernel_finds_parameters(&*self.0.current().ok()?, module, function)
+    }
+}
+
+/// What a definition would become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Name of the probe.
+    pub name: String,
+    /// The definition as one line of the kernel's language.
+    pub canonical: String,
+    /// The same with the hidden arguments that tell faults from values: what is written to the kernel.
+    pub kernel_definition: String,
+}
+
+/// The probe that was read.
+fn as_probe(reading: Reading, text: &str) -> Result<ProbeDefinition, CheckError> {
+    let refused = |diagnostics| CheckError::of(text, diagnostics);
+    match reading.result.map_err(refused)? {
+        Definition::Probe(definition) => Ok(definition),
+        Definition::Delete(delete) => {
+            let message = "this line deletes and does not define";
+            let diagnostic = Diagnostic::error(Code::UnknownCommand, delete.span, message)
+                .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
+            Err(refused(vec![diagnostic]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprobed_host::kernel::KernelPaths;
+
+    /// A checker of a kernel of which nothing can be read but its features.
+    fn checker() -> Checker {
+        let nowhere = || "/nonexistent".into();
+        let paths =
+            KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
+        Checker::new(Features::from_readme("char, string, symstr, ustring"), Arc::new(FactsCache::new(paths)))
+    }
+
+    #[test]
+    fn every_dialect_is_taken_wherever_a_definition_is() {
+        let preview = |text: &str| {
+            let checker = checker();
+            checker.parse_probe(text).map(|definition| checker.preview(&definition)).unwrap()
+        };
+        assert_eq!(preview("f(int a)").kernel_definition, "p:functions/f f a=$arg1:s32");
+        assert_eq!(preview("f(int a)").name, "functions/f");
+        assert_eq!(preview("p:x f a0").canonical, "p:kprobes/x f a0=$arg1");
+        assert_eq!(preview("p:x f %di").canonical, "p:kprobes/x f arg1=%di");
+        let guarded = preview("p:x f a=+0(%di):u8");
+        assert_eq!(guarded.canonical, "p:kprobes/x f a=+0(%di):u8");
+        let hidden = guarded.kernel_definition.strip_prefix(&guarded.canonical).unwrap();
+        assert!(hidden.starts_with(" __kpd_"), "{guarded:?}");
+        assert!(checker().parse_probe("-:x").is_err());
+        assert!(checker().parse("-:x").is_ok());
+    }
+
+    #[test]
+    fn explaining_needs_no_facts() {
+        let (definition, explanation) = checker().explain("f(char a | char a)").unwrap();
+        assert_eq!(explanation.line, "p:functions/f f a=$arg1:char a_2=$arg1:char");
+        assert_eq!(definition.warnings.len(), 1);
+        assert!(checker().explain("-:x").is_err());
+        assert_eq!(checker().parse_file("f(int a)\n\np f\n").len(), 2);
+    }
+
+    #[test]
+    fn a_kernel_without_kprobe_events_takes_no_probe() {
+        let checker = checker().without_kprobe_events();
+        assert!(matches!(checker.check("p:x f"), Err(CheckError::NoKprobeEvents)));
+        assert!(checker.explain("p:x f").is_ok(), "what it means can still be said");
+    }
+}

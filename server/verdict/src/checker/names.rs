@@ -1,0 +1,42 @@
+//! Names of events that are in use, as far as a verdict depends on them.
+//!
+//! Owns the question. Who keeps the names answers it: the daemon for a kernel that runs. On a kernel that does not run, all names are free.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::{DeleteDefinition, Diagnostic, Features, ProbeDefinition};
+use kprobed_lang::model::ProbeName;
+
+/// A name that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The name.
+    pub name: ProbeName,
+    /// Whether a probe of this daemon has it.
+    pub ours: bool,
+    /// What the kernel would say, or why this daemon does not ask it.
+    pub problem: Diagnostic,
+}
+
+/// The names of events that are in use.
+pub trait NamesInUse: Debug + Send + Sync {
+    /// `wanted`, or the first name that begins with it and is neither in use nor in `claimed`.
+    fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String;
+
+    /// The objection to a definition of this name. `None` if the name is free.
+    fn taken(
+        &self,
+        definition: &ProbeDefinition,
+        name: (&str, &str),
+        facts: &KernelFacts,
+        features: &Features,
+    ) -> Option<Taken>;
+
+    /// The probes of this daemon that a `-` line names. The kernel takes every group if none is given, and every event if none is given.
+    ///
+    /// # Errors
+    /// What the kernel would say, or why this daemon does not ask it.
+    fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, Diagnostic>;
+}

@@ -1,0 +1,316 @@
+//! From a definition and the facts of a kernel to what it means there.
+
+use std::ops::Range;
+
+use super::chain::{self, At, Chain, Root};
+use super::code::{self, Code};
+use super::layout::{Found, slots};
+use super::type_name::{pointed, type_name};
+use super::{Build, Meaning, Origin, Part, Read, VERSION};
+use crate::validate::Report;
+use crate::validate::typed::{Note, Signature, signature};
+use kprobed_host::kernel::KernelFacts;
+use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
+use kprobed_lang::definition::{Argument, BaseType, FetchKind, Place, ProbeDefinition, ProbeKind};
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The definition as it was written.
+    pub written: &'a ProbeDefinition,
+    /// The same without names that need BTF, and with a name for every argument.
+    pub resolved: &'a ProbeDefinition,
+    /// Which of its arguments were names, and of what.
+    pub notes: &'a [Note],
+    /// Where its place is.
+    pub report: &'a Report,
+    /// The kernel.
+    pub facts: &'a KernelFacts,
+}
+
+/// The function of a place.
+pub(super) struct Around<'a> {
+    pub(super) facts: &'a KernelFacts,
+    pub(super) kind: ProbeKind,
+    pub(super) is_entry: bool,
+    pub(super) function: &'a str,
+    pub(super) range: Range<u64>,
+    pub(super) signature: Option<Signature>,
+}
+
+impl<'a> Around<'a> {
+    /// Absent where the place leads to no function: its module is not loaded, or the kernel has no such symbol.
+    pub(super) fn of(subject: &Subject<'a>) -> Option<Self> {
+        let Subject { written, report, facts, .. } = *subject;
+        let range = report.code_range.clone().filter(|_| report.absent_module.is_none())?;
+        let located = facts.symbols.locate(range.start)?.symbol;
+        // Of several names for one address, types know the one that was written.
+        let function = match &written.place {
+            Place::Symbol { symbol, module, .. } => {
+                let mut here = facts.symbols.named(symbol, module.as_deref());
+                let is_here = here.any(|named| named.address == range.start);
+                if is_here { symbol.as_str() } else { located.name }
+            }
+            Place::Address { .. } => located.name,
+        };
+        Some(Self {
+            facts,
+            kind: written.kind,
+            is_entry: report.is_entry,
+            function,
+            signature: signature(function, located.module, facts),
+            range,
+        })
+    }
+
+    pub(super) fn at(&self) -> At {
+        match self.kind {
+            ProbeKind::Return => At::Return,
+            ProbeKind::Entry if self.is_entry => At::Entry,
+            ProbeKind::Entry => At::Inside,
+        }
+    }
+
+    pub(super) fn lines(&self) -> Vec<code::Line> {
+        code::lines(self.facts, self.range.start, self.range.end.saturating_sub(self.range.start))
+    }
+}
+
+/// What a definition means on a kernel.
+pub fn capture(subject: &Subject<'_>) -> Meaning {
+    let Subject { written, resolved, notes, report, facts } = *subject;
+    let build_ids = &facts.build_ids;
+    let kernel = Build { name: build_ids.release().to_owned(), id: build_ids.kernel().map(str::to_owned) };
+    let around = Around::of(subject);
+    let of_place = report.location.split_once(':').map(|(module, _)| module);
+    let module = of_place.or(report.absent_module.as_deref());
+    let module = module.map(|name| Build { name: name.to_owned(), id: build_ids.module(name) });
+    let named = names(written, resolved, notes);
+    let parts: Vec<Part> = resolved
+        .args
+        .iter()
+        .zip(&named)
+        .map(|(argument, path)| match &around {
+            Some(around) => part(around, argument, path.as_deref()),
+            None => unplaced(argument, path.as_deref()),
+        })
+        .collect();
+    let code = around.as_ref().and_then(|around| code_of(around, report, &parts));
+    let prototype = around.as_ref().and_then(|around| Some(around.signature.as_ref()?.prototype.clone()));
+    Meaning {
+        version: VERSION,
+        kernel,
+        module,
+        complete: around.is_some(),
+        location: report.location.clone(),
+        prototype,
+        parts,
+        code,
+    }
+}
+
+/// The code that the meaning of a probe depends on.
+fn code_of(around: &Around<'_>, report: &Report, parts: &[Part]) -> Option<Code> {
+    if !around.is_entry {
+        let place = u32::try_from(report.offset).ok()?;
+        return Some(code::up_to(&around.lines(), around.function, place));
+    }
+    let depends = parts.iter().any(|part| part.origin == Origin::Code);
+    depends.then(|| code::whole(&around.lines(), around.function))
+}
+
+/// For each resolved argument the path of members that it was, if it was written by name.
+fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) -> Vec<Option<String>> {
+    // `$arg*` stands for as many as are not there otherwise.
+    let is_all = |argument: &Argument| argument.fetch.kind == FetchKind::AllArguments;
+    let all_at = written.args.iter().position(is_all).unwrap_or(written.args.len());
+    let behind = written.args.len().saturating_sub(all_at + 1);
+    let first_behind = resolved.args.len().saturating_sub(behind);
+    let source = |index: usize| match index {
+        index if index < all_at => written.args.get(index),
+        index if index >= first_behind => written.args.get(all_at + 1 + index - first_behind),
+        _ => None,
+    };
+    let path = |index: usize| {
+        let note = notes.iter().find(|note| note.index == index)?;
+        // What `$argN` resolves to has a name, and was not written by it.
+        let by_number = source(index).is_some_and(|argument| {
+            matches!(chain::root_of(&argument.fetch).kind, FetchKind::Argument(_) | FetchKind::Retval)
+        });
+        (!by_number).then(|| note.path.clone())
+    };
+    (0..resolved.args.len()).map(path).collect()
+}
+
+fn argument_name(argument: &Argument) -> String {
+    argument.name.as_ref().map(|name| name.text.clone()).unwrap_or_default()
+}
+
+/// An argument of a probe whose function is not there.
+fn unplaced(argument: &Argument, path: Option<&str>) -> Part {
+    let root = &chain::root_of(&argument.fetch).kind;
+    let is_fixed = matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
+    let why = || "the function was not there".to_owned();
+    Part {
+        argument: argument_name(argument),
+        written: path.map_or_else(|| argument.fetch.to_string(), str::to_owned),
+        named: path.is_some() || matches!(root, FetchKind::Btf { .. } | FetchKind::AllArguments),
+        origin: if is_fixed { Origin::Fixed } else { Origin::Unknown { why: why() } },
+        reads: Vec::new(),
+    }
+}
+
+fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
+    let chain = Chain::of(argument, around.at());
+    let (origin, ty) = origin(around, &chain.root);
+    // The first step of a path is the parameter, each further one a read.
+    let mut members = path.map(|path| path.split("->").skip(1));
+    let mut behind = Behind { around, ty };
+    let mut reads = Vec::with_capacity(chain.reads.len());
+    for read in &chain.reads {
+        let name = members.as_mut().and_then(Iterator::next);
+        reads.push(behind.read(read, name));
+    }
+    // What cannot be told of the pointer cannot be told of what it points to: once is enough.
+    if matches!(origin, Origin::Unknown { .. }) {
+        reads.clear();
+    }
+    Part {
+        argument: argument_name(argument),
+        written: path.map_or_else(|| argument.fetch.to_string(), str::to_owned),
+        named: path.is_some(),
+        origin,
+        reads,
+    }
+}
+
+/// What a value begins with, and its type where that is known.
+fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId>) {
+    let unknown = |why: String| (Origin::Unknown { why }, None);
+    match (root, around.at()) {
+        (Root::Fixed, _) => (Origin::Fixed, None),
+        (Root::Unknown(why), _) => unknown(why.clone()),
+        (_, At::Inside) => (Origin::Code, None),
+        (Root::Word(word), _) => parameter(around, *word),
+        (Root::Result, At::Return) => result(around),
+        (Root::Register(name), At::Entry) => unknown(format!("`%{name}` holds what the caller left there")),
+        (Root::Register(name), At::Return) => {
+            unknown(format!("`%{name}` holds what the function left there"))
+        }
+        (Root::Stack, _) => unknown("the stack holds what the caller left there".to_owned()),
+        (Root::Result, At::Entry) => unknown("a function has no result when it is entered".to_owned()),
+    }
+}
+
+fn parameter(around: &Around<'_>, word: u32) -> (Origin, Option<TypeId>) {
+    let Some(signature) = &around.signature else {
+        // All that can be said is what the code does with it.
+        return (Origin::Code, None);
+    };
+    let Some((parameter, part)) = signature.at(word) else {
+        let why = format!("`{}` has no parameter there", around.function);
+        return (Origin::Unknown { why }, None);
+    };
+    let btf = &signature.btf;
+    let read =
+        type_name(btf, parameter.ty).and_then(|ty| Ok((ty, btf.declaration(parameter.ty, &parameter.name)?)));
+    match read {
+        Ok((ty, declaration)) => {
+            let origin = Origin::Parameter { word, part, name: parameter.name.clone(), ty, declaration };
+            (origin, Some(parameter.ty).filter(|_| part == 0))
+        }
+        Err(error) => (Origin::Unknown { why: format!("its type cannot be read: {error}") }, None),
+    }
+}
+
+fn result(around: &Around<'_>) -> (Origin, Option<TypeId>) {
+    let unknown = |why: String| (Origin::Unknown { why }, None);
+    let Some(Signature { btf, result, .. }) = &around.signature else {
+        return unknown(format!("the kernel shows no types of `{}`", around.function));
+    };
+    match type_name(btf, *result).and_then(|ty| Ok((ty, btf.type_text(*result)?))) {
+        Ok((ty, declaration)) => (Origin::Result { ty, declaration }, Some(*result)),
+        Err(error) => unknown(format!("its type cannot be read: {error}")),
+    }
+}
+
+/// A pointer that is followed.
+pub(super) struct Behind<'a, 'f> {
+    pub(super) around: &'a Around<'f>,
+    /// What the value is; absent where that is not known.
+    pub(super) ty: Option<TypeId>,
+}
+
+impl Behind<'_, '_> {
+    /// What a read of memory finds, and goes on from there. `name` is the path of members that was written for it.
+    fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
+        let ty = self.ty.take();
+        let unknown = |why: &str| Read::Unknown { why: why.to_owned() };
+        let (Some(signature), Some(ty)) = (&self.around.signature, ty) else {
+            return unknown("the type of the pointer is not known");
+        };
+        let btf = &signature.btf;
+        match found_behind(btf, ty, read, name) {
+            Ok(Ok((found, next))) => {
+                self.ty = next;
+                found
+            }
+            Ok(Err(why)) => unknown(why),
+            Err(error) => unknown(&format!("the type of the pointer cannot be read: {error}")),
+        }
+    }
+}
+
+/// What a read finds behind a pointer, and the type of it; or why that is not known.
+fn found_behind(
+    btf: &Btf,
+    ty: TypeId,
+    read: &chain::MemoryRead,
+    name: Option<&str>,
+) -> Result<Result<(Read, Option<TypeId>), &'static str>, kprobed_host::kernel::btf::BtfError> {
+    let Some(target) = pointed(btf, ty)? else { return Ok(Err("it is read from what is not a pointer")) };
+    let behind = btf.resolved(target)?;
+    let composite = match behind.kind {
+        Kind::Composite(composite) => composite,
+        Kind::Int(_) | Kind::Enum { .. } | Kind::Float(_) | Kind::Pointer(_) | Kind::Array { .. } => {
+            let next = matches!(behind.kind, Kind::Pointer(_)) && read.offset.rem_euclid(8) == 0;
+            let elements = Read::Elements { ty: type_name(btf, target)?, offset: read.offset };
+            return Ok(Ok((elements, next.then_some(target))));
+        }
+        _ => return Ok(Err("the pointer does not say what it points to")),
+    };
+    let Some(bits) = read.bits() else { return Ok(Err("it is read from before the structure")) };
+    let Some(mut found) = slots(btf, composite, &bits)? else {
+        return Ok(Err("it is read from more members than are compared"));
+    };
+    if let Some(name) = name {
+        let is_named = |found: &Found| {
+            let rest = found.slot.path.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if found.iter().any(is_named) {
+            found.retain(is_named);
+        }
+    }
+    if found.is_empty() {
+        return Ok(Err("no member of the structure lies there"));
+    }
+    let next = match found.as_slice() {
+        [only] if only.slot.bit_offset == bits.start => Some(only.ty),
+        _ => None,
+    };
+    let structure = type_name(btf, target)?;
+    let slots = found.into_iter().map(|found| found.slot).collect();
+    Ok(Ok((Read::Members { structure, offset: read.offset, slots }, next)))
+}
+
+/// Bits that a type reads from its place on, from which bit.
+pub(super) fn bits_of(ty: Option<kprobed_lang::definition::Type>, argument: &Argument) -> Range<u64> {
+    match argument.base_type() {
+        BaseType::BitField { width, offset, .. } => offset.into()..u64::from(offset) + u64::from(width),
+        // How long a text is, nobody knows before it is read.
+        base if base.is_pointed_text() => 0..8,
+        BaseType::DentryName | BaseType::FileName => 0..64,
+        base => 0..u64::from(base.bytes()) * 8 * u64::from(ty.and_then(|ty| ty.count).unwrap_or(1)),
+    }
+}

@@ -1,0 +1,149 @@
+//! An expression as a root and the reads of memory that follow.
+
+use std::ops::Range;
+
+use super::capture::bits_of;
+use kprobed_lang::definition::{Argument, Fetch, FetchKind, MemoryAddress};
+
+/// Registers that hold the first words of parameters, in order (System V psABI 3.2.3).
+pub(super) const PARAMETER_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
+
+/// Registers whose meaning no code decides.
+const FIXED_REGISTERS: [&str; 6] = ["ip", "cs", "flags", "ss", "sp", "orig_ax"];
+
+/// Where a probe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// At the entry of a function: parameters are where callers put them, and the stack begins with the return address.
+    Entry,
+    /// Inside a function.
+    Inside,
+    /// Where a function returns to. Its parameters are those that it was called with.
+    Return,
+}
+
+/// What an expression begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// A word of the parameters: `%di` and `$arg1` are 1.
+    Word(u32),
+    /// Another register.
+    Register(&'static str),
+    /// A word of the stack that is not one of the parameters.
+    Stack,
+    /// The result.
+    Result,
+    /// The same on every kernel.
+    Fixed,
+    /// Nothing tells.
+    Unknown(String),
+}
+
+/// A read of memory behind a pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MemoryRead {
+    pub(super) user: bool,
+    /// Added to the pointer, in bytes.
+    pub(super) offset: i32,
+    /// Which bits from there on.
+    bits: Range<u64>,
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    pub(super) root: Root,
+    /// From the inside to the outside.
+    pub(super) reads: Vec<MemoryRead>,
+}
+
+impl MemoryRead {
+    /// The bits that are read, from where the pointer points to; absent for those before it.
+    pub(super) fn bits(&self) -> Option<Range<u64>> {
+        let start = u64::try_from(self.offset).ok()?.saturating_mul(8);
+        Some(start.saturating_add(self.bits.start)..start.saturating_add(self.bits.end))
+    }
+}
+
+/// The innermost expression.
+pub(super) fn root_of(fetch: &Fetch) -> &Fetch {
+    let mut fetch = fetch;
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        fetch = inner;
+    }
+    fetch
+}
+
+impl Chain {
+    /// Takes an argument apart.
+    pub(super) fn of(argument: &Argument, at: At) -> Self {
+        let mut reads = Vec::new();
+        let mut fetch = &argument.fetch;
+        while let FetchKind::Deref { user, offset, inner } = &fetch.kind {
+            // All but the outermost are pointers.
+            let bits = if reads.is_empty() { bits_of(argument.ty, argument) } else { 0..64 };
+            reads.push(MemoryRead { user: *user, offset: *offset, bits });
+            fetch = inner;
+        }
+        reads.reverse();
+        let mut root = root(&fetch.kind, at);
+        let is_stack_pointer = match &fetch.kind {
+            FetchKind::Stack => true,
+            FetchKind::Register(register) => register.name() == "sp",
+            _ => false,
+        };
+        // `+8(%sp)` is `$stack1`.
+        if is_stack_pointer && !reads.is_empty() {
+            let first = reads.remove(0);
+            root = match u32::try_from(first.offset).ok().filter(|offset| offset % 8 == 0) {
+                Some(offset) if at == At::Entry => stack_word(offset / 8),
+                _ => Root::Stack,
+            };
+        }
+        Self { root, reads }
+    }
+}
+
+/// A word of the stack at an entry: the return address is the first, then come parameters that have no register
+/// (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
+fn stack_word(index: u32) -> Root {
+    match index {
+        0 => Root::Fixed,
+        index => u32::try_from(PARAMETER_REGISTERS.len())
+            .ok()
+            .and_then(|registers| registers.checked_add(index))
+            .map_or(Root::Stack, Root::Word),
+    }
+}
+
+fn root(kind: &FetchKind, at: At) -> Root {
+    match kind {
+        FetchKind::Register(register) => {
+            let name = register.name();
+            let word = PARAMETER_REGISTERS.iter().position(|known| *known == name);
+            match word.and_then(|index| u32::try_from(index + 1).ok()) {
+                Some(word) if at == At::Entry => Root::Word(word),
+                _ if FIXED_REGISTERS.contains(&name) => Root::Fixed,
+                _ if name == "ax" && at == At::Return => Root::Result,
+                _ => Root::Register(name),
+            }
+        }
+        FetchKind::StackNth(index) if at == At::Entry => stack_word(*index),
+        FetchKind::StackNth(_) => Root::Stack,
+        FetchKind::Argument(number) => Root::Word(*number),
+        FetchKind::Retval => Root::Result,
+        FetchKind::Stack | FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_) => {
+            Root::Fixed
+        }
+        FetchKind::Memory(MemoryAddress::Symbol { offset: 0, .. }) => Root::Fixed,
+        FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => {
+            Root::Unknown(format!("the type of `{symbol}` is not known"))
+        }
+        FetchKind::Memory(MemoryAddress::Address(_)) => {
+            Root::Unknown("an address is another place on every build".to_owned())
+        }
+        FetchKind::Btf { .. } | FetchKind::AllArguments | FetchKind::Deref { .. } => {
+            Root::Unknown("the kernel resolves the name, and shows no types".to_owned())
+        }
+    }
+}

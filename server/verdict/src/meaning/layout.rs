@@ -1,0 +1,180 @@
+//! What lies in some bytes of a structure.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::type_name::type_name;
+use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
+
+/// Structures in structures: no deeper.
+const DEPTH_MAX: usize = 32;
+
+/// Members in the bytes of one read. More than any read of 64 elements of 8 bytes meets in structures that anybody reads so.
+pub(super) const SLOTS_MAX: usize = 64;
+
+/// A member that holds a value: no structure, but what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its path from the structure, such as `f_path.dentry` or `slots[2].id`. Structures without a name are left out.
+    pub path: String,
+    /// Distance from the beginning of the structure, in bits.
+    pub bit_offset: u64,
+    /// Its size in bits; 0 for an array without end.
+    pub bits: u64,
+    /// Its type, without names that C gives to types.
+    pub ty: String,
+    /// Its declaration in C.
+    pub declaration: String,
+}
+
+/// A slot with what leads on from it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) slot: Slot,
+    pub(super) ty: TypeId,
+}
+
+impl Slot {
+    /// Whether it is the same member, wherever it lies.
+    pub(super) fn is_same_member(&self, other: &Self) -> bool {
+        self.path == other.path && self.bits == other.bits && self.ty == other.ty
+    }
+
+    /// Whether it is the same member at the same place.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.is_same_member(other) && self.bit_offset == other.bit_offset
+    }
+
+    /// Whether all its bits are among those of another one.
+    pub(super) fn lies_in(&self, other: &Self) -> bool {
+        let end =
+            |slot: &Self| if slot.bits == 0 { u64::MAX } else { slot.bit_offset.saturating_add(slot.bits) };
+        self.bit_offset >= other.bit_offset && end(self) <= end(other)
+    }
+}
+
+/// The members in these bits of a structure, in the order of their declaration, or `None` for more than [`SLOTS_MAX`]: several at one place in
+/// a union.
+pub(super) fn slots(
+    btf: &Btf,
+    composite: Composite<'_>,
+    bits: &Range<u64>,
+) -> Result<Option<Vec<Found>>, BtfError> {
+    let mut found = Vec::new();
+    visit(btf, composite, &Around { base: 0, prefix: String::new(), depth: 0 }, bits, &mut found)?;
+    Ok((found.len() <= SLOTS_MAX).then_some(found))
+}
+
+/// The slot of that path, if there is one.
+pub(super) fn slot_at(btf: &Btf, composite: Composite<'_>, path: &str) -> Result<Option<Found>, BtfError> {
+    let (first, rest) = match path.find(['.', '[']) {
+        Some(at) => path.split_at(at),
+        None => (path, ""),
+    };
+    let Some(member) = btf.member(composite, first)? else { return Ok(None) };
+    let begin = member.bit_offset;
+    let bits = match btf.size(member.member.ty)? {
+        Some(bytes) if rest.is_empty() || bytes > 0 => bytes.saturating_mul(8).max(1),
+        _ => 1,
+    };
+    let bits = member.member.bits.map_or(bits, u64::from);
+    let mut found = Vec::new();
+    visit(
+        btf,
+        composite,
+        &Around { base: 0, prefix: String::new(), depth: 0 },
+        &(begin..begin.saturating_add(bits)),
+        &mut found,
+    )?;
+    Ok(found.into_iter().find(|found| found.slot.path == path))
+}
+
+struct Around {
+    base: u64,
+    prefix: String,
+    depth: usize,
+}
+
+fn visit(
+    btf: &Btf,
+    composite: Composite<'_>,
+    around: &Around,
+    wanted: &Range<u64>,
+    found: &mut Vec<Found>,
+) -> Result<(), BtfError> {
+    for member in composite.members() {
+        let member = member?;
+        let bit_offset = around.base.saturating_add(member.bit_offset.into());
+        let bits = match member.bits {
+            Some(bits) => u64::from(bits),
+            None => btf.size(member.ty)?.unwrap_or_default().saturating_mul(8),
+        };
+        let end = if bits == 0 { u64::MAX } else { bit_offset.saturating_add(bits) };
+        if bit_offset >= wanted.end || end <= wanted.start || found.len() > SLOTS_MAX {
+            continue;
+        }
+        let path = match (around.prefix.as_str(), member.name) {
+            ("", name) => name.to_owned(),
+            (prefix, "") => prefix.to_owned(),
+            (prefix, name) => format!("{prefix}.{name}"),
+        };
+        descend(btf, member.ty, bits, &Around { base: bit_offset, prefix: path, ..*around }, wanted, found)?;
+    }
+    Ok(())
+}
+
+/// Looks into what is at a path: a structure, an array of structures, or a value.
+fn descend(
+    btf: &Btf,
+    ty: TypeId,
+    bits: u64,
+    around: &Around,
+    wanted: &Range<u64>,
+    found: &mut Vec<Found>,
+) -> Result<(), BtfError> {
+    let depth = around.depth + 1;
+    if depth > DEPTH_MAX {
+        return Err(BtfError::TooDeep { id: ty });
+    }
+    match btf.resolved(ty)?.kind {
+        Kind::Composite(inner) => {
+            let around = Around { prefix: around.prefix.clone(), base: around.base, depth };
+            return visit(btf, inner, &around, wanted, found);
+        }
+        Kind::Array { element, count } if is_composite(btf, element)? => {
+            let element_bits = btf.size(element)?.unwrap_or_default().saturating_mul(8);
+            if element_bits == 0 {
+                return Ok(());
+            }
+            let first = wanted.start.saturating_sub(around.base) / element_bits;
+            let end = wanted.end.saturating_sub(around.base).div_ceil(element_bits);
+            let end = if count == 0 { end } else { end.min(count.into()) };
+            for index in (first..end).take(SLOTS_MAX + 1) {
+                let base = around.base.saturating_add(index.saturating_mul(element_bits));
+                let around = Around { base, prefix: format!("{}[{index}]", around.prefix), depth };
+                descend(btf, element, element_bits, &around, wanted, found)?;
+            }
+            return Ok(());
+        }
+        _ => {}
+    }
+    // A bit-field without a name only keeps others apart.
+    if around.prefix.is_empty() {
+        return Ok(());
+    }
+    let name = around.prefix.rsplit('.').next().unwrap_or_default();
+    let slot = Slot {
+        path: around.prefix.clone(),
+        bit_offset: around.base,
+        bits,
+        ty: type_name(btf, ty)?,
+        declaration: btf.declaration(ty, name)?,
+    };
+    found.push(Found { slot, ty });
+    Ok(())
+}
+
+fn is_composite(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
+    Ok(matches!(btf.resolved(ty)?.kind, Kind::Composite(_)))
+}

@@ -1,0 +1,132 @@
+//! The line as it would have to be on another build, where exactly one is possible.
+
+use super::capture::{Around, Subject};
+use super::chain::{self, At, Chain, PARAMETER_REGISTERS, Root};
+use super::layout::slot_at;
+use super::type_name::{pointed, type_name};
+use super::{Meaning, Origin, Part, Read};
+use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
+use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition, Register};
+
+/// A definition that records on this build what `before` says the first one did: parameters in the registers that they are in now, members at
+/// their offsets, the place where the same instructions are. Absent where more than one is possible, or none, or where it is not known.
+pub fn port(before: &Meaning, subject: &Subject<'_>) -> Option<ProbeDefinition> {
+    let around = Around::of(subject)?;
+    let place = place(before, &around, &subject.written.place)?;
+    let parts = before.parts.as_slice();
+    let mut args = Vec::with_capacity(subject.written.args.len());
+    for (written, resolved) in subject.written.args.iter().zip(&subject.resolved.args) {
+        let name = resolved.name.as_ref().map(|name| name.text.as_str());
+        let part = parts.iter().find(|part| Some(part.argument.as_str()) == name)?;
+        args.push(if part.named { written.clone() } else { argument(&around, written, part)? });
+    }
+    // `$arg*` is not ported: which of its fields was wanted is not known.
+    let is_whole = subject.written.args.len() == subject.resolved.args.len();
+    is_whole.then(|| ProbeDefinition { place, args, ..subject.written.clone() })
+}
+
+fn place(before: &Meaning, around: &Around<'_>, written: &Place) -> Option<Place> {
+    let Some(code) = before.code.as_ref().filter(|code| code.place.is_some()) else {
+        return Some(written.clone());
+    };
+    let Place::Symbol { module, symbol, span, .. } = written else { return None };
+    if symbol != around.function || code.function != *symbol {
+        return None;
+    }
+    let offset = code.found_in(&around.lines())?;
+    Some(Place::Symbol { module: module.clone(), symbol: symbol.clone(), offset, span: *span })
+}
+
+fn argument(around: &Around<'_>, written: &Argument, part: &Part) -> Option<Argument> {
+    let chain = Chain::of(written, around.at());
+    let (root, mut ty) = root(around, &chain.root, chain::root_of(&written.fetch), &part.origin)?;
+    let span = written.fetch.span;
+    let mut fetch = Fetch { kind: root, span };
+    if chain.reads.len() != part.reads.len() {
+        return None;
+    }
+    for (read, meant) in chain.reads.iter().zip(&part.reads) {
+        let btf = &around.signature.as_ref()?.btf;
+        let (offset, next) = offset(btf, ty?, meant)?;
+        ty = next;
+        fetch = Fetch { kind: FetchKind::Deref { user: read.user, offset, inner: Box::new(fetch) }, span };
+    }
+    Some(Argument { fetch, ..written.clone() })
+}
+
+/// The expression that a value begins with on this build, and its type.
+fn root(
+    around: &Around<'_>,
+    root: &Root,
+    written: &Fetch,
+    meant: &Origin,
+) -> Option<(FetchKind, Option<TypeId>)> {
+    match (root, meant) {
+        (Root::Word(_), Origin::Parameter { part, name, ty, .. }) => {
+            let signature = around.signature.as_ref()?;
+            let parameter = signature.named(name)?;
+            if type_name(&signature.btf, parameter.ty).ok()? != *ty {
+                return None;
+            }
+            let (first, count) = parameter.words?;
+            let word = first.checked_add(*part).filter(|_| *part < count)?;
+            let kind = match written.kind {
+                FetchKind::Argument(_) => FetchKind::Argument(word),
+                _ => in_place(word)?,
+            };
+            Some((kind, Some(parameter.ty).filter(|_| *part == 0)))
+        }
+        (Root::Result, Origin::Result { ty, .. }) => {
+            let signature = around.signature.as_ref()?;
+            let is_same = type_name(&signature.btf, signature.result).ok()? == *ty;
+            is_same.then(|| (written.kind.clone(), Some(signature.result)))
+        }
+        (_, Origin::Fixed) => Some((written.kind.clone(), None)),
+        // The place was found by the code that makes it so.
+        (_, Origin::Code) if around.at() == At::Inside => Some((written.kind.clone(), None)),
+        _ => None,
+    }
+}
+
+/// A word of the parameters, as a register or a place on the stack.
+fn in_place(word: u32) -> Option<FetchKind> {
+    let index = usize::try_from(word.checked_sub(1)?).ok()?;
+    Some(match PARAMETER_REGISTERS.get(index) {
+        Some(name) => FetchKind::Register(Register::named(name)?),
+        None => FetchKind::StackNth(u32::try_from(index - PARAMETER_REGISTERS.len()).ok()? + 1),
+    })
+}
+
+/// The offset at which the same members lie, all of them moved by the same distance, and the type of what was read.
+fn offset(btf: &Btf, ty: TypeId, meant: &Read) -> Option<(i32, Option<TypeId>)> {
+    let target = pointed(btf, ty).ok()??;
+    match meant {
+        Read::Members { structure, offset, slots } => {
+            let Kind::Composite(composite) = btf.resolved(target).ok()?.kind else { return None };
+            if type_name(btf, target).ok()? != *structure {
+                return None;
+            }
+            let mut moved = Vec::with_capacity(slots.len());
+            let mut next = None;
+            for slot in slots {
+                let found = slot_at(btf, composite, &slot.path).ok()??;
+                if !found.slot.is_same_member(slot) {
+                    return None;
+                }
+                moved.push(found.slot.bit_offset.checked_signed_diff(slot.bit_offset)?);
+                next = Some(found.ty);
+            }
+            let (first, rest) = moved.split_first()?;
+            if first % 8 != 0 || rest.iter().any(|one| one != first) {
+                return None;
+            }
+            let offset = i64::from(*offset).checked_add(first / 8)?;
+            Some((i32::try_from(offset).ok()?, next.filter(|_| slots.len() == 1)))
+        }
+        Read::Elements { ty, offset } => {
+            let is_same = type_name(btf, target).ok()? == *ty;
+            is_same.then_some((*offset, Some(target)))
+        }
+        Read::Unknown { .. } => None,
+    }
+}

@@ -1,0 +1,134 @@
+//! A place in kernel code, with what the rules need to know of it.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use super::refusal::{Refusal, Rule};
+use super::report::Arming;
+use kprobed_host::insn;
+use kprobed_host::kernel::{KernelFacts, Located};
+use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
+
+/// A function, and the place in it that is asked about.
+pub(super) struct Case<'a> {
+    /// What is asked for.
+    pub(super) definition: &'a ProbeDefinition,
+    /// The kernel that is asked.
+    pub(super) facts: &'a KernelFacts,
+    /// Name of the function: the first of its address, which is the one that the kernel goes by.
+    pub(super) function: &'a str,
+    /// Its module; absent for the kernel itself.
+    pub(super) module: Option<&'a str>,
+    /// Whether it is code at all.
+    pub(super) is_code: bool,
+    /// Address of its first byte.
+    pub(super) start: u64,
+    /// Distance to the next symbol, in bytes.
+    pub(super) size: u64,
+    /// The place asked for, in bytes from the start.
+    pub(super) offset: u64,
+    /// How much of the code is needed.
+    needed_bytes: u64,
+    code: OnceCell<Vec<u8>>,
+}
+
+/// No function is larger; what kallsyms takes for one may be a hole between sections.
+const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+
+impl<'a> Case<'a> {
+    /// The case of an address. Absent when the kernel has no name for it.
+    pub(super) fn at(definition: &'a ProbeDefinition, address: u64, facts: &'a KernelFacts) -> Option<Self> {
+        let located = facts.symbols.locate(address)?;
+        let Located { symbol, offset, size } = located;
+        Some(Self {
+            definition,
+            facts,
+            function: symbol.name,
+            module: symbol.module,
+            is_code: symbol.is_code(),
+            start: symbol.address,
+            size,
+            offset,
+            // The instruction at the place, and the beginning of the function.
+            needed_bytes: offset.saturating_add(insn::MAX_INSTRUCTION_BYTES as u64 + 4),
+            code: OnceCell::new(),
+        })
+    }
+
+    /// The same with all of the function's code.
+    pub(super) fn whole(mut self) -> Self {
+        self.needed_bytes = self.size;
+        self.code = OnceCell::new();
+        self
+    }
+
+    /// The same with other code, from the start of the function.
+    pub(super) fn with_code(mut self, code: Vec<u8>) -> Self {
+        self.code = OnceCell::from(code);
+        self
+    }
+
+    /// The code from the start of the function to behind the place, as the kernel's checks see it. Read when first asked for; empty
+    /// when it cannot be read.
+    pub(super) fn code(&self) -> &[u8] {
+        self.code.get_or_init(|| {
+            let margin = insn::MAX_INSTRUCTION_BYTES as u64;
+            let length = self.needed_bytes.min(self.size.saturating_add(margin)).min(MAX_FUNCTION_BYTES);
+            self.facts.code(self.start, usize::try_from(length).unwrap_or_default())
+        })
+    }
+
+    /// The code from an offset on.
+    pub(super) fn code_from(&self, offset: u64) -> &[u8] {
+        usize::try_from(offset).ok().and_then(|offset| self.code().get(offset..)).unwrap_or_default()
+    }
+
+    /// Bytes of ENDBR at the start: on such a function offset 0 means what is behind it
+    /// (arch/x86/kernel/kprobes/core.c:arch_adjust_kprobe_addr).
+    pub(super) fn endbr_bytes(&self) -> u64 {
+        insn::endbr_bytes(self.code()) as u64
+    }
+
+    /// Whether an offset is the function's entry (kernel/kprobes.c:kprobe_on_func_entry).
+    pub(super) fn is_entry(&self, offset: u64) -> bool {
+        offset == 0 || offset == self.endbr_bytes()
+    }
+
+    /// Where the kernel would really put a probe for this offset, in bytes from the start.
+    pub(super) fn effective_offset(&self, offset: u64) -> u64 {
+        if offset == 0 { self.endbr_bytes() } else { offset }
+    }
+
+    /// The same as an address.
+    pub(super) fn address_of(&self, offset: u64) -> u64 {
+        self.start.wrapping_add(self.effective_offset(offset))
+    }
+
+    /// How a probe at an offset would be armed: an address that is a call site is armed through ftrace
+    /// (kernel/kprobes.c:check_ftrace_location).
+    pub(super) fn arming(&self, offset: u64) -> Arming {
+        let through_ftrace = self.facts.traceable.is_site(self.address_of(offset));
+        if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint }
+    }
+
+    /// Whether this is about a return probe.
+    pub(super) fn is_return(&self) -> bool {
+        self.definition.kind == ProbeKind::Return
+    }
+
+    /// Addresses of the function.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(self.size)
+    }
+
+    /// `FUNCTION+0xOFFSET`, with `MODULE:` before it for modules.
+    pub(super) fn location(&self) -> String {
+        let module = self.module.map(|module| format!("{module}:")).unwrap_or_default();
+        format!("{module}{}+{:#x}", self.function, self.offset)
+    }
+
+    /// A refusal of this definition's place.
+    pub(super) fn refuse(&self, rule: Rule, message: String) -> Refusal {
+        Refusal::new(rule, message, self.definition.place.span())
+    }
+}

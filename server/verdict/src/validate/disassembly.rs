@@ -1,0 +1,62 @@
+//! A function's instructions, each judged as a place for a probe.
+
+use super::case::Case;
+use super::optimise::Optimiser;
+use super::places::Places;
+use super::refusal::Refusal;
+use super::report::Arming;
+use kprobed_host::insn;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::ProbeDefinition;
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub struct JudgedInstruction {
+    /// The instruction.
+    pub instruction: insn::Instruction,
+    /// Whether the kernel sees the beginning of an instruction here.
+    pub boundary: bool,
+    /// Whether this is the function's entry.
+    pub entry: bool,
+    /// How a probe would be armed, or why there can be none.
+    pub verdict: Result<Arming, Refusal>,
+    /// Whether somebody has a probe here.
+    pub probed: bool,
+}
+
+/// Longer functions are not shown to their end.
+const SHOWN_BYTES: u64 = 128 << 10;
+
+/// All instructions of the function at `start`, judged for a probe of the kind of `definition`, and how many bytes at its end were left out.
+/// None when the code cannot be read.
+pub fn disassembly(
+    definition: &ProbeDefinition,
+    start: u64,
+    facts: &KernelFacts,
+) -> (Vec<JudgedInstruction>, u64) {
+    let Some(mut case) = Case::at(definition, start, facts) else { return (Vec::new(), 0) };
+    let omitted = case.size.saturating_sub(SHOWN_BYTES);
+    case.size -= omitted;
+    let places = Places::new(case);
+    let optimiser = Optimiser::new(&places.case);
+    let makes_jump = |offset| {
+        let offset = places.case.effective_offset(offset);
+        optimiser.as_ref().is_some_and(|optimiser| optimiser.makes_jump(offset))
+    };
+    let judged = |instruction: insn::Instruction| {
+        let offset = instruction.offset;
+        let address = places.case.address_of(offset.into());
+        let verdict = places.judge(offset).map(|()| match places.case.arming(offset.into()) {
+            Arming::Breakpoint if makes_jump(offset.into()) => Arming::Optimised,
+            arming => arming,
+        });
+        JudgedInstruction {
+            boundary: places.is_boundary(offset),
+            entry: places.case.is_entry(offset.into()),
+            verdict,
+            probed: facts.armed.is_registered(address),
+            instruction,
+        }
+    };
+    (places.listing().into_iter().map(judged).collect(), omitted)
+}

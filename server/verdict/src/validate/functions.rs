@@ -1,0 +1,147 @@
+//! Functions as places for probes: which there are, which a place means, and how to name each without doubt.
+//!
+//! Never says whether a probe in one would work: that depends on the place in it.
+
+use super::{blacklist, spelling, traceable};
+use kprobed_host::kernel::{KernelFacts, Symbol};
+use kprobed_lang::definition::Place;
+
+/// A function, without its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Its module; absent for the kernel itself.
+    pub module: Option<String>,
+    /// Distance to the next symbol, in bytes.
+    pub size_bytes: u64,
+    /// Whether ftrace can trace it.
+    pub traceable: bool,
+    /// Whether it is on the kprobe blacklist.
+    pub blacklisted: bool,
+    /// How many functions have this name, with this one.
+    pub same_name: usize,
+    /// What to write to mean this one; absent when only its address would do.
+    pub place: Option<String>,
+}
+
+/// What a place means.
+#[derive(Debug)]
+pub enum Meant {
+    /// The function at `start`, and a place in it.
+    One {
+        /// The function.
+        function: Function,
+        /// Its address, for those who look at its code.
+        start: u64,
+        /// The place, in bytes from its beginning.
+        offset: u64,
+    },
+    /// Several functions of that name.
+    Several(Vec<Function>),
+    /// None.
+    Nothing,
+}
+
+/// The function that a place is in.
+pub fn meant(place: &Place, facts: &KernelFacts) -> Meant {
+    let address = match place {
+        Place::Address { address, .. } => *address,
+        Place::Symbol { module, symbol, offset, .. } => {
+            let named = code_named(symbol, module.as_deref(), facts);
+            match named.as_slice() {
+                [] => return Meant::Nothing,
+                [only] => only.address.wrapping_add(u64::from(*offset)),
+                several => return Meant::Several(several.iter().map(|one| function(*one, facts)).collect()),
+            }
+        }
+    };
+    match facts.symbols.locate(address) {
+        Some(located) if located.symbol.is_code() => Meant::One {
+            function: function(located.symbol, facts),
+            start: located.symbol.address,
+            offset: located.offset,
+        },
+        _ => Meant::Nothing,
+    }
+}
+
+/// What to look for.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "functions have none")]
+pub struct FunctionQuery<'a> {
+    /// Which names fit.
+    pub fits: &'a dyn Fn(&str) -> bool,
+    /// Only those of this module.
+    pub module: Option<&'a str>,
+    /// Only those that ftrace can trace.
+    pub traceable_only: bool,
+    /// Only names behind this one.
+    pub after: &'a str,
+    /// As many as these, and the rest of those that have the name of the last.
+    pub limit: usize,
+}
+
+/// Functions in the order of their names. Says whether there may be more.
+pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<Function>, bool) {
+    let mut found: Vec<Function> = Vec::new();
+    let of_module = |symbol: &Symbol<'_>| query.module.is_none() || symbol.module == query.module;
+    let names = facts.symbols.by_name(query.after).filter(|symbol| symbol.name > query.after);
+    for symbol in names.filter(is_function).filter(of_module).filter(|symbol| (query.fits)(symbol.name)) {
+        if found.len() >= query.limit && found.last().is_none_or(|last| last.name != symbol.name) {
+            return (found, true);
+        }
+        found.extend(Some(function(symbol, facts)).filter(|one| one.traceable || !query.traceable_only));
+    }
+    (found, false)
+}
+
+/// Names that may have been meant by one that does not exist, the likeliest first.
+pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> {
+    spelling::similar(name, facts)
+}
+
+/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h, since 6.2).
+const PADDING_PREFIX: &str = "__pfx_";
+
+/// What kallsyms shows as the module of BPF programs, which cannot be asked for by name.
+const BPF: &str = "bpf";
+
+fn is_function(symbol: &Symbol<'_>) -> bool {
+    symbol.is_code() && symbol.module != Some(BPF) && !symbol.name.starts_with(PADDING_PREFIX)
+}
+
+/// Code of a name, each address once.
+fn code_named<'a>(name: &'a str, module: Option<&'a str>, facts: &'a KernelFacts) -> Vec<Symbol<'a>> {
+    let mut named: Vec<_> = facts.symbols.named(name, module).filter(Symbol::is_code).collect();
+    named.dedup_by_key(|symbol| symbol.address);
+    named
+}
+
+fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
+    let size_bytes = facts.symbols.locate(symbol.address).map_or(0, |located| located.size);
+    let named = code_named(symbol.name, None, facts);
+    Function {
+        name: symbol.name.to_owned(),
+        module: symbol.module.map(str::to_owned),
+        size_bytes,
+        traceable: traceable::is_traced(symbol.name, symbol.address, size_bytes, facts),
+        blacklisted: blacklist::is_listed(symbol.name, symbol.address, facts),
+        same_name: named.len(),
+        place: place(symbol, &named, facts),
+    }
+}
+
+/// How to name one of the functions of a name: a module's by its module, the kernel's own by its distance from the beginning of the text,
+/// which stays true until the next kernel.
+fn place(symbol: Symbol<'_>, named: &[Symbol<'_>], facts: &KernelFacts) -> Option<String> {
+    let alone = named.iter().filter(|other| other.module == symbol.module).count() <= 1;
+    match symbol.module {
+        Some(module) => alone.then(|| format!("{module}:{}", symbol.name)),
+        None if named.len() <= 1 => Some(symbol.name.to_owned()),
+        None => {
+            let distance = symbol.address.checked_sub(facts.core_text.start)?;
+            Some(format!("_stext+{distance}"))
+        }
+    }
+}

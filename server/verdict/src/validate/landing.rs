@@ -1,0 +1,62 @@
+//! Where an offset or an address really leads.
+//!
+//! The kernel takes more than anybody means: it adds an offset without asking whether it still is in the function, and it accepts
+//! addresses that it has no name for, as those of modules to come. Verdicts follow the kernel; objections are what this daemon minds.
+
+use nix::errno::Errno;
+
+use super::case::Case;
+use super::memory_symbols;
+use super::refusal::{Refusal, Rule};
+use super::symbol::Symbols;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::{Place, ProbeDefinition};
+
+/// Symbols that stand for the beginning of the kernel's text: an offset from them is meant to lead into some function.
+const ANCHORS: [&str; 2] = ["_stext", "_text"];
+
+/// A place in another function than the one that was named.
+pub(super) fn objection(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
+    let symbol = found.taken.filter(|symbol| symbol.address != case.start)?;
+    if ANCHORS.contains(&symbol.name) {
+        return None;
+    }
+    let size = facts_size(case.facts, symbol.address);
+    let message = format!(
+        "`{}` is {size} bytes long: the kernel would probe `{}` at offset {}",
+        symbol.name,
+        case.location(),
+        found.offset
+    );
+    let hint = "name that function, if it is meant".to_owned();
+    Some(case.refuse(Rule::OutsideFunction, message).with_hint(hint))
+}
+
+fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
+    facts.symbols.locate(address).map_or(0, |located| located.size)
+}
+
+/// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT, which it forgives for addresses
+/// (kernel/trace/trace_kprobe.c:register_trace_kprobe).
+pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
+    memory_symbols::check_definition(definition, facts)?;
+    match &definition.place {
+        Place::Address { address: 0, span } => {
+            let message = "the kernel does not take 0 as an address".to_owned();
+            Err(Refusal::new(Rule::UnnamedPlace, message, *span))
+        }
+        Place::Address { .. } => Ok(()),
+        Place::Symbol { symbol, offset, span, .. } => {
+            let message =
+                format!("no symbol of the kernel covers the address {offset} bytes after `{symbol}`");
+            Err(Refusal::new(Rule::UnnamedPlace, message, *span).with_errno(Errno::ENOENT))
+        }
+    }
+}
+
+/// What is wrong with a place that the kernel has no name for and accepts.
+pub(super) fn never_armed(definition: &ProbeDefinition, address: Option<u64>) -> Refusal {
+    let address = address.unwrap_or_default();
+    let message = format!("{address:#x} is not in a function: the kernel would accept this and never arm it");
+    Refusal::new(Rule::NeverArmed, message, definition.place.span())
+}

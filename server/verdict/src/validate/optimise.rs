@@ -1,0 +1,119 @@
+//! Whether the kernel would make a jump of a breakpoint (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe,
+//! arch_check_optimized_kprobe).
+//!
+//! A prediction, which never changes a verdict: the kernel may lack memory for the copies, and probes that come later may undo it. Lock
+//! prefixes that alternatives replace are not looked at: they matter only where a kernel for several processors found one.
+
+use super::case::Case;
+use super::{instruction, jump_label};
+use kprobed_host::insn::{self, KernelOpcode};
+use kprobed_host::kernel::KernelFacts;
+
+/// Bytes of a near jump.
+const JUMP_BYTES: u64 = 5;
+
+/// Longer functions are not looked at: such a range of addresses is a hole between sections.
+const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+
+/// A function in which breakpoints may become jumps.
+pub(super) struct Optimiser<'a> {
+    facts: &'a KernelFacts,
+    start: u64,
+    size: u64,
+    code: Vec<u8>,
+    /// Where direct jumps of the function lead, ascending.
+    targets: Vec<u64>,
+}
+
+impl<'a> Optimiser<'a> {
+    /// Looks at the whole function of a case. None when no place of it can get a jump: optimisation is off, the function does not decode to
+    /// its end, an instruction of it may fault, or it may have a jump table.
+    pub(super) fn new(case: &Case<'a>) -> Option<Self> {
+        let facts = case.facts;
+        let start = case.start;
+        // A case may have been cut to what is shown.
+        let size = facts.symbols.locate(start)?.size;
+        if size > MAX_FUNCTION_BYTES || !facts.optimisation.enabled() {
+            return None;
+        }
+        let length = usize::try_from(size).ok()?.checked_add(insn::MAX_INSTRUCTION_BYTES)?;
+        let mut optimiser = Self { facts, start, size, code: facts.code(start, length), targets: Vec::new() };
+        let mut offset = 0;
+        while offset < size {
+            let opcode = optimiser.opcode(offset)?;
+            let jumps_to = opcode.jump_target;
+            let into_thunk = |target: u64| {
+                let thunks = &facts.optimisation.thunks;
+                // The kernel counts the byte behind them as well.
+                !thunks.is_empty() && (thunks.start..=thunks.end).contains(&target)
+            };
+            let indirect = jumps_indirectly(&opcode) || jumps_to.is_some_and(into_thunk);
+            if facts.patch_sites.may_fault(start + offset)
+                || facts.optimisation.indirect_jumps_matter && indirect
+            {
+                return None;
+            }
+            optimiser.targets.extend(jumps_to);
+            offset += u64::from(opcode.length);
+        }
+        optimiser.targets.sort_unstable();
+        Some(optimiser)
+    }
+
+    /// Whether a breakpoint at the instruction at `offset` would become a jump.
+    pub(super) fn makes_jump(&self, offset: u64) -> bool {
+        let address = self.start.wrapping_add(offset);
+        let fits = self.size.saturating_sub(offset) >= JUMP_BYTES;
+        if !fits || self.facts.optimisation.entry_text.contains(&address) {
+            return false;
+        }
+        // The kernel counts the first byte behind the jump as well (insn_jump_into_range).
+        let first = self.targets.partition_point(|target| *target <= address);
+        if self.targets.get(first).is_some_and(|target| *target <= address + JUMP_BYTES) {
+            return false;
+        }
+        let Some(covered) = self.copied(offset) else { return false };
+        !self.is_reserved(address, covered)
+            && !self.facts.armed.any_enabled_in(address + 1..address + covered)
+    }
+
+    /// Bytes of the instructions that a jump at `offset` would replace, if all of them can be copied (copy_optimized_instructions).
+    fn copied(&self, offset: u64) -> Option<u64> {
+        let mut covered = 0;
+        while covered < JUMP_BYTES {
+            let opcode = self.opcode(offset + covered)?;
+            let with_groups = self.facts.behaviour.traps_are_no_boundary;
+            if instruction::uncopyable(&opcode).is_some() || !insn::boostable(&opcode, with_groups) {
+                return None;
+            }
+            covered += u64::from(opcode.length);
+        }
+        Some(covered)
+    }
+
+    /// Whether somebody else rewrites one of these bytes.
+    fn is_reserved(&self, address: u64, bytes: u64) -> bool {
+        let sites = &self.facts.patch_sites;
+        let labels = || (address..address + bytes).any(|address| self.is_jump_label(address));
+        self.facts.traceable.touches(address, bytes) || sites.static_call_in(address, bytes) || labels()
+    }
+
+    fn is_jump_label(&self, address: u64) -> bool {
+        let code_from = |label: u64| {
+            let offset = usize::try_from(label.checked_sub(self.start)?).ok()?;
+            self.code.get(offset..)
+        };
+        let labels = self.facts.patch_sites.jump_labels_near(address);
+        labels.iter().any(|label| address - label < jump_label::bytes_of(code_from(*label)))
+    }
+
+    fn opcode(&self, offset: u64) -> Option<KernelOpcode> {
+        let code = self.code.get(usize::try_from(offset).ok()?..)?;
+        KernelOpcode::parse(code, self.start.wrapping_add(offset))
+    }
+}
+
+/// An indirect jump, near or far, or a direct far one (__insn_is_indirect_jump).
+fn jumps_indirectly(opcode: &KernelOpcode) -> bool {
+    opcode.first == 0xff && opcode.reg() & 6 == 4 || opcode.first == 0xea
+}

@@ -1,0 +1,116 @@
+//! The places of a function: where its instructions begin, and which of them work.
+
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
+use super::report::Report;
+use super::{judge, judge_boundary};
+use kprobed_host::insn;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::ProbeDefinition;
+
+/// A function with the beginnings of its instructions.
+pub(super) struct Places<'a> {
+    /// The function; its place is its first byte.
+    pub(super) case: Case<'a>,
+    /// Beginnings of instructions as the kernel finds them, ascending.
+    starts: Vec<u32>,
+}
+
+/// The nearest places that work, in bytes from the beginning of the function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nearest {
+    /// The last one before the place.
+    pub before: Option<u32>,
+    /// The first one after the place.
+    pub after: Option<u32>,
+}
+
+/// Where a probe would work instead. None when the report has no place, and where the reason holds for the whole function.
+pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
+    let of_function = |refusal: &Refusal| refusal.rule == Rule::NotraceFunction;
+    let start = report.code_range.as_ref().map(|range| range.start);
+    let case = start.and_then(|start| Case::at(definition, start, facts));
+    match case.map(Case::whole) {
+        Some(case) if !report.refusal.as_ref().is_some_and(of_function) => around(&case, report.offset),
+        _ => Nearest::default(),
+    }
+}
+
+/// The nearest places that work on either side of an offset. Decodes no further than to the one behind it.
+fn around(case: &Case<'_>, offset: u64) -> Nearest {
+    // A return probe works at the entry or nowhere: no need to ask everywhere.
+    let possible = |start: u64| !case.is_return() || case.is_entry(start);
+    let works = |start: &u32| possible((*start).into()) && judge_boundary(case, (*start).into()).is_ok();
+    let mut before = Vec::new();
+    for start in beginnings(case) {
+        if u64::from(start) < offset {
+            before.push(start);
+        } else if u64::from(start) > offset && works(&start) {
+            let before = before.into_iter().rev().find(works);
+            return Nearest { before, after: Some(start) };
+        }
+    }
+    Nearest { before: before.into_iter().rev().find(works), after: None }
+}
+
+/// Where the instructions of a function begin, as the kernel finds them.
+fn beginnings(case: &Case<'_>) -> impl Iterator<Item = u32> {
+    let size = case.size;
+    insn::boundaries(case.code())
+        .map_while(|extent| u32::try_from(extent.start).ok())
+        .take_while(move |start| u64::from(*start) < size)
+}
+
+impl<'a> Places<'a> {
+    /// The places of the function that a report is about.
+    pub(super) fn of_report(
+        definition: &'a ProbeDefinition,
+        report: &Report,
+        facts: &'a KernelFacts,
+    ) -> Option<Self> {
+        let start = report.code_range.as_ref()?.start;
+        Some(Self::new(Case::at(definition, start, facts)?))
+    }
+
+    /// The places of the function of a case.
+    pub(super) fn new(case: Case<'a>) -> Self {
+        let case = case.whole();
+        let starts = beginnings(&case).collect();
+        Self { case, starts }
+    }
+
+    /// Whether an instruction begins at an offset.
+    pub(super) fn is_boundary(&self, offset: u32) -> bool {
+        self.starts.binary_search(&offset).is_ok()
+    }
+
+    /// The verdict on an offset.
+    pub(super) fn judge(&self, offset: u32) -> Result<(), Refusal> {
+        // Where instructions begin is known: it need not be found out for each of them again.
+        if self.is_boundary(offset) {
+            judge_boundary(&self.case, offset.into())
+        } else {
+            judge(&self.case, offset.into())
+        }
+    }
+
+    /// All instructions in words, with the names of what they speak of.
+    pub(super) fn listing(&self) -> Vec<insn::Instruction> {
+        let Case { facts, start, .. } = self.case;
+        let size = usize::try_from(self.case.size).unwrap_or(usize::MAX);
+        let code = self.case.code();
+        let name = |address| facts.symbols.locate(address).map(|located| located.short());
+        insn::listing(code.get(..size).unwrap_or(code), start, &name)
+    }
+}
+
+impl Nearest {
+    /// The places that work, in words; empty when there are none.
+    pub fn hint(&self) -> String {
+        match (self.before, self.after) {
+            (Some(before), Some(after)) => format!("+{before} and +{after} work"),
+            (Some(only), None) | (None, Some(only)) => format!("+{only} works"),
+            (None, None) => String::new(),
+        }
+    }
+}

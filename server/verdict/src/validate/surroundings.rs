@@ -1,0 +1,58 @@
+//! The code around a place, and the nearest places that work.
+//!
+//! Costs a decoded and printed function: computed when somebody wants to see it.
+
+use super::places::{Nearest, Places, nearest};
+use super::report::Report;
+use kprobed_host::insn;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::ProbeDefinition;
+
+/// One instruction of a listing.
+#[derive(Clone, Debug)]
+pub struct ShownInstruction {
+    /// The instruction.
+    pub instruction: insn::Instruction,
+    /// Why no probe can be placed here; absent when one can.
+    pub refusal: Option<String>,
+}
+
+/// What is around a place.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Instructions around the place.
+    pub listing: Vec<ShownInstruction>,
+    /// The nearest places that work.
+    pub nearest: Nearest,
+}
+
+/// How many instructions a listing shows on either side of the place.
+const CONTEXT_INSTRUCTIONS: usize = 8;
+
+/// Instructions around the place of a report, each judged by the same rules. The window grows until it holds a working place on either
+/// side, if the function has one. Empty when the report has no place.
+pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Surroundings {
+    let Some(places) = Places::of_report(definition, report, facts) else { return Surroundings::default() };
+    let nearest = nearest(definition, report, facts);
+    let listing = places.listing();
+    let window = window(&listing, report.offset, nearest);
+    let shown = listing.into_iter().skip(window.start).take(window.len());
+    let listing = shown
+        .map(|instruction| {
+            let refusal = places.judge(instruction.offset).err().map(|refusal| refusal.message);
+            ShownInstruction { instruction, refusal }
+        })
+        .collect();
+    Surroundings { listing, nearest }
+}
+
+/// Which instructions to show.
+fn window(listing: &[insn::Instruction], offset: u64, nearest: Nearest) -> std::ops::Range<usize> {
+    let index_of = |offset: u64| listing.partition_point(|one| u64::from(one.offset) < offset);
+    let at = index_of(offset);
+    let before = nearest.before.map_or(at, |before| index_of(before.into()));
+    let after = nearest.after.map_or(at, |after| index_of(after.into()));
+    let first = at.saturating_sub(CONTEXT_INSTRUCTIONS).min(before);
+    let last = (at + CONTEXT_INSTRUCTIONS).max(after);
+    first..(last + 1).min(listing.len())
+}

@@ -1,0 +1,116 @@
+//! A symbol must exist, once (kernel/trace/trace_kprobe.c:validate_probe_symbol, number_of_same_symbols).
+
+use nix::errno::Errno;
+
+use super::refusal::{Refusal, Rule};
+use super::spelling;
+use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
+use kprobed_lang::definition::{Place, ProbeDefinition};
+
+/// What the place of a definition stands for.
+pub(super) enum Found<'a> {
+    /// A function of a module that is not loaded: the kernel accepts it and waits.
+    AbsentModule(&'a str),
+    /// Symbols of that name.
+    Symbols(Symbols<'a>),
+    /// The place is an address.
+    Address,
+}
+
+/// The symbols of the name that a definition gives.
+pub(super) struct Symbols<'a> {
+    /// The one that the kernel takes.
+    pub(super) taken: Option<Symbol<'a>>,
+    /// Added to its address.
+    pub(super) offset: u32,
+    name: &'a str,
+    module: Option<&'a str>,
+    count: usize,
+}
+
+impl Symbols<'_> {
+    /// The address that the kernel comes to.
+    pub(super) fn address(&self) -> Option<u64> {
+        Some(self.taken?.address.wrapping_add(u64::from(self.offset)))
+    }
+}
+
+/// Looks the symbol up.
+pub(super) fn look_up<'a>(definition: &'a ProbeDefinition, facts: &'a KernelFacts) -> Found<'a> {
+    let Place::Symbol { module, symbol, offset, .. } = &definition.place else { return Found::Address };
+    let module = module.as_deref();
+    if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
+        return Found::AbsentModule(module);
+    }
+    // Nearly every name is that of one symbol: one search finds all that is asked about it.
+    let named: Vec<Symbol<'_>> = facts.symbols.named(symbol, module).collect();
+    Found::Symbols(Symbols {
+        taken: SymbolTable::taken(named.iter().copied()),
+        offset: *offset,
+        name: symbol,
+        module,
+        count: count(&named, module, facts),
+    })
+}
+
+fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usize {
+    let behaviour = &facts.behaviour;
+    let own = named.iter().filter(|symbol| symbol.module.is_none()).count();
+    let of_modules = named.len() - own;
+    match module {
+        Some(_) => of_modules,
+        None if own > 0 && behaviour.kernel_symbol_wins || !behaviour.counts_module_symbols => own,
+        None => own + of_modules,
+    }
+}
+
+pub(super) fn check(
+    found: &Symbols<'_>,
+    definition: &ProbeDefinition,
+    facts: &KernelFacts,
+) -> Result<(), Refusal> {
+    let behaviour = &facts.behaviour;
+    let span = definition.place.span();
+    let name = found.name;
+    // Before there was a check for it, an unknown symbol was found out about when it was registered: the same errno.
+    let unknown = found.taken.is_none() || found.module.is_none() && found.count == 0;
+    if unknown {
+        let early = behaviour.checks_symbol_first && found.count == 0;
+        let errno = if early { Errno::EINVAL } else { Errno::ENOENT };
+        let (message, hint) = match definition.registration_problem().filter(|_| name.is_empty()) {
+            Some(problem) => (problem.message, problem.hint.unwrap_or_default()),
+            None => (format!("the kernel has no symbol `{name}`"), spelling::suggestion(name, facts)),
+        };
+        return Err(Refusal::new(Rule::UnknownSymbol, message, span).with_errno(errno).with_hint(hint));
+    }
+    // Names with a module were not counted in the beginning.
+    let counted = behaviour.counts_symbols && (behaviour.checks_symbol_first || found.module.is_none());
+    if counted && found.count > 1 {
+        let errno = if behaviour.checks_symbol_first { Errno::EINVAL } else { Errno::EADDRNOTAVAIL };
+        let message = format!("`{name}` is the name of {} symbols", found.count);
+        let hint = candidates(found, facts);
+        return Err(Refusal::new(Rule::AmbiguousSymbol, message, span).with_errno(errno).with_hint(hint));
+    }
+    Ok(())
+}
+
+/// Most places that a hint offers.
+const MAX_CANDIDATES: usize = 4;
+
+/// The same places without ambiguity: a module's by its name, the kernel's own as distances from the beginning of its text, which
+/// stay true until the next kernel.
+fn candidates(found: &Symbols<'_>, facts: &KernelFacts) -> String {
+    let place = |symbol: Symbol<'_>| {
+        if let Some(module) = symbol.module {
+            return Some(format!("{module}:{}", symbol.name));
+        }
+        let distance = symbol.address.checked_sub(facts.core_text.start)?;
+        Some(format!("_stext+{}", distance.saturating_add(u64::from(found.offset))))
+    };
+    let mut places: Vec<String> =
+        facts.symbols.named(found.name, found.module).filter(Symbol::is_code).filter_map(place).collect();
+    let more = places.len().saturating_sub(MAX_CANDIDATES);
+    places.truncate(MAX_CANDIDATES);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("they are at {}{rest}", places.join(", "))
+}

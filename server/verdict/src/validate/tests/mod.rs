@@ -1,0 +1,7 @@
+mod boot;
+mod optimise;
+mod oracle;
+mod rules;
+mod typed;
+#[path = "../../../../fixtures/world.rs"]
+mod world;

@@ -1,0 +1,264 @@
+//! What the stored answers do not have: unknown symbols, addresses, places between functions, other probes.
+
+use std::fs;
+
+use nix::errno::Errno;
+use tempfile::TempDir;
+
+use crate::validate::functions::{self, FunctionQuery, Meant};
+use crate::validate::{Arming, JudgedInstruction, Report, Rule, check, disassembly, surroundings};
+use kprobed_host::kernel::{KernelFacts, KernelPaths};
+use kprobed_host::samples::core;
+use kprobed_lang::definition::{Definition, Features, ProbeDefinition, parse};
+
+const SYMBOLS: &str = "\
+0000000000000000 A fixed_percpu_data
+000000000000b000 A gdt_page
+ffffffff81000000 T _stext
+ffffffff81000000 T first
+ffffffff81000040 t part.cold
+ffffffff81000060 t part
+ffffffff81000080 t twin
+ffffffff810000a0 t twin
+ffffffff810000c0 t quiet
+ffffffff810000e0 t __switch_to
+ffffffff81000100 T _etext
+ffffffff81000100 D jiffies
+ffffffff81000200 t count_symbols
+ffffffff81000300 B _end
+ffffffffc0000000 t open\t[mod]
+ffffffffc0000100 t open\t[mod]
+ffffffffc0001000 t prog\t[bpf]
+";
+const BASE: u64 = 0xffff_ffff_8100_0000;
+const CALL_SITES: &str = "\
+ffffffff81000004 first
+ffffffff81000060 part
+ffffffff81000080 twin
+ffffffff810000a0 twin
+ffffffff810000e0 __switch_to
+ffffffffc0000000 open [mod]
+";
+const NEW: &str = "kernel return probes support";
+
+struct Kernel {
+    facts: KernelFacts,
+    features: Features,
+    _directory: TempDir,
+}
+
+/// A kernel with this README and these registered probes. Its functions are: ENDBR, a call of ftrace, `push %rbp`, a breakpoint, the same
+/// again.
+fn kernel(readme: &str, probes: &str) -> Kernel {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("kallsyms", SYMBOLS),
+        ("available_filter_functions_addrs", CALL_SITES),
+        ("README", readme),
+        ("kprobes/list", probes),
+    ] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let mut code = vec![0x90; 0x100];
+    code[..12].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0xe8, 1, 2, 3, 4, 0x55, 0xcc, 0xf4]);
+    fs::write(directory.path().join("kcore"), core(&[(BASE, code)])).unwrap();
+    let root = || directory.path().to_owned();
+    let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
+    let facts = KernelFacts::read(&paths).unwrap();
+    Kernel { facts, features: Features::from_readme(readme), _directory: directory }
+}
+
+impl Kernel {
+    fn parse(&self, text: &str) -> ProbeDefinition {
+        match parse(text, &self.features).unwrap() {
+            Definition::Probe(definition) => definition,
+            Definition::Delete(_) => unreachable!("{text}"),
+        }
+    }
+
+    fn check(&self, text: &str) -> Report {
+        check(&self.parse(text), &self.facts)
+    }
+
+    /// Errno and rule of a refusal; none when accepted.
+    fn refusal(&self, text: &str) -> Option<(Errno, Rule)> {
+        self.check(text).refusal.map(|refusal| (refusal.errno, refusal.rule))
+    }
+
+    fn objection(&self, text: &str) -> Option<Rule> {
+        self.check(text).objection.map(|objection| objection.rule)
+    }
+}
+
+#[test]
+fn symbols_are_refused_as_each_kernel_does() {
+    let (old, new) = (kernel("", ""), kernel(NEW, ""));
+    for (text, of_old, of_new) in [
+        ("p absent", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
+        ("r absent+1", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
+        ("p mod:absent", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
+        ("p prog", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
+        ("p fixed_percpu_data", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::ENOENT, Rule::UnknownSymbol)),
+        ("p gdt_page", (Errno::ENOENT, Rule::UnnamedPlace), (Errno::ENOENT, Rule::UnnamedPlace)),
+        ("p twin", (Errno::EADDRNOTAVAIL, Rule::AmbiguousSymbol), (Errno::EINVAL, Rule::AmbiguousSymbol)),
+        ("r twin+1", (Errno::EINVAL, Rule::NotFunctionEntry), (Errno::EINVAL, Rule::AmbiguousSymbol)),
+        (
+            "p first @nowhere",
+            (Errno::ENOENT, Rule::UnknownMemorySymbol),
+            (Errno::ENOENT, Rule::UnknownMemorySymbol),
+        ),
+        ("p quiet @nowhere", (Errno::EINVAL, Rule::NotraceFunction), (Errno::EINVAL, Rule::NotraceFunction)),
+        ("p jiffies", (Errno::EINVAL, Rule::NotraceFunction), (Errno::EINVAL, Rule::NotraceFunction)),
+        ("r __switch_to", (Errno::EINVAL, Rule::ReturnBlacklisted), (Errno::EINVAL, Rule::ReturnBlacklisted)),
+    ] {
+        assert_eq!(old.refusal(text), Some(of_old), "old: {text}");
+        assert_eq!(new.refusal(text), Some(of_new), "new: {text}");
+    }
+    assert_eq!(old.refusal("p mod:open"), None, "names with a module were not counted");
+    assert_eq!(new.refusal("p mod:open"), Some((Errno::EINVAL, Rule::AmbiguousSymbol)));
+    let hint = new.check("p twin").refusal.unwrap().hint;
+    assert_eq!(hint, "they are at _stext+128, _stext+160");
+}
+
+#[test]
+fn entries_lie_behind_endbr() {
+    let kernel = kernel(NEW, "");
+    for (text, refusal) in [
+        ("p first", None),
+        ("p first+4", None),
+        ("r first+4", None),
+        ("p first+1", Some((Errno::EILSEQ, Rule::InstructionBoundary))),
+        ("p first+5", Some((Errno::EILSEQ, Rule::InstructionBoundary))),
+        ("p first+9", None),
+        ("r first+9", Some((Errno::EINVAL, Rule::NotFunctionEntry))),
+        ("r 0xffffffff81000004", None),
+        ("r 0xffffffff81000009", Some((Errno::EINVAL, Rule::NotEntryAddress))),
+        ("p first+10", Some((Errno::EILSEQ, Rule::TrapInstruction))),
+    ] {
+        assert_eq!(kernel.refusal(text), refusal, "{text}");
+    }
+    assert_eq!(kernel.check("p first").arming, Some(Arming::Ftrace));
+    assert_eq!(kernel.check("p first+9").arming, Some(Arming::Breakpoint));
+    let around = surroundings(&kernel.parse("p first+6"), &kernel.check("p first+6"), &kernel.facts);
+    assert_eq!((around.nearest.before, around.nearest.after), (Some(4), Some(9)));
+}
+
+#[test]
+fn parts_go_with_their_function() {
+    let kernel = kernel(NEW, "");
+    assert_eq!(kernel.refusal("p part.cold"), None);
+    assert_eq!(kernel.refusal("p quiet"), Some((Errno::EINVAL, Rule::NotraceFunction)));
+}
+
+#[test]
+fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
+    let kernel = kernel(NEW, "");
+    assert_eq!(kernel.refusal("p part+32"), None, "the kernel goes on to `twin`");
+    assert_eq!(kernel.objection("p part+32"), Some(Rule::OutsideFunction));
+    assert_eq!(kernel.check("p part+32").location, "twin+0x0");
+    assert_eq!((kernel.refusal("p _stext+128"), kernel.objection("p _stext+128")), (None, None));
+    for nowhere in [
+        "p 0x1",
+        "p 0xffff888000000000",
+        "p 0xffffffff81000400",
+        "p 0x1 @nowhere",
+        "p 0x1 @",
+        "p other:f @-10",
+        "p other:f @jiffies+x",
+        "p other:",
+    ] {
+        assert_eq!(
+            (kernel.refusal(nowhere), kernel.objection(nowhere)),
+            (None, Some(Rule::NeverArmed)),
+            "{nowhere}"
+        );
+    }
+    assert_eq!(kernel.refusal("p 0x1 @jiffies+x"), Some((Errno::EINVAL, Rule::BadMemorySymbol)));
+    assert_eq!(kernel.refusal("p first @-10"), Some((Errno::ENOENT, Rule::BadMemorySymbol)));
+    assert_eq!(kernel.refusal("p mod:"), Some((Errno::EINVAL, Rule::UnknownSymbol)));
+    assert_eq!(kernel.refusal("p jiffies+65536"), Some((Errno::ENOENT, Rule::UnnamedPlace)));
+    assert_eq!(kernel.check("p other:f").absent_module.as_deref(), Some("other"));
+}
+
+#[test]
+fn other_probes_do_not_change_the_verdict() {
+    let kernel = kernel(NEW, "ffffffff8100000a  k  first+0xa\n");
+    assert_eq!(kernel.refusal("p first+10"), None, "joins the probe that is there");
+    assert_eq!(kernel.refusal("p first+9"), None);
+}
+
+#[test]
+fn every_instruction_of_a_function_is_judged() {
+    let kernel = kernel(NEW, "ffffffff81000009  k  first+0x9\n");
+    let shown = |text: &str, count: usize| -> Vec<String> {
+        let (judged, omitted) = disassembly(&kernel.parse(text), BASE, &kernel.facts);
+        assert_eq!((judged.iter().map(|one| one.instruction.bytes.len()).sum::<usize>(), omitted), (0x40, 0));
+        let line = |one: &JudgedInstruction| {
+            let verdict =
+                one.verdict.as_ref().map_or_else(|no| no.rule.name().to_owned(), |yes| format!("{yes:?}"));
+            let marks = [(one.entry, "entry"), (one.boundary, "boundary"), (one.probed, "probed")];
+            let marks = marks.iter().filter(|(set, _)| *set).map(|(_, mark)| format!(" {mark}"));
+            let marks: String = marks.collect();
+            format!("+{} {}: {verdict}{marks}", one.instruction.offset, one.instruction.text)
+        };
+        judged.iter().take(count).map(line).collect()
+    };
+    assert_eq!(
+        shown("p first", 4),
+        [
+            "+0 endbr64: Ftrace entry boundary",
+            "+4 nopl (%rax,%rax): Ftrace entry boundary",
+            "+9 push %rbp: Breakpoint boundary probed",
+            "+10 int3: TRAP_INSTRUCTION boundary",
+        ]
+    );
+    assert_eq!(shown("r first", 3)[2], "+9 push %rbp: BAD_RETPROBE boundary probed");
+}
+
+#[test]
+fn a_name_means_one_function_or_says_which() {
+    let kernel = kernel(NEW, "");
+    let meant =
+        |place: &str| match functions::meant(&kernel.parse(&format!("p {place}")).place, &kernel.facts) {
+            Meant::One { function, start, offset } => {
+                format!("{} at {:#x}, +{offset}, {} bytes", function.name, start - BASE, function.size_bytes)
+            }
+            Meant::Several(functions) => {
+                let places = functions.iter().map(|one| one.place.as_deref().unwrap_or("-"));
+                places.collect::<Vec<_>>().join(" ")
+            }
+            Meant::Nothing => "nothing".to_owned(),
+        };
+    assert_eq!(meant("quiet"), "quiet at 0xc0, +0, 32 bytes");
+    assert_eq!(meant("quiet+33"), "__switch_to at 0xe0, +1, 32 bytes");
+    assert_eq!(meant("twin"), "_stext+128 _stext+160");
+    assert_eq!(meant("_stext+160"), "twin at 0xa0, +0, 32 bytes");
+    assert_eq!(meant("0xffffffff810000a1"), "twin at 0xa0, +1, 32 bytes");
+    assert_eq!(meant("mod:open"), "- -", "the module has two");
+    for nothing in ["absent", "other:open", "prog", "0x1"] {
+        assert_eq!(meant(nothing), "nothing", "{nothing}");
+    }
+}
+
+#[test]
+fn functions_are_listed_by_name() {
+    let kernel = kernel(NEW, "");
+    let all = FunctionQuery { fits: &|_| true, module: None, traceable_only: false, after: "", limit: 100 };
+    let names = |query: &FunctionQuery<'_>| {
+        let (found, more) = functions::list(query, &kernel.facts);
+        (found.into_iter().map(|one| one.name).collect::<Vec<_>>().join(" "), more)
+    };
+    let everything = "__switch_to _etext _stext count_symbols first open open part part.cold quiet twin twin";
+    assert_eq!(names(&all), (everything.to_owned(), false));
+    let page = FunctionQuery { after: "part.cold", limit: 2, ..all };
+    assert_eq!(names(&page), ("quiet twin twin".to_owned(), false), "all of a name come together");
+    assert!(names(&FunctionQuery { limit: 5, ..all }).1, "there is more");
+    assert_eq!(names(&FunctionQuery { module: Some("mod"), ..all }).0, "open open");
+    let traceable = FunctionQuery { traceable_only: true, fits: &|name| name.starts_with('p'), ..all };
+    assert_eq!(names(&traceable).0, "part part.cold", "a part goes with its function");
+    let (found, _) = functions::list(&FunctionQuery { fits: &|name| name == "twin", ..all }, &kernel.facts);
+    assert_eq!((found[0].same_name, found[0].place.as_deref()), (2, Some("_stext+128")));
+    assert_eq!(functions::similar_names("fisrt", &kernel.facts), ["first"]);
+}

@@ -1,0 +1,281 @@
+//! What a function takes and returns, and what lies behind its parameters: for people who are about to write a definition.
+
+use super::default::{self, Chosen};
+use super::function::{self, Function};
+use super::passing::Passed;
+use super::path;
+use super::problems;
+use crate::validate::spelling;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_host::kernel::btf::{Btf, BtfError, Kind, TypeId};
+use kprobed_lang::definition::{
+    BtfMember, BtfRoot, Code, Definition, Diagnostic, Features, Fetch, FetchKind, Span, Type, parse,
+};
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionDescription {
+    /// Its name.
+    pub name: String,
+    /// Its module; absent for the kernel itself.
+    pub module: Option<String>,
+    /// Its prototype in C.
+    pub prototype: String,
+    /// What it returns, in C.
+    pub result: String,
+    /// The type of `$retval` if none is written; absent if it returns nothing.
+    pub result_type: Option<String>,
+    /// Its parameters, in order.
+    pub parameters: Vec<DescribedParameter>,
+    /// Prototypes of other functions of the same name.
+    pub others: Vec<String>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedParameter {
+    /// Its name; empty for `...`.
+    pub name: String,
+    /// Its type in C; `...` for those.
+    pub c_type: String,
+    /// Where it is, such as `$arg1`; absent if no probe can read it.
+    pub argument: Option<String>,
+    /// The type that it has if none is written; absent if no probe can read it.
+    pub fetch_type: Option<String>,
+    /// Its type has members, or points to something that has.
+    pub has_members: bool,
+}
+
+/// The members of a structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembersDescription {
+    /// The structure, in C.
+    pub c_type: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its members in the order of their offsets, those of anonymous structures and unions in it too.
+    pub members: Vec<DescribedMember>,
+}
+
+/// A member of a structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedMember {
+    /// Its name.
+    pub name: String,
+    /// What to write to read it.
+    pub path: String,
+    /// Its type in C.
+    pub c_type: String,
+    /// Distance from the beginning of the structure, in bits.
+    pub bit_offset: u64,
+    /// Bits of a bit-field; absent for other members.
+    pub bits: Option<u8>,
+    /// Its size in bytes, with all elements of an array; 0 for a bit-field and for `[]`.
+    pub bytes: u64,
+    /// The type that it has if none is written.
+    pub fetch_type: String,
+    /// Its type has members, or points to something that has.
+    pub has_members: bool,
+}
+
+/// Why something cannot be described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DescribeError {
+    /// There is no such function, or its types are not known.
+    #[error("{0}")]
+    Function(Diagnostic),
+    /// The path leads nowhere. Its span lies in the path.
+    #[error("{0}")]
+    Path(Diagnostic),
+}
+
+/// Describes a function.
+///
+/// # Errors
+/// [`DescribeError::Function`].
+pub fn describe_function(
+    name: &str,
+    module: Option<&str>,
+    facts: &KernelFacts,
+) -> Result<FunctionDescription, DescribeError> {
+    let function = find(name, module, facts)?;
+    described(&function)
+        .map_err(|error| DescribeError::Function(problems::broken(Span::new(0, name.len()), &error)))
+}
+
+/// Describes the members of what a path of that function leads to: `file`, `file->f_inode`, `$retval`.
+///
+/// # Errors
+/// See [`DescribeError`].
+pub fn describe_members(
+    name: &str,
+    module: Option<&str>,
+    path: &str,
+    facts: &KernelFacts,
+) -> Result<MembersDescription, DescribeError> {
+    let function = find(name, module, facts)?;
+    members_of(&function, path).map_err(DescribeError::Path)
+}
+
+fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Function, DescribeError> {
+    function::look_up(name, module, facts).map_err(|unknown| {
+        let at = Span::new(0, name.len());
+        let exists = facts.symbols.named(name, module).next().is_some();
+        let problem = problems::unknown(at, &unknown);
+        DescribeError::Function(if exists {
+            problem
+        } else {
+            Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
+                .with_hint(spelling::suggestion(name, facts))
+        })
+    })
+}
+
+fn described(function: &Function) -> Result<FunctionDescription, BtfError> {
+    let btf = &function.btf;
+    let result_type = if function.result == TypeId::VOID {
+        None
+    } else {
+        Some(chosen_text(default::of(btf, function.result, false)?))
+    };
+    let mut parameters = Vec::with_capacity(function.parameters.len());
+    for parameter in &function.parameters {
+        let readable = match parameter.passed {
+            Passed::Words { first, .. } => Some(first),
+            Passed::Nowhere => None,
+        };
+        let fetch_type = readable.map(|_| default::of(btf, parameter.ty, false)).transpose()?;
+        let variadic = parameter.ty == TypeId::VOID;
+        parameters.push(DescribedParameter {
+            name: parameter.name.clone(),
+            c_type: if variadic { "...".to_owned() } else { btf.type_text(parameter.ty)? },
+            argument: readable.map(|first| format!("$arg{first}")),
+            fetch_type: fetch_type.map(chosen_text),
+            has_members: composite_behind(btf, parameter.ty)?.is_some_and(|(_, pointer)| pointer),
+        });
+    }
+    Ok(FunctionDescription {
+        name: function.name.clone(),
+        module: function.module.clone(),
+        prototype: function.prototype()?,
+        result: btf.type_text(function.result)?,
+        result_type,
+        parameters,
+        others: function.others.clone(),
+    })
+}
+
+fn chosen_text(chosen: Chosen) -> String {
+    Type { base: chosen.base, count: chosen.count, span: Span::default() }.to_string()
+}
+
+/// The structure that a type is or points to, and whether it points there.
+fn composite_behind(btf: &Btf, ty: TypeId) -> Result<Option<(TypeId, bool)>, BtfError> {
+    let resolved = btf.resolved(ty)?;
+    let (target, pointer) = match resolved.kind {
+        Kind::Pointer(target) => (btf.resolved(target)?, true),
+        _ => (resolved, false),
+    };
+    Ok(matches!(target.kind, Kind::Composite(_)).then_some((target.id, pointer)))
+}
+
+fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Diagnostic> {
+    let whole = Span::new(0, text.len());
+    let broken = |error| problems::broken(whole, &error);
+    let btf = &function.btf;
+    let (root, members) = parsed(text)?;
+    let start =
+        text.len() - members.iter().map(|member| member.name.len() + separator(member).len()).sum::<usize>();
+    let ty = match &root {
+        BtfRoot::Retval if function.result == TypeId::VOID => {
+            return Err(problems::no_result(whole, function));
+        }
+        BtfRoot::Retval => function.result,
+        BtfRoot::Parameter(name) => function
+            .parameters
+            .iter()
+            .find(|parameter| parameter.name == *name)
+            .map(|parameter| parameter.ty)
+            .ok_or_else(|| problems::no_parameter(Span::new(0, start), function, name))?,
+    };
+    // Only types matter: any place will do.
+    let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };
+    let value = path::follow(btf, fetch, ty, &members, start)?;
+    let found = composite_behind(btf, value.ty).map_err(broken)?;
+    let Some((id, pointer)) = found.filter(|(_, pointer)| *pointer || !members.is_empty()) else {
+        return Err(problems::no_structure(btf, value.ty, whole));
+    };
+    let separator = if pointer { "->" } else { "." };
+    listed(btf, id, &format!("{text}{separator}")).map_err(broken)
+}
+
+fn separator(member: &BtfMember) -> &'static str {
+    if member.arrow { "->" } else { "." }
+}
+
+/// A path as the parser of definitions reads it.
+fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
+    let head = if text.starts_with("$retval") { "r f " } else { "p f " };
+    let features = Features::from_readme("").with_types(true);
+    let shifted = |problem: Diagnostic| {
+        let at = |place: usize| place.saturating_sub(head.len()).min(text.len());
+        Diagnostic { span: Span::new(at(problem.span.start), at(problem.span.end)), ..problem }
+    };
+    let no_path = || {
+        let message = "not a path: write PARAMETER, PARAMETER->MEMBER or $retval->MEMBER";
+        Diagnostic::error(Code::NoBtfarg, Span::new(0, text.len()), message)
+    };
+    // What the parser would leave out.
+    if text.contains(|c: char| c == '#' || c.is_whitespace()) {
+        return Err(no_path());
+    }
+    let definition = match parse(&format!("{head}{text}"), &features) {
+        Ok(Definition::Probe(definition)) => definition,
+        Ok(Definition::Delete(_)) => return Err(no_path()),
+        Err(problems) => return Err(problems.into_iter().next().map_or_else(no_path, shifted)),
+    };
+    match <[_; 1]>::try_from(definition.args).map(|[argument]| argument) {
+        Ok(argument) if argument.name.is_none() && argument.ty.is_none() => match argument.fetch.kind {
+            FetchKind::Btf { root, members } => Ok((root, members)),
+            FetchKind::Retval => Ok((BtfRoot::Retval, Vec::new())),
+            _ => Err(no_path()),
+        },
+        _ => Err(no_path()),
+    }
+}
+
+fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<MembersDescription, BtfError> {
+    let ty = btf.resolved(id)?;
+    let Kind::Composite(composite) = ty.kind else {
+        return Err(BtfError::WrongKind { id, wanted: "a structure or a union" });
+    };
+    let mut found = Vec::new();
+    btf.each_member(composite, &mut |at| {
+        found.push(at);
+        true
+    })?;
+    // Those of a union stay in the order of their declaration.
+    found.sort_by_key(|at| at.bit_offset);
+    let mut members = Vec::with_capacity(found.len());
+    for at in found {
+        let member = at.member;
+        let fetch_type = match member.bits {
+            Some(bits) => default::bit_field(btf, member.ty, at.bit_offset, bits)
+                .map(|(base, _)| Type { base, count: None, span: Span::default() }.to_string())
+                .unwrap_or_default(),
+            None => chosen_text(default::of(btf, member.ty, true)?),
+        };
+        let bytes = if member.bits.is_some() { 0 } else { btf.size(member.ty)?.unwrap_or(0) };
+        members.push(DescribedMember {
+            name: member.name.to_owned(),
+            path: format!("{prefix}{}", member.name),
+            c_type: btf.type_text(member.ty)?,
+            bit_offset: at.bit_offset,
+            bits: member.bits,
+            bytes,
+            fetch_type,
+            has_members: composite_behind(btf, member.ty)?.is_some(),
+        });
+    }
+    Ok(MembersDescription { c_type: btf.type_text(id)?, bytes: composite.bytes.into(), members })
+}

@@ -1,0 +1,107 @@
+//! `->member.member->member`: from a pointer to what lies behind it.
+//!
+//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after a `.` only add to its distance.
+
+use super::default;
+use super::problems;
+use kprobed_host::kernel::btf::{Btf, Composite, FoundMember, Kind, Type, TypeId};
+use kprobed_lang::definition::{BaseType, BtfMember, Code, Diagnostic, Fetch, FetchKind, Span};
+
+/// A value whose type is known.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    /// How it is read.
+    pub(super) fetch: Fetch,
+    /// Its type, as declared.
+    pub(super) ty: TypeId,
+    /// The bit-field that it is.
+    pub(super) bits: Option<BitField>,
+}
+
+/// Where a bit-field lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BitField {
+    /// From the beginning of what the last pointer points to.
+    pub(super) bit_offset: u64,
+    pub(super) bits: u8,
+}
+
+/// The members of a path, with the place of each.
+pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember, Span)> {
+    members
+        .iter()
+        .map(|member| {
+            let name = start + if member.arrow { 2 } else { 1 };
+            start = name + member.name.len();
+            (member, Span::new(name, start))
+        })
+        .collect()
+}
+
+/// Follows a path from `root` of type `ty`; `start` is where the first separator stands.
+pub(super) fn follow(
+    btf: &Btf,
+    root: Fetch,
+    ty: TypeId,
+    members: &[BtfMember],
+    start: usize,
+) -> Result<Value, Diagnostic> {
+    let span = root.span;
+    let mut value = Value { fetch: root, ty, bits: None };
+    let mut rest = placed(members, start).into_iter().peekable();
+    while let Some((first, at)) = rest.next() {
+        let broken = |error| problems::broken(at, &error);
+        let pointer = btf.resolved(value.ty).map_err(broken)?;
+        let Kind::Pointer(target) = pointer.kind else {
+            return Err(problems::no_pointer(btf, value.ty, first, at));
+        };
+        let mut bit_offset = 0;
+        let (mut name, mut at) = (first, at);
+        let mut owner = target;
+        let found = loop {
+            let found = member(btf, owner, &name.name, at)?;
+            bit_offset += found.bit_offset;
+            let Some((next, next_at)) = rest.next_if(|(next, _)| !next.arrow) else { break found };
+            (name, at, owner) = (next, next_at, found.member.ty);
+        };
+        let offset = i32::try_from(bit_offset / 8).map_err(|_too_large| {
+            Diagnostic::error(Code::BadBtfTid, at, format!("`{}` lies beyond 2 GiB", name.name))
+        })?;
+        let inner = Box::new(value.fetch);
+        value = Value {
+            fetch: Fetch { kind: FetchKind::Deref { user: false, offset, inner }, span },
+            ty: found.member.ty,
+            bits: found.member.bits.map(|bits| BitField { bit_offset, bits }),
+        };
+    }
+    Ok(value)
+}
+
+/// The member of a structure.
+fn member<'a>(btf: &'a Btf, owner: TypeId, name: &str, at: Span) -> Result<FoundMember<'a>, Diagnostic> {
+    let broken = |error| problems::broken(at, &error);
+    let Type { kind: Kind::Composite(composite), .. } = btf.resolved(owner).map_err(broken)? else {
+        return Err(problems::no_structure(btf, owner, at));
+    };
+    let found = btf.member(composite, name).map_err(broken)?;
+    found.ok_or_else(|| problems::no_member(btf, owner, composite, name, at))
+}
+
+/// Names of the members of a structure, those of anonymous structures in it too.
+pub(super) fn member_names<'a>(btf: &'a Btf, composite: Composite<'a>) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    let all = btf.each_member(composite, &mut |found| {
+        names.push(found.member.name);
+        true
+    });
+    // What can be read of a broken structure is as good as nothing: this is for hints.
+    if all.is_ok() { names } else { Vec::new() }
+}
+
+/// A bit-field as its own default: the type, and the fetch of the integer that holds it.
+pub(super) fn bit_field(btf: &Btf, value: &Value, field: BitField) -> Option<(Fetch, BaseType)> {
+    let (base, byte) = default::bit_field(btf, value.ty, field.bit_offset, field.bits)?;
+    let FetchKind::Deref { user, inner, .. } = &value.fetch.kind else { return None };
+    let kind = FetchKind::Deref { user: *user, offset: i32::try_from(byte).ok()?, inner: inner.clone() };
+    Some((Fetch { kind, span: value.fetch.span }, base))
+}

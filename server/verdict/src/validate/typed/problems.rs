@@ -1,0 +1,167 @@
+//! What can be wrong with a name, said with the names that there are.
+
+use super::function::{Function, Unknown};
+use super::path;
+use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
+use kprobed_host::kernel::nearest_name;
+use kprobed_lang::definition::{BtfMember, Code, Diagnostic, Span};
+
+/// Most names that a hint lists.
+const LISTED_MAX: usize = 8;
+
+/// Names, as many as a hint can hold.
+fn listed(names: &[&str]) -> String {
+    let shown: Vec<String> = names.iter().take(LISTED_MAX).map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(LISTED_MAX);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(", "))
+}
+
+/// BTF that cannot be followed.
+pub(super) fn broken(at: Span, error: &BtfError) -> Diagnostic {
+    Diagnostic::error(Code::BadBtfTid, at, format!("the kernel's BTF cannot be followed here: {error}"))
+}
+
+/// No types of the function.
+pub(super) fn unknown(at: Span, unknown: &Unknown) -> Diagnostic {
+    let problem = Diagnostic::error(Code::NoBtfEntry, at, unknown.message.clone());
+    if unknown.hint.is_empty() { problem } else { problem.with_hint(unknown.hint.clone()) }
+}
+
+/// Several functions of that name.
+pub(super) fn ambiguous(at: Span, function: &Function, severe: bool) -> Diagnostic {
+    let own = function.prototype().unwrap_or_default();
+    let message = format!("there are several functions `{}` with other parameters", function.name);
+    let hint = format!("BTF has `{own}` and `{}`", function.others.join("` and `"));
+    if severe {
+        Diagnostic::error(Code::NoBtfEntry, at, message).with_hint(format!("{hint}: write NAME=$argN:TYPE"))
+    } else {
+        Diagnostic::warning(Code::AmbiguousTypes, at, message)
+            .with_hint(format!("{hint}: the first is taken"))
+    }
+}
+
+/// No parameter of that name.
+pub(super) fn no_parameter(at: Span, function: &Function, name: &str) -> Diagnostic {
+    let names: Vec<&str> = function
+        .parameters
+        .iter()
+        .map(|parameter| parameter.name.as_str())
+        .filter(|name| !name.is_empty())
+        .collect();
+    let message = format!("`{}` has no parameter `{name}`", function.name);
+    let hint = match nearest_name(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names)),
+        None if names.is_empty() => "it has no parameters".to_owned(),
+        None => format!("its parameters are {}", listed(&names)),
+    };
+    Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
+}
+
+/// A number beyond the parameters.
+pub(super) fn no_numbered(at: Span, function: &Function, number: u32) -> Diagnostic {
+    let count = function.parameters.len();
+    let message = format!("`{}` has {count} parameters, and no `$arg{number}`", function.name);
+    let hint = format!("write `NAME=$arg{number}` to read the register or slot of that number");
+    Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
+}
+
+/// `->` on what is no pointer.
+pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) -> Diagnostic {
+    let text = btf.type_text(ty).unwrap_or_default();
+    let message = format!("`{text}` is not a pointer");
+    let problem = Diagnostic::error(Code::NoPtrStrct, at, message);
+    let structure = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Composite(_)));
+    if structure {
+        problem.with_hint(format!("write `.{}`: the structure itself is there", member.name))
+    } else {
+        problem.with_hint("end the path here")
+    }
+}
+
+/// A member of what has none.
+pub(super) fn no_structure(btf: &Btf, ty: TypeId, at: Span) -> Diagnostic {
+    let text = btf.type_text(ty).unwrap_or_default();
+    let declared_only = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Forward { .. }));
+    let (message, hint) = if declared_only {
+        (format!("the members of `{text}` are not in the kernel's BTF"), "write +OFFSET($argN):TYPE")
+    } else {
+        (format!("`{text}` has no members"), "end the path before it")
+    };
+    Diagnostic::error(Code::BadBtfTid, at, message).with_hint(hint)
+}
+
+/// No member of that name.
+pub(super) fn no_member(
+    btf: &Btf,
+    owner: TypeId,
+    composite: Composite<'_>,
+    name: &str,
+    at: Span,
+) -> Diagnostic {
+    let text = btf.type_text(owner).unwrap_or_default();
+    let names = path::member_names(btf, composite);
+    let message = format!("`{text}` has no member `{name}`");
+    let hint = match nearest_name(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => "it has no members".to_owned(),
+        None => format!("its members are {}", listed(&names)),
+    };
+    Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint)
+}
+
+/// `$retval` of a function that returns nothing.
+pub(super) fn no_result(at: Span, function: &Function) -> Diagnostic {
+    Diagnostic::error(Code::NoRetval, at, format!("`{}` returns nothing", function.name))
+}
+
+/// `:string` on what is no text.
+pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnostic {
+    let text = btf.type_text(ty).unwrap_or_default();
+    let pointer = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_)));
+    let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is not a text"));
+    if pointer {
+        problem.with_hint(format!("if it points to a text, write `+0({written}):string`"))
+    } else {
+        problem
+    }
+}
+
+/// `:string` on a value of which no type is known.
+pub(super) fn no_memory(at: Span) -> Diagnostic {
+    Diagnostic::error(Code::BadString, at, "a string is read from memory, and this expression is a value")
+}
+
+/// `:string` on a number, which the kernel follows by mistake.
+pub(super) fn followed_number(at: Span, written: &str) -> Diagnostic {
+    let message = format!("`{written}` is not a pointer; the kernel dereferences it as if it was one");
+    Diagnostic::warning(Code::PartOfValue, at, message)
+}
+
+/// A parameter that no probe can read.
+pub(super) fn not_readable(at: Span, function: &Function, name: &str) -> Diagnostic {
+    let message =
+        format!("the parameter `{name}` of `{}` is in no register and not on the stack", function.name);
+    Diagnostic::error(Code::NoBtfarg, at, message)
+}
+
+/// A value of which a record holds the beginning only.
+pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
+    Diagnostic::warning(
+        Code::PartOfValue,
+        at,
+        format!("`{text}` is larger than the {read} that are recorded"),
+    )
+}
+
+/// A bit-field that is read with the type of the user.
+pub(super) fn whole_bytes(at: Span, name: &str) -> Diagnostic {
+    let message = format!("`{name}` is a bit-field: with a type, the whole bytes around it are read");
+    Diagnostic::warning(Code::PartOfValue, at, message)
+        .with_hint("leave the type out to get the bit-field alone")
+}
+
+/// `$arg*` where there is nothing to expand.
+pub(super) fn nothing_to_expand(at: Span, why: &str) -> Diagnostic {
+    Diagnostic::error(Code::NosupAllArgs, at, format!("`$arg*` expands to no parameter: {why}"))
+}

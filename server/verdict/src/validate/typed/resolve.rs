@@ -1,0 +1,319 @@
+//! A whole definition without names.
+
+use super::default::{self, Text};
+use super::expand::expand;
+use super::function::{self, Function, Unknown};
+use super::passing::Passed;
+use super::path::{self, Value};
+use super::problems;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_host::kernel::btf::{BtfError, TypeId};
+use kprobed_lang::definition::{
+    ARGUMENT_NAME_MAX_BYTES, Argument, BtfMember, BtfRoot, Code, Diagnostic, Features, Fetch, FetchKind,
+    Name, Place, ProbeDefinition, Span, Type, problems as kernel_problems,
+};
+
+/// A definition as every kernel reads it.
+#[derive(Clone, Debug)]
+pub struct Resolution {
+    /// Without words that need BTF, as far as that was possible.
+    pub definition: ProbeDefinition,
+    /// What was resolved.
+    pub notes: Vec<Note>,
+}
+
+/// An argument that was resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Index of the argument in the resolved definition.
+    pub index: usize,
+    /// The name or path that it was.
+    pub path: String,
+    /// What it is in C, such as `const unsigned char *name`.
+    pub declaration: String,
+}
+
+/// Resolves a definition for the running kernel.
+///
+/// # Errors
+/// What is wrong with it: first what the kernel would report, if it resolves names by itself.
+pub fn resolve(
+    definition: &ProbeDefinition,
+    facts: &KernelFacts,
+    features: &Features,
+) -> Result<Resolution, Vec<Diagnostic>> {
+    let unchanged = || Resolution { definition: definition.clone(), notes: Vec::new() };
+    let native = features.btf_args;
+    let Place::Symbol { module, symbol, .. } = &definition.place else { return Ok(unchanged()) };
+    if !definition.args.iter().any(|argument| needs_types(argument, native)) {
+        return Ok(unchanged());
+    }
+    // This kernel resolves names by itself, and shows its types to nobody.
+    if native && facts.types.vmlinux().is_err() {
+        return Ok(unchanged());
+    }
+    let look_up = if native { function::look_up_natively } else { function::look_up };
+    let function = look_up(symbol, module.as_deref(), facts);
+    let first_types = |args: &[Argument]| {
+        args.iter().any(|argument| {
+            argument.name.is_none()
+                && matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments)
+        })
+    };
+    let args = expand(&definition.args, function.as_ref(), native).map_err(|problem| vec![problem])?;
+    let mut resolver = Resolver {
+        function: function.as_ref(),
+        features,
+        loaded: native && function.is_ok() && first_types(&definition.args),
+        notes: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let (mut resolved, mut errors) = (Vec::with_capacity(args.len()), Vec::new());
+    let mut taken = Vec::with_capacity(args.len());
+    for (index, argument) in args.iter().enumerate() {
+        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*` stands for may have it.
+        if let Some(name) = own_name(argument) {
+            if taken.contains(&name) {
+                let message = format!("there is another argument `{name}`");
+                errors.push(Diagnostic::error(Code::UsedArgName, argument.span, message));
+                continue;
+            }
+            taken.push(name);
+        }
+        match resolver.argument(index, argument) {
+            Ok(argument) => resolved.push(argument),
+            Err(problem) => errors.push(problem),
+        }
+    }
+    let Resolver { notes, mut warnings, .. } = resolver;
+    if let Ok(function) = &function
+        && !function.others.is_empty()
+        && !notes.is_empty()
+    {
+        let problem = problems::ambiguous(definition.place.span(), function, !native);
+        if native { warnings.push(problem) } else { errors.insert(0, problem) }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let mut definition = ProbeDefinition { args: resolved, ..definition.clone() };
+    // The limits hold for what the kernel gets.
+    let problems = kernel_problems(&definition.clone().with_explicit_names(), features);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    definition.warnings.extend(warnings);
+    definition.warnings.sort_by_key(|warning| warning.span);
+    Ok(Resolution { definition, notes })
+}
+
+/// The name that an argument has, or gets from the parameter that it is.
+fn own_name(argument: &Argument) -> Option<&str> {
+    match (&argument.name, &argument.fetch.kind) {
+        (Some(name), _) => Some(&name.text),
+        (None, _) if argument.is_written_out() => None,
+        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+/// Whether BTF has a say in an argument.
+fn needs_types(argument: &Argument, native: bool) -> bool {
+    let mut fetch = &argument.fetch;
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        fetch = inner;
+    }
+    match fetch.kind {
+        FetchKind::Btf { .. } | FetchKind::AllArguments => true,
+        FetchKind::Retval => native,
+        FetchKind::Argument(_) => {
+            native && argument.name.is_none() && std::ptr::eq(fetch, &raw const argument.fetch)
+        }
+        _ => false,
+    }
+}
+
+struct Resolver<'a> {
+    function: Result<&'a Function, &'a Unknown>,
+    features: &'a Features,
+    /// The kernel has looked for the function's types before, which changes what it says of a function without parameters.
+    loaded: bool,
+    notes: Vec<Note>,
+    warnings: Vec<Diagnostic>,
+}
+
+/// An expression, and the type of its value where BTF gives it one.
+struct Resolved {
+    fetch: Fetch,
+    value: Option<Value>,
+    /// Bytes of the parameter, if it is more than the word that is read.
+    words: u32,
+}
+
+impl Resolver<'_> {
+    fn argument(&mut self, index: usize, argument: &Argument) -> Result<Argument, Diagnostic> {
+        let native = self.features.btf_args;
+        let written = argument.fetch.to_string();
+        let Resolved { fetch, value, words } = self.fetch(&argument.fetch)?;
+        let mut resolved = Argument { fetch, ..argument.clone() };
+        if let FetchKind::Btf { root: BtfRoot::Parameter(name), members } = &argument.fetch.kind
+            && argument.name.is_none()
+            && members.is_empty()
+            && !argument.is_written_out()
+        {
+            let text: String = name.chars().take(ARGUMENT_NAME_MAX_BYTES).collect();
+            resolved.name = Some(Name { text, span: Span::point(argument.span.start) });
+        }
+        let Some(value) = value else {
+            let is_value = matches!(resolved.fetch.kind, FetchKind::Argument(_) | FetchKind::Retval);
+            return match argument.ty.filter(|ty| is_value && ty.base.is_pointed_text()) {
+                Some(ty) => Err(problems::no_memory(ty.span)),
+                None => Ok(resolved),
+            };
+        };
+        let Ok(function) = self.function else { return Ok(resolved) };
+        let btf = &function.btf;
+        let broken = |error: BtfError| problems::broken(argument.fetch.span, &error);
+        match argument.ty {
+            Some(ty) if ty.base.is_pointed_text() => {
+                match default::text(btf, value.ty, native).map_err(broken)? {
+                    Text::Here => {}
+                    Text::Pointed => resolved.fetch = followed(resolved.fetch),
+                    Text::Mistaken => {
+                        self.warnings.push(problems::followed_number(argument.fetch.span, &written));
+                        resolved.fetch = followed(resolved.fetch);
+                    }
+                    Text::No => return Err(problems::no_text(btf, value.ty, &written, argument.fetch.span)),
+                }
+            }
+            Some(_) if value.bits.is_some() => {
+                self.warnings.push(problems::whole_bytes(argument.fetch.span, &written));
+            }
+            Some(_) => {}
+            None => {
+                let chosen = if let Some(field) = value.bits {
+                    path::bit_field(btf, &value, field).map(|(fetch, base)| {
+                        resolved.fetch = fetch;
+                        (base, None, false)
+                    })
+                } else {
+                    let in_memory = matches!(value.fetch.kind, FetchKind::Deref { .. });
+                    let chosen = default::of(btf, value.ty, in_memory).map_err(broken)?;
+                    Some((chosen.base, chosen.count, chosen.partial || words > 1))
+                };
+                let Some((base, count, partial)) = chosen else {
+                    let message = format!("the bit-field `{written}` lies across more than 8 bytes");
+                    return Err(Diagnostic::error(Code::BadBitfield, argument.fetch.span, message));
+                };
+                let ty = Type { base, count, span: Span::point(argument.span.end) };
+                if partial {
+                    let text = btf.type_text(value.ty).map_err(broken)?;
+                    self.warnings.push(problems::partial(argument.fetch.span, &text, &ty.to_string()));
+                }
+                resolved.ty = Some(ty);
+            }
+        }
+        // Some names are shorter than their numbers: where the kernel takes them, it gets them.
+        if native && self.is_too_long(&resolved) && !self.is_too_long(argument) && !function.is_shifted() {
+            return Ok(Argument { name: resolved.name, ..argument.clone() });
+        }
+        let declared = written.rsplit(['>', '.']).next().unwrap_or_default();
+        let name = if declared == "$retval" { "" } else { declared };
+        let declaration = btf.declaration(value.ty, name).map_err(broken)?;
+        self.notes.push(Note { index, path: written, declaration });
+        Ok(resolved)
+    }
+
+    fn is_too_long(&self, argument: &Argument) -> bool {
+        Argument { name: None, ..argument.clone() }.to_string().len() > self.features.expression_max_bytes
+    }
+
+    fn fetch(&mut self, fetch: &Fetch) -> Result<Resolved, Diagnostic> {
+        let untyped = |fetch: Fetch| Resolved { fetch, value: None, words: 1 };
+        match &fetch.kind {
+            FetchKind::Deref { user, offset, inner } => {
+                let inner = Box::new(self.fetch(inner)?.fetch);
+                let kind = FetchKind::Deref { user: *user, offset: *offset, inner };
+                Ok(untyped(Fetch { kind, span: fetch.span }))
+            }
+            FetchKind::Retval if self.features.btf_args => match self.function {
+                Ok(function) => self.result(function, fetch, &[]),
+                Err(_) => Ok(untyped(fetch.clone())),
+            },
+            FetchKind::Btf { root: BtfRoot::Retval, members } => match self.function {
+                Ok(function) => self.result(function, fetch, members),
+                Err(unknown) => {
+                    let start = fetch.span.start + "$retval".len();
+                    let first = path::placed(members, start).first().map_or(fetch.span, |(_, at)| *at);
+                    Err(problems::unknown(first, unknown))
+                }
+            },
+            FetchKind::Btf { root: BtfRoot::Parameter(name), members } => {
+                self.parameter(fetch, name, members)
+            }
+            _ => Ok(untyped(fetch.clone())),
+        }
+    }
+
+    fn result(
+        &mut self,
+        function: &Function,
+        fetch: &Fetch,
+        members: &[BtfMember],
+    ) -> Result<Resolved, Diagnostic> {
+        self.loaded = true;
+        if function.result == TypeId::VOID {
+            return Err(problems::no_result(fetch.span, function));
+        }
+        let root = Fetch { kind: FetchKind::Retval, span: fetch.span };
+        let start = fetch.span.start + "$retval".len();
+        let value = path::follow(&function.btf, root, function.result, members, start)?;
+        Ok(Resolved { fetch: value.fetch.clone(), value: Some(value), words: 1 })
+    }
+
+    fn parameter(
+        &mut self,
+        fetch: &Fetch,
+        name: &str,
+        members: &[BtfMember],
+    ) -> Result<Resolved, Diagnostic> {
+        let function = self.function.map_err(|unknown| problems::unknown(fetch.span, unknown))?;
+        let first_time = !std::mem::replace(&mut self.loaded, true);
+        if function.parameters.is_empty() && first_time {
+            let message = format!("`{}` has no parameters", function.name);
+            return Err(Diagnostic::error(Code::NoBtfEntry, fetch.span, message)
+                .with_hint("write NAME=$argN:TYPE, or a register"));
+        }
+        let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) else {
+            return Err(problems::no_parameter(fetch.span, function, name));
+        };
+        let Passed::Words { first, count } = parameter.passed else {
+            return Err(problems::not_readable(fetch.span, function, name));
+        };
+        let root = Fetch { kind: FetchKind::Argument(first), span: fetch.span };
+        let value = path::follow(&function.btf, root, parameter.ty, members, fetch.span.start + name.len())?;
+        let words = if members.is_empty() { count } else { 1 };
+        Ok(Resolved { fetch: value.fetch.clone(), value: Some(value), words })
+    }
+}
+
+impl Function {
+    /// Whether a parameter is somewhere else than its number says.
+    fn is_shifted(&self) -> bool {
+        let mut expected = 1;
+        self.parameters.iter().any(|parameter| {
+            let Passed::Words { first, .. } = parameter.passed else { return false };
+            let shifted = first != expected;
+            expected += 1;
+            shifted
+        })
+    }
+}
+
+/// What a pointer points to.
+fn followed(fetch: Fetch) -> Fetch {
+    let span = fetch.span;
+    Fetch { kind: FetchKind::Deref { user: false, offset: 0, inner: Box::new(fetch) }, span }
+}
