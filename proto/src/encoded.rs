@@ -1,13 +1,13 @@
-//! Responses that are serialised already, and the event service that sends them.
+//! Encoded responses: events that are serialised once and sent to many clients.
 //!
-//! The daemon makes one message for all clients that want the same events; the generated types would be serialised again for each of them.
-//! On the wire nothing differs.
+//! The generated types would serialise a message again for each client. The bytes on the wire are the same.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, skip_field};
 
-/// A serialised `kprobed.v1.StreamEventsResponse`. It can be sent, and not be read: a client uses [`crate::v1::StreamEventsResponse`].
+/// A serialised `kprobed.v1.StreamEventsResponse`. It can be sent, and not be read: a client uses
+/// [`crate::v1::StreamEventsResponse`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamEventsResponse(Bytes);
 

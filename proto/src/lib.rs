@@ -1,7 +1,7 @@
-//! The `kprobed.v1` gRPC API: messages, clients and servers generated from `proto/kprobed/v1/*.proto`.
+//! Messages, clients and servers of the gRPC API `kprobed.v1`, generated from `proto/kprobed/v1/*.proto`.
 //!
-//! Owns the wire format and nothing else: no validation, no logic. The server and the client library both
-//! depend on it and never on each other.
+//! Owns the wire format and nothing else: no validation, no logic. Server and client library both depend
+//! on it, and never on each other.
 
 pub mod encoded;
 

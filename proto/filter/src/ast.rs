@@ -1,7 +1,7 @@
-//! The syntax tree of a filter, and its canonical text.
+//! Syntax tree of a filter, and its canonical text.
 //!
-//! Owns how a filter is written. It knows nothing of the fields that events have. Reading the text back gives the same tree, apart from
-//! where things stand in the text.
+//! Owns how a filter is written. It knows nothing of the fields of events. Parsing the text again gives
+//! the same tree, apart from spans.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(super) struct Term {
     pub(super) field: String,
     /// Whether it says that it means a field of the probe: `fields.NAME`.
     pub(super) own: bool,
-    /// The name with what stands before it.
+    /// The name with its prefix.
     pub(super) field_span: Span,
     pub(super) suffix: Option<Suffix>,
     pub(super) operator: Operator,
@@ -41,7 +41,7 @@ pub(super) struct Term {
     pub(super) operand_span: Span,
 }
 
-/// What stands behind the name of a field.
+/// Suffix of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suffix {
     /// `.function`: the address is somewhere in a function (6.4).
@@ -146,7 +146,8 @@ impl Expression {
         }
     }
 
-    /// Whether the text ends with the name of a function, which goes on up to the next blank for the kernel.
+    /// Whether the text ends with the name of a function, which for the kernel extends to the next
+    /// blank.
     fn ends_with_name(&self) -> bool {
         match self {
             Self::Term(term) => matches!(term.operand, Operand::Function(_)),

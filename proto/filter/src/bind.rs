@@ -1,17 +1,18 @@
-//! A filter and the fields of one probe.
+//! Binding of a filter to the fields of one probe.
 //!
-//! Owns the checks of fields and types, and what is the same for all events of a probe. The result is a tree without `!`: negation stands at
-//! the comparisons, so that a comparison with what could not be read holds as little as its opposite.
+//! Owns the checks of fields and types, and folds what is the same for all events of a probe. The result
+//! is a tree without `!`: comparisons are negated instead, so that neither a comparison with an unreadable
+//! value nor its opposite holds.
 
 use super::ast::{Expression, Number, OWN, Operand, Operator, Suffix, Term};
 use super::error::{FilterCode, FilterError};
 use super::fields::{Fields, Kind, Source};
-use super::functions::Functions;
+use super::interfaces::Functions;
 use super::pattern::Pattern;
 use super::test::{Compare, Load, Test, mask};
 use crate::names::nearest_name;
 
-/// What a filter is bound to, beside the schema.
+/// What a filter is bound to besides the schema.
 #[derive(Clone, Copy)]
 pub struct Binding<'a> {
     /// Name of the probe, `GROUP/EVENT`.
@@ -107,7 +108,7 @@ impl Binder<'_> {
             }
             Operand::Number { value, .. } => (self.number(term, source, kind, *value)?, true),
             Operand::Cpus { .. } => (self.cpus(term, source, kind)?, true),
-            // Only behind `.function`.
+            // Only after `.function`.
             Operand::Function(name) => return Err(no_function(term, name, None)),
         };
         Ok(Node::Literal(Box::new(Literal { test, negated: negated == holds, source, term: term.clone() })))
@@ -255,7 +256,8 @@ impl Binder<'_> {
             let hint = "compare it with a text in quotes";
             return Err(FilterError::new(FilterCode::IllegalFieldOp, term.operand_span, message, hint));
         }
-        // The comparison is without sign, whatever the field (select_comparison_fn is told so).
+        // The comparison is unsigned, whatever the field
+        // (kernel/trace/trace_events_filter.c:select_comparison_fn).
         let load = self.load(term, source, kind)?;
         let largest = mask(load.bytes * 8);
         let Some(cpu) = set.single() else {
@@ -336,8 +338,8 @@ impl Binder<'_> {
     }
 }
 
-/// The operand as the field would hold it, and whether that is what was meant: a number that the field can hold, or its bits where no order
-/// is asked for.
+/// The operand as the field would hold it, and whether that is what was meant: a number that the
+/// field can hold, or its bits where no order is asked for.
 fn fitting(load: Load, compare: Compare, value: Number) -> (u64, bool) {
     let number = match value {
         Number::Unsigned(number) => number,

@@ -1,7 +1,8 @@
-//! `CPUS{LIST}`: sets of CPUs.
+//! CPU lists of filters: `CPUS{LIST}`.
 //!
-//! Owns the grammar of such lists (lib/bitmap-str.c:bitmap_parselist): numbers and ranges with commas or blanks between them, `all`, and
-//! `A-B:USED/GROUP` for the first `USED` of every `GROUP`. `N`, the last CPU of the host, is not known here.
+//! Owns their grammar (lib/bitmap-str.c:bitmap_parselist): numbers and ranges with commas or blanks
+//! between them, `all`, and `A-B:USED/GROUP` for the first `USED` of every `GROUP`. `N`, the last CPU of
+//! the host, is not known here.
 
 /// The kernel has room for no more (`NR_CPUS` with arch/x86/Kconfig:MAXSMP).
 const CPUS_MAX: u32 = 8192;
@@ -17,7 +18,7 @@ impl CpuSet {
     /// Reads a list.
     ///
     /// # Errors
-    /// What is wrong with it, in words that go on after "the list of CPUs".
+    /// What is wrong with it, to be read after "the list of CPUs".
     pub(super) fn parse(list: &str) -> Result<Self, String> {
         let mut set = Self { words: Vec::new() };
         for region in list.split(|c: char| c == ',' || c.is_ascii_whitespace()) {

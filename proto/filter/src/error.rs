@@ -1,6 +1,6 @@
-//! One problem of a filter: what is wrong, where, why, and what to write instead.
+//! Errors of filters: code, span, message and hint.
 //!
-//! Owns the catalogue of problems. It never decides whether there is one.
+//! Owns the catalogue of codes. It never decides whether a filter is wrong.
 
 use thiserror::Error;
 
@@ -19,8 +19,9 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The kernel's name of the error without its `FILT_ERR_` (kernel/trace/trace_events_filter.c, the list `ERRORS`), or a name in
-            /// the same style for what only we report.
+            /// The kernel's name of the error without its `FILT_ERR_`
+            /// (kernel/trace/trace_events_filter.c, the list `ERRORS`), or a name in the same style
+            /// for what only we report.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -31,9 +32,9 @@ macro_rules! codes {
 codes! {
     /// No text, or none but `0`, which takes a filter away.
     NoFilter "NO_FILTER";
-    /// Ours: as long as a page, which the kernel refuses without a word.
+    /// kprobed's: as long as a page, which the kernel refuses without an error code.
     TooLong "FILTER_TOO_LONG";
-    /// Ours: a NUL, at which the kernel cuts the text.
+    /// kprobed's: a NUL, at which the kernel truncates the text.
     BadCharacter "BAD_CHARACTER";
     /// No field where one has to be.
     ExpectField "INVALID_FILTER";
@@ -45,7 +46,7 @@ codes! {
     TooManyClose "TOO_MANY_CLOSE";
     /// No such operator, or not one for this value.
     InvalidOp "INVALID_OP";
-    /// Ours: neither `.function` nor `.ustring`.
+    /// kprobed's: neither `.function` nor `.ustring`.
     UnknownSuffix "UNKNOWN_SUFFIX";
     /// No value where one has to be, or a text without quotes.
     InvalidValue "INVALID_VALUE";
@@ -61,7 +62,7 @@ codes! {
     MissingBraceClose "MISSING_BRACE_CLOSE";
     /// Not a list of CPUs, or an empty one.
     InvalidCpulist "INVALID_CPULIST";
-    /// Ours: a pattern that the kernel takes by the letter.
+    /// kprobed's: a pattern that the kernel compares literally.
     LiteralPattern "LITERAL_PATTERN";
     /// No such field.
     FieldNotFound "FIELD_NOT_FOUND";
@@ -71,15 +72,15 @@ codes! {
     ExpectDigit "EXPECT_DIGIT";
     /// The field cannot be compared like this.
     IllegalFieldOp "ILLEGAL_FIELD_OP";
-    /// Ours: the text behind a pointer, which is gone when the event is read.
+    /// kprobed's: the text at a pointer, which may have changed when the event is read.
     UserPointer "USER_POINTER";
     /// No such function.
     NoFunction "NO_FUNCTION";
-    /// Ours: it is the same for every event.
+    /// kprobed's: it is the same for every event.
     Constant "CONSTANT_TERM";
 }
 
-/// Why a text is no filter, or none for the events of some probe.
+/// Why a text is not a filter, or not one for the events of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct FilterError {

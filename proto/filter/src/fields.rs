@@ -1,8 +1,9 @@
-//! The fields that a filter can name: those of a probe, those of all events, and ours.
+//! Fields that a filter can name: those of the probe, of all events, and of subscriptions.
 //!
-//! Owns names and types of fields, and which of two fields of one name is meant. In the kernel it is the probe's
-//! (kernel/trace/trace_events.c:trace_find_event_field). In a subscription, which is about many probes, it is what all events have: `comm` is
-//! the name of the task whatever a probe records, and `fields.comm` is the probe's.
+//! Owns their names and types, and the precedence of equal names. In the kernel the probe's field wins
+//! (kernel/trace/trace_events.c:trace_find_event_field). In a subscription, which covers many probes, the
+//! field of all events wins: `comm` is the name of the task whatever a probe records, and `fields.comm` is
+//! the probe's.
 
 use super::ast::OWN;
 use crate::{FieldKind, Schema};
@@ -45,8 +46,8 @@ pub(super) enum Kind {
     Array { bytes: u32 },
 }
 
-/// Fields that all events have in the kernel (trace_define_generic_fields and trace_define_common_fields in
-/// kernel/trace/trace_events.c), without the stack, which is no part of an event.
+/// Fields of all events in the kernel (trace_define_generic_fields and trace_define_common_fields
+/// in kernel/trace/trace_events.c), without the stack, which is not part of an event.
 const COMMON: &[(&str, Source, Kind)] = &[
     ("common_pid", Source::Tid, Kind::Number { bytes: 4, signed: true }),
     ("common_type", Source::Type, Kind::Number { bytes: 2, signed: false }),
@@ -59,7 +60,7 @@ const COMMON: &[(&str, Source, Kind)] = &[
     ("common_cpu", Source::Cpu, Kind::Cpu),
 ];
 
-/// What only subscriptions know.
+/// Fields of subscriptions only.
 const OURS: &[(&str, Source, Kind)] = &[
     ("pid", Source::Tid, Kind::Number { bytes: 4, signed: true }),
     ("tgid", Source::Tgid, Kind::Number { bytes: 4, signed: true }),
@@ -67,7 +68,8 @@ const OURS: &[(&str, Source, Kind)] = &[
     ("host", Source::Host, Kind::Text),
 ];
 
-/// Where an entry probe was hit, and what a return probe left and went back to (kernel/trace/trace_probe.h:FIELD_STRING_IP and others).
+/// Where an entry probe was hit, and what a return probe left and went back to
+/// (kernel/trace/trace_probe.h:FIELD_STRING_IP and others).
 const ADDRESS: Kind = Kind::Number { bytes: 8, signed: false };
 const OF_ENTRY: &[(&str, Source, Kind)] = &[("__probe_ip", Source::Ip, ADDRESS)];
 const OF_RETURN: &[(&str, Source, Kind)] =
@@ -77,7 +79,7 @@ const OF_RETURN: &[(&str, Source, Kind)] =
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
     pub(super) schema: &'a Schema,
-    /// Whether those that only subscriptions know are there too.
+    /// Whether the fields of subscriptions are included.
     pub(super) with_ours: bool,
 }
 
@@ -132,7 +134,8 @@ impl Fields<'_> {
         ours.chain(others).collect()
     }
 
-    /// What the kernel calls a field that is not the probe's own; absent when it has none of that kind, or the probe hides them all.
+    /// What the kernel calls a field that is not the probe's own; absent when it has none of that
+    /// kind, or the probe hides them all.
     pub(super) fn kernel_name(&self, source: Source) -> Option<&'static str> {
         let here = OF_ENTRY.iter().chain(OF_RETURN);
         let mut names =
@@ -141,8 +144,9 @@ impl Fields<'_> {
     }
 }
 
-/// The kernel takes all bytes of an array together (kernel/trace/trace_probe.c:traceprobe_define_arg_fields gives the field that size), and
-/// of an array of texts the first.
+/// The kernel takes all bytes of an array together
+/// (kernel/trace/trace_probe.c:traceprobe_define_arg_fields gives the field that size), and of an
+/// array of texts the first.
 fn kind_of(kind: FieldKind, elements: u32) -> Kind {
     let (bytes, signed) = match kind {
         FieldKind::String => return Kind::Text,

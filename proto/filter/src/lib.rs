@@ -1,35 +1,39 @@
-//! Filters of subscriptions: the kernel's own language, read, checked and evaluated by us.
+//! Event filters of subscriptions, in the language of the kernel's event filters.
 //!
-//! Owns the grammar of event filters (kernel/trace/trace_events_filter.c), the types of their fields, and what they select. Plain functions
-//! over text and decoded events: no I/O. A text that works here works as the kernel filter of a probe too, and selects the same events, as
-//! far as it is about fields that the kernel knows; [`BoundFilter::kernel_text`] makes such a text of what the kernel can do.
+//! Owns the grammar (kernel/trace/trace_events_filter.c), the types of fields, and which events a
+//! filter selects. Plain functions over text and decoded events: no I/O. A filter that works here is
+//! also a kernel filter of a probe and selects the same events, as far as it names fields that the
+//! kernel knows; [`BoundFilter::kernel_text`] makes such a text of what the kernel can do.
 //!
 //! ```text
 //! FIELD OPERATOR VALUE    with && || ! ( )
-//! numbers: == != < <= > >= &      texts in quotes: == != ~ (a pattern with * ? [set] \, with ! before it for the opposite)
+//! numbers: == != < <= > >= &
+//! texts in quotes: == != ~ (a pattern with * ? [set] \, with ! before it for the opposite)
 //! FIELD.function == NAME or 0xADDRESS      FIELD & CPUS{LIST}
 //! ```
 //!
-//! Fields are those of the probe, `__probe_ip` or `__probe_func` and `__probe_ret_ip`, `common_pid`, `common_type`, `common_flags`,
-//! `common_preempt_count`, `CPU` (`cpu`, `common_cpu`) and `COMM` (`comm`); and ours: `pid` (a thread id), `tgid`, `probe` (`GROUP/EVENT`)
-//! and `host`. A field of the probe that has one of these names is `fields.NAME`.
+//! Fields are those of the probe, `__probe_ip` or `__probe_func` and `__probe_ret_ip`,
+//! `common_pid`, `common_type`, `common_flags`, `common_preempt_count`, `CPU` (`cpu`, `common_cpu`)
+//! and `COMM` (`comm`); and those of subscriptions: `pid` (a thread id), `tgid`, `probe`
+//! (`GROUP/EVENT`) and `host`. A field of the probe that has one of these names is `fields.NAME`.
 //!
-//! A comparison with a value that could not be read holds as little as its opposite, so that such events are only selected by other
-//! comparisons. The kernel compares with whatever was in its buffer. Where else it differs, it is on purpose:
+//! Neither a comparison with a value that could not be read nor its opposite holds, so that only
+//! other comparisons select such events. The kernel compares with whatever was in its buffer. It
+//! also differs on purpose in these cases:
 //!
 //! | text | kernel | here |
 //! |---|---|---|
-//! | `u8field < 256`, `s8field > 255` | cuts the number to the field: never true, or another number | `ILLEGAL_INTVAL` |
+//! | `u8field < 256`, `s8field > 255` | truncates the number: never true, or another number | `ILLEGAL_INTVAL` |
 //! | `CPU & 1` | never true | `ILLEGAL_FIELD_OP` |
 //! | `field == CPUS{1,2}`, `field != CPUS{1,2}` | never true; always true | `CONSTANT_TERM` |
 //! | `CPUS{0-N}`, `CPUS{,}` | `N` is the last CPU; no CPU | `INVALID_CPULIST` |
 //! | `field & CPUS{all}` | the CPUs that the host can have | those that any host can have: 0 to 8191 |
 //! | `CPUS{8000}` with fewer CPUs | `INVALID_CPULIST` | selects nothing |
-//! | `text ~ "1*"` | takes the pattern by the letter | `LITERAL_PATTERN` |
+//! | `text ~ "1*"` | compares the pattern literally | `LITERAL_PATTERN` |
 //! | `comm ~ "*end"` | looks at the end of the array of 16 bytes | looks at the end of the name |
 //! | `text ~ "a[!b]"` before 6.12 | the class also matches the end of the text | matches one character |
 //! | an array of numbers of 1, 2, 4 or 8 bytes | compares all its bytes as one number | the same |
-//! | an array of numbers of another size | takes it; crashes before 6.1, never true since | `ILLEGAL_FIELD_OP`, and never written (`harm`) |
+//! | an array of numbers of another size | crashes before 6.1, never true since | `ILLEGAL_FIELD_OP`, never written |
 //! | `pointer.ustring == "text"` | reads the memory of the task (not of fields of probes) | `USER_POINTER` |
 //! | `number.ustring == 1` | ignores the suffix | `EXPECT_DIGIT` |
 //! | `texts.function`, with two texts | takes the descriptors for an address | `ILLEGAL_FIELD_OP` |
@@ -43,9 +47,8 @@ mod ast;
 mod bind;
 mod cpus;
 mod error;
-mod event;
 mod fields;
-mod functions;
+mod interfaces;
 pub mod names;
 pub mod number;
 mod parse;
@@ -66,14 +69,14 @@ use program::KernelNames;
 
 pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
-pub use event::FilterEvent;
-pub use functions::Functions;
+pub use interfaces::{FilterEvent, Functions};
 pub use program::Program;
 pub use push_down::{KernelFilterFeatures, LeftOut, PushDown};
 pub use schema::{Base, FieldKind, FieldSchema, Schema};
 pub use span::Span;
 
-/// A filter, of which the syntax is good. Prints its canonical text, which can be longer than what was read: it has blanks everywhere.
+/// A filter, of which the syntax is good. Prints its canonical text, which can be longer than what
+/// was read: it has blanks everywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     expression: Expression,
@@ -86,7 +89,7 @@ pub enum BoundFilter {
     Always,
     /// None is.
     Never,
-    /// That hangs on the event.
+    /// It depends on the event.
     Program(Program),
 }
 
@@ -99,12 +102,13 @@ impl Filter {
         Ok(Self { expression: parse::parse(text)? })
     }
 
-    /// Checks fields and types against those of a probe, and folds what is the same for all of its events. A field that the probe does not
-    /// have is no problem where another part decides: `probe == "g/a" && field_of_a == 1` selects no event of other probes.
+    /// Checks fields and types against those of a probe, and folds what is the same for all of its
+    /// events. An unknown field is not a problem if another part decides: `probe == "g/a" &&
+    /// field_of_a == 1` selects no event of other probes.
     ///
     /// # Errors
-    /// The first problem. Spans are those of the text that was parsed. [`FilterError::is_unknown_field`] tells what may be good for another
-    /// probe.
+    /// The first problem. Spans are those of the text that was parsed.
+    /// [`FilterError::is_unknown_field`] shows that the filter may fit another probe.
     pub fn bind(&self, schema: &Schema, binding: &Binding<'_>) -> Result<BoundFilter, FilterError> {
         let fields = Fields { schema, with_ours: true };
         let names = Some((binding.probe, binding.host));
@@ -124,8 +128,9 @@ impl Filter {
         })
     }
 
-    /// Looks for what the kernel has against this text as the filter of a probe: names that only subscriptions know are problems here, and
-    /// what the kernel takes on no good grounds is none. Whether it takes the text is for the kernel to say.
+    /// Looks for what the kernel has against this text as the filter of a probe: names that only
+    /// subscriptions know are problems here, and what the kernel takes on no good grounds is none.
+    /// Whether it takes the text is for the kernel to say.
     ///
     /// # Errors
     /// The first problem.
@@ -143,7 +148,8 @@ impl Filter {
 }
 
 impl Filter {
-    /// Whether it compares addresses with functions (`FIELD.function`), which only whoever has the kernel's symbols can.
+    /// Whether it compares addresses with functions (`FIELD.function`), which needs the kernel's
+    /// symbols.
     pub fn has_functions(&self) -> bool {
         let mut found = false;
         self.expression.terms(&mut |term| found |= term.suffix == Some(ast::Suffix::Function));

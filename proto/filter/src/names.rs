@@ -1,9 +1,9 @@
-//! Names that may have been meant.
+//! Edit distance of names, for "did you mean" hints.
 
-/// Names further apart than this are not a slip of the finger.
+/// Names that differ more are not typing mistakes.
 pub const MAX_EDITS: usize = 2;
 
-/// The one of these names that was most probably meant, looked for among all of them: for a few.
+/// The most similar of a few names: it compares with all of them.
 pub fn nearest_name<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let edits = |candidate: &&'n str| edits(name.as_bytes(), candidate.as_bytes(), MAX_EDITS);
     candidates

@@ -1,8 +1,7 @@
-//! Numbers as the kernel reads and as we write them.
+//! Numbers as the kernel parses them, and as kprobed writes them.
 //!
 //! Follows lib/kstrtox.c (`kstrtoull`, `kstrtoll`, `simple_strtoull`), the same from 5.10 to 7.3: a number
-//! may have one `+`, its base comes from `0x` or a leading zero, and everything up to the end of the text
-//! must belong to it.
+//! may have one `+`, `0x` or a leading zero gives its base, and the whole text must belong to it.
 
 /// Radix and the digits that follow the prefix (lib/kstrtox.c:_parse_integer_fixup_radix with base 0).
 fn split_radix(text: &str) -> (u32, &str) {
@@ -39,15 +38,15 @@ pub fn signed(text: &str) -> Option<i64> {
     }
 }
 
-/// Whether `kstrtoul(text, 0)` says `ERANGE` and not `EINVAL`: it does if the digits that there are make too large a number, whatever
-/// follows them.
+/// Whether `kstrtoul(text, 0)` says `ERANGE` and not `EINVAL`: it does if the leading digits are
+/// too large a number, whatever follows.
 pub fn unsigned_is_too_large(text: &str) -> bool {
     let (radix, rest) = split_radix(text.strip_prefix('+').unwrap_or(text));
     let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
     length > 0 && u64::from_str_radix(&rest[..length], radix).is_err()
 }
 
-/// The same of `kstrtol(text, 0)`, which also minds the sign, of a number that is nothing else.
+/// The same of `kstrtol(text, 0)`, with its sign, for a text that is only a number.
 pub fn signed_is_too_large(text: &str) -> bool {
     match text.strip_prefix('-') {
         // The kernel takes one sign.

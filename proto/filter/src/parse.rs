@@ -1,25 +1,26 @@
-//! How terms are put together: `&&`, `||`, `!` and parentheses.
+//! Parser of filters: `&&`, `||`, `!` and parentheses.
 //!
-//! Owns the structure and its precedence, which is that of C (kernel/trace/trace_events_filter.c:predicate_parse). What a term is is in
-//! `term`. Nesting is only limited by the length of the text, so that parentheses are kept on a stack of its own.
+//! Owns the structure and its precedence, which is that of C
+//! (kernel/trace/trace_events_filter.c:predicate_parse). `term` parses single comparisons. Only the length
+//! of the text limits nesting, so that open parentheses are on an explicit stack.
 
 use super::ast::Expression;
 use super::error::{FilterCode, FilterError};
+use super::span::{Span, end_of_word, skip_blanks};
 use super::term;
-use crate::Span;
 
 /// A filter has to be shorter than a page (kernel/trace/trace_events.c:event_filter_write).
 pub(super) const TEXT_LIMIT_BYTES: usize = 4096;
 
 /// What is open: the whole text, or parentheses in it.
 struct Frame {
-    /// Where the parenthesis stands.
+    /// Position of the parenthesis.
     open: usize,
     /// Whether there is a `!` before it.
     negated: bool,
-    /// What stands between `||`, as far as it is complete.
+    /// The complete alternatives between `||`.
     alternatives: Vec<Expression>,
-    /// What stands between `&&` of the last alternative.
+    /// The terms between `&&` of the last alternative.
     conjuncts: Vec<Expression>,
 }
 
@@ -46,7 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
     let mut frame = Frame::new(0, false);
     let mut at = 0;
     loop {
-        // A term, with what stands before it.
+        // A term with its prefix: `!` and `(`.
         let mut negated = false;
         let operand = loop {
             at = skip_blanks(text, at);
@@ -66,7 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
             }
         };
         frame.conjuncts.push(operand);
-        // What stands behind it: as many `)` as there are, and then what connects it with the next one.
+        // After it: any `)`, and then the connective.
         loop {
             at = skip_blanks(text, at);
             let rest = text.get(at..).unwrap_or_default();
@@ -146,24 +147,4 @@ fn not_connected(text: &str, at: usize) -> FilterError {
     };
     let message = format!("expected `&&`, `||` or the end of the filter, found `{word}`");
     FilterError::new(FilterCode::ExpectConnective, Span::new(at, end), message, hint)
-}
-
-/// What the kernel takes for a blank, as far as it is ASCII.
-pub(super) fn is_blank(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte == 0x0b
-}
-
-/// The first place from `at` on that is not a blank.
-pub(super) fn skip_blanks(text: &str, at: usize) -> usize {
-    let rest = text.as_bytes().get(at..).unwrap_or_default();
-    at + rest.iter().take_while(|byte| is_blank(**byte)).count()
-}
-
-/// Where the word at `at` ends, for pointing at it: letters and digits, or other characters, but at least one.
-pub(super) fn end_of_word(text: &str, at: usize) -> usize {
-    let rest = text.get(at..).unwrap_or_default();
-    let in_word = |c: char| c.is_alphanumeric() || c == '_';
-    let Some(first) = rest.chars().next() else { return at };
-    let other = |c: char| in_word(c) != in_word(first) || c.is_whitespace() || "()'\"".contains(c);
-    at + first.len_utf8() + rest.chars().skip(1).take_while(|c| !other(*c)).map(char::len_utf8).sum::<usize>()
 }

@@ -1,7 +1,7 @@
-//! Texts and patterns.
+//! Patterns for text in filters.
 //!
-//! Owns what `==`, `!=` and `~` mean for a text, as the kernel has it (kernel/trace/trace_events_filter.c:filter_parse_regex,
-//! lib/glob.c:glob_match).
+//! Owns what `==`, `!=` and `~` mean for text, as in the kernel
+//! (kernel/trace/trace_events_filter.c:filter_parse_regex, lib/glob.c:glob_match).
 
 /// What a text has to be like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// What stands behind `~`: the pattern, and whether it is inverted by a `!` before it.
+    /// The operand of `~`: the pattern, and whether a leading `!` inverts it.
     pub(super) fn of_glob(text: &str) -> (Self, bool) {
         let (inverted, text) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -52,8 +52,8 @@ impl Pattern {
     }
 }
 
-/// Whether a text matches a pattern as a whole. As in the kernel from 6.12 on, no class matches the end of a text; before, `[!a]` did.
-/// Takes at most as many steps as both have bytes, multiplied.
+/// Whether a text matches a pattern as a whole. As in the kernel from 6.12 on, no class matches the
+/// end of a text; before, `[!a]` did. Takes at most as many steps as both have bytes, multiplied.
 fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut place) = (0, 0);
     // Behind the last `*`, and where its remainder was tried last.
@@ -95,7 +95,7 @@ fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether the rest of a pattern matches the end of a text. A lone `\` at the end stands for the end.
+/// Whether the rest of a pattern matches the end of a text. A lone `\` at the end matches the end.
 fn ends_here(rest: &[u8]) -> bool {
     rest.is_empty() || rest == b"\\"
 }

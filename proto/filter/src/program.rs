@@ -1,9 +1,9 @@
-//! What runs for every event.
+//! Program of a bound filter, which runs for every event.
 //!
-//! Owns the steps: comparisons with where to go on afterwards. They only go forward, and nothing is allocated.
+//! Owns the steps: comparisons with jumps to the next one. Jumps only go forward, and nothing allocates.
 
 use super::bind::{Literal, Node};
-use super::event::FilterEvent;
+use super::interfaces::FilterEvent;
 use super::test::Test;
 
 /// Where it ends with yes.
@@ -49,7 +49,7 @@ impl Program {
         Self { steps: steps.into(), tree, kernel_names, may_fault }
     }
 
-    /// Whether the event is selected. Never when that hangs on a value that could not be read.
+    /// Whether the event is selected. Never if that depends on a value that could not be read.
     #[inline]
     pub fn matches(&self, event: &impl FilterEvent) -> bool {
         let mut at = 0;
@@ -72,7 +72,7 @@ fn literals(node: &Node) -> usize {
     }
 }
 
-/// Appends the steps of a node, which go on at these places when it is so and when it is not.
+/// Appends the steps of a node, which jump to `yes` if it holds and to `no` if not.
 fn emit(node: &Node, yes: u16, no: u16, steps: &mut Vec<Step>) {
     let (parts, conjunction) = match node {
         // Folded before, so that none is left.

@@ -1,7 +1,7 @@
-//! What of a filter the kernel can do.
+//! Kernel filter of a subscription's filter.
 //!
-//! Owns the text for a probe's `filter` file: it selects at least what the filter selects. What the kernel cannot know is taken for true
-//! there; negation stands at the comparisons, so that this never selects less.
+//! Owns the text for a probe's `filter` file, which selects at least what the filter selects. Comparisons
+//! that the kernel cannot make count as true; since negation is at the comparisons, it never selects less.
 
 use super::BoundFilter;
 use super::ast::{Expression, Number, Operand, Operator, Term};
@@ -23,9 +23,9 @@ pub struct KernelFilterFeatures {
     pub functions: bool,
     /// `FIELD & CPUS{LIST}` (6.6).
     pub cpu_lists: bool,
-    /// Whether names of tasks are compared in the kernel too. It compares the name that a task has when a probe is hit, and the daemon the
-    /// one that is known when the event is read: of a task that has changed its name in between, events are lost that the daemon would have
-    /// selected.
+    /// Whether names of tasks are compared in the kernel too. It compares the name that a task has
+    /// when a probe is hit, and the daemon the one that is known when the event is read: of a task
+    /// that has changed its name in between, events are lost that the daemon would have selected.
     pub task_names: bool,
 }
 
@@ -34,8 +34,9 @@ pub struct KernelFilterFeatures {
 pub struct PushDown {
     /// Text for the `filter` file of the probe. Absent when the kernel would have to let everything through.
     pub text: Option<String>,
-    /// Whether the kernel then selects exactly what the filter selects; otherwise more. Never when the filter looks at values that may not
-    /// have been readable, which the kernel compares as whatever was in the ring buffer, or at names of tasks.
+    /// Whether the kernel then selects exactly what the filter selects; otherwise more. Never when
+    /// the filter looks at values that may not have been readable, which the kernel compares as
+    /// whatever was in the ring buffer, or at names of tasks.
     pub exact: bool,
     /// What the kernel cannot do.
     pub left_out: Vec<LeftOut>,
@@ -44,15 +45,16 @@ pub struct PushDown {
 /// A comparison that the kernel cannot make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Where it stands in the filter.
+    /// Its place in the filter.
     pub span: Span,
     /// Why.
     pub reason: &'static str,
 }
 
 impl BoundFilter {
-    /// The text for the probe's `filter` file with which the kernel selects at least the same events. The kernel stays the judge: it may
-    /// refuse a text because of what only it knows, such as the number of its CPUs.
+    /// The text for the probe's `filter` file with which the kernel selects at least the same
+    /// events. The kernel stays the judge: it may refuse a text because of what only it knows, such
+    /// as the number of its CPUs.
     pub fn kernel_text(&self, features: KernelFilterFeatures) -> PushDown {
         match self {
             Self::Always => PushDown { text: None, exact: true, left_out: Vec::new() },
@@ -89,7 +91,7 @@ struct Pusher {
 }
 
 impl Pusher {
-    /// What the kernel is to be asked; absent for everything.
+    /// The kernel's part of a node; absent if it must pass all events.
     fn node(&mut self, node: &Node) -> Option<Expression> {
         match node {
             Node::Constant(_) | Node::Unknown(_) => None,
@@ -105,7 +107,7 @@ impl Pusher {
                 (!parts.is_empty()).then(|| Expression::all(parts))
             }
             Node::Any(parts) => {
-                // All of them are looked at, so that all reasons are told.
+                // Looks at all parts, so that all reasons are reported.
                 let parts: Vec<_> = parts.iter().map(|part| self.node(part)).collect();
                 parts.into_iter().collect::<Option<Vec<_>>>().map(Expression::any)
             }
@@ -216,8 +218,10 @@ fn negated_if(expression: Expression, negated: bool) -> Expression {
     }
 }
 
-/// Makes a pattern mean the same in the kernel, which compares the end of a text in a fixed array, such as the name of a task, with the end
-/// of the array (kernel/trace/trace_events_filter.c:regex_match_end): a class makes it look at the text as a whole.
+/// Makes a pattern mean the same in the kernel, which compares the end of a text in a fixed array,
+/// such as the name of a task, with the end of the array
+/// (kernel/trace/trace_events_filter.c:regex_match_end): a class makes it look at the text as a
+/// whole.
 fn kernel_pattern(term: &mut Term, pattern: &Pattern) -> Result<(), &'static str> {
     let Operand::Text(text) = &mut term.operand else { return Ok(()) };
     match pattern {

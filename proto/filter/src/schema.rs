@@ -1,4 +1,4 @@
-//! What the columns of an event hold.
+//! Schema of a probe's events, as filters need it.
 
 /// The fields of an event, without those that all events have and without hidden ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct FieldSchema {
     pub base: Option<Base>,
     /// How many values a row has. Absent: one, and the field is not an array.
     pub array_len: Option<u32>,
-    /// Whether a value that could not be read is told apart, or cannot occur. False: the value is unproven. It may be
-    /// what was in the ring buffer before, without any sign of it.
+    /// Whether an unreadable value is marked, or cannot occur. False: the value is unproven. It may
+    /// be what was in the ring buffer before, without any sign of it.
     pub fault_detected: bool,
 }
 

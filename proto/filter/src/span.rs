@@ -1,4 +1,4 @@
-//! Where in the given text something stands.
+//! Spans of the source text, and the scan over blanks and words.
 
 use std::ops::Range;
 
@@ -29,4 +29,24 @@ impl Span {
     pub const fn range(self) -> Range<usize> {
         self.start..self.end
     }
+}
+
+/// The kernel's ASCII blanks.
+pub(super) fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+/// The first place from `at` on that is not a blank.
+pub(super) fn skip_blanks(text: &str, at: usize) -> usize {
+    let rest = text.as_bytes().get(at..).unwrap_or_default();
+    at + rest.iter().take_while(|byte| is_blank(**byte)).count()
+}
+
+/// Where the word at `at` ends, for pointing at it: letters and digits, or other characters, but at least one.
+pub(super) fn end_of_word(text: &str, at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let Some(first) = rest.chars().next() else { return at };
+    let other = |c: char| in_word(c) != in_word(first) || c.is_whitespace() || "()'\"".contains(c);
+    at + first.len_utf8() + rest.chars().skip(1).take_while(|c| !other(*c)).map(char::len_utf8).sum::<usize>()
 }

@@ -1,13 +1,12 @@
-//! One comparison: `FIELD OPERATOR OPERAND`.
+//! Parser of one comparison: `FIELD OPERATOR OPERAND`.
 //!
-//! Owns its syntax and the limits of its parts (kernel/trace/trace_events_filter.c:parse_pred). Whether the field can be compared like
-//! that is decided in `bind`.
+//! Owns its syntax and the limits of its parts (kernel/trace/trace_events_filter.c:parse_pred). `bind`
+//! decides whether a field can be compared so.
 
 use super::ast::{Number, OWN, Operand, Operator, Suffix, Term};
 use super::cpus::CpuSet;
 use super::error::{FilterCode, FilterError};
-use super::parse::{end_of_word, is_blank, skip_blanks};
-use crate::Span;
+use super::span::{Span, end_of_word, is_blank, skip_blanks};
 use crate::number::{signed, unsigned};
 
 /// A text has to be shorter (kernel/trace/trace.h:MAX_FILTER_STR_VAL).
@@ -46,7 +45,8 @@ pub(super) fn parse(text: &str, at: usize) -> Result<(Term, usize), FilterError>
     Ok((term, end))
 }
 
-/// Whether the word at `at` is `fields.NAME`. What the kernel has behind a dot is not a name: `fields.function` is about a field `fields`.
+/// Whether the word at `at` is `fields.NAME`. What follows a dot in the kernel's language is not a
+/// name: `fields.function` is about a field `fields`.
 fn is_own(text: &str, at: usize) -> bool {
     let Some(name) = text.get(at..).unwrap_or_default().strip_prefix(OWN) else { return false };
     let (name, behind) = name.split_at(run(name, 0, is_word_byte));
@@ -212,7 +212,7 @@ fn cpus(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
     }
 }
 
-/// The name of a function, which for the kernel goes on to the next blank, or an address.
+/// The name of a function, which for the kernel extends to the next blank, or an address.
 fn function(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
     if text.as_bytes().get(at).is_some_and(u8::is_ascii_digit) {
         return number(text, at);

@@ -1,11 +1,11 @@
-//! One comparison with the value of one event.
+//! Evaluation of one comparison on one event.
 //!
-//! Owns width and sign. What is compared was checked before: nothing is cut here.
+//! Owns width and sign. `bind` has checked the operand: nothing is truncated here.
 
 use super::ast::Operator;
 use super::cpus::CpuSet;
-use super::event::FilterEvent;
 use super::fields::Source;
+use super::interfaces::FilterEvent;
 use super::pattern::Pattern;
 
 /// A comparison.

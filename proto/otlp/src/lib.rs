@@ -1,7 +1,9 @@
-//! OTLP over gRPC: messages, clients and servers generated from the files of
-//! [opentelemetry-proto](https://github.com/open-telemetry/opentelemetry-proto) 1.11.0, which are copied unchanged (Apache-2.0).
+//! OTLP over gRPC: messages, clients and servers generated from the proto files of
+//! [opentelemetry-proto](https://github.com/open-telemetry/opentelemetry-proto) 1.11.0, which are copied
+//! unchanged (Apache-2.0).
 //!
-//! Owns the wire format and nothing else. The files are here, and not a crate that has them, since the published ones come with an SDK.
+//! Owns the wire format and nothing else. The proto files are copied because the published crates come
+//! with an SDK.
 #![forbid(unsafe_code)]
 
 /// The package `opentelemetry`. Generated code finds its neighbours by these paths.

@@ -1,11 +1,13 @@
-//! What a filter asks of an event.
+//! Interfaces of a filter to its surroundings: the event, and the addresses of kernel functions.
+
+use std::ops::Range;
 
 /// An event, as a filter sees it.
 ///
-/// What could not be read is absent: a comparison with it holds as little as its opposite.
+/// A value that could not be read is absent: neither a comparison with it nor its opposite holds.
 pub trait FilterEvent {
-    /// The value of a field that is a number, by the place of the field in the schema and the place in its array (0 without one): sign
-    /// or zeros extended to 64 bits.
+    /// The value of a field that is a number, by the place of the field in the schema and the place
+    /// in its array (0 without one): sign or zeros extended to 64 bits.
     fn number(&self, field: usize, element: usize) -> Option<u64>;
     /// The value of a field that is a text; of an array of texts the first.
     fn text(&self, field: usize) -> Option<&[u8]>;
@@ -27,4 +29,14 @@ pub trait FilterEvent {
     fn flags(&self) -> u8;
     /// `common_preempt_count` as recorded.
     fn preempt_count(&self) -> u8;
+}
+
+/// Where functions are.
+pub trait Functions {
+    /// The addresses of the function of that name, which may be `MODULE:NAME`.
+    fn named(&self, name: &str) -> Option<Range<u64>>;
+    /// The addresses of the function that this one lies in.
+    fn at(&self, address: u64) -> Option<Range<u64>>;
+    /// Another name that may have been meant.
+    fn nearest(&self, name: &str) -> Option<&str>;
 }
