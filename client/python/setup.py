@@ -1,6 +1,7 @@
-"""Makes the generated modules, of the protos of this repository or of those that a source distribution brought along.
+"""Generates the modules of ``kprobed.v1``, from the protos of this repository or of a source distribution.
 
-They are made and not kept in the repository, so that they cannot differ from the protos, and fit the protobuf that the package is built with.
+They are not kept in the repository, so that they cannot differ from the protos and fit the protobuf that the
+package is built with.
 """
 
 import shutil

@@ -1,7 +1,8 @@
 """Client of kprobed: dynamic kernel probes as a service.
 
-``connect`` opens a connection; ``Client`` has the calls; ``EventStream`` iterates events, in columns or row by row. Messages and enums are the
-generated ones in ``kprobed.v1`` (``from kprobed.v1 import probe_pb2``); proto/reference describes each.
+``connect`` opens a connection; ``Client`` has the calls; ``EventStream`` iterates events, in
+columns or row by row. Messages and enums are the generated ones in ``kprobed.v1`` (``from
+kprobed.v1 import probe_pb2``); proto/reference describes each.
 """
 
 from ._client import Client, connect

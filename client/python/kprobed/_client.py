@@ -1,4 +1,4 @@
-"""The connection, and the calls of the daemon's services."""
+"""Client: the connection to a daemon, and one method for each call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .v1 import (
 
 DEFAULT_SERVER = "unix:/run/kprobed/kprobed.sock"
 
-# A connection that broke without a word is noticed after the sum of both. Batches are of up to some hundred KiB, never near the limit.
+# A peer that vanished is detected after the sum of both. Batches are of up to some hundred KiB, never near the limit.
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -49,11 +49,14 @@ def connect(
 ) -> Client:
     """Opens a connection. Nothing is sent before the first call.
 
-    ``server`` is ``unix:/PATH``, ``/PATH``, ``tcp://HOST:PORT`` (loopback and tunnels) or ``https://HOST:PORT`` (mutual TLS). For TLS, ``ca``,
-    ``certificate`` and ``key`` are PEM files: the authority of the daemon's certificate, and this client's own; ``server_name`` is the name
-    in the daemon's certificate if it is not the host. ``timeout`` is for each call, in seconds; a stream has no limit once it has begun.
+    ``server`` is ``unix:/PATH``, ``/PATH``, ``tcp://HOST:PORT`` (loopback and tunnels) or
+    ``https://HOST:PORT`` (mutual TLS). For TLS, ``ca``, ``certificate`` and ``key`` are PEM files:
+    the authority of the daemon's certificate, and this client's own; ``server_name`` is the name in
+    the daemon's certificate if it is not the host. ``timeout`` is for each call, in seconds; a
+    stream has no limit once it has begun.
 
-    Raises ``ValueError`` for an address of another form, or TLS without files, and ``OSError`` for files that cannot be read.
+    Raises ``ValueError`` for an address of another form, or TLS without files, and ``OSError`` for
+    files that cannot be read.
     """
     options = list(_OPTIONS)
     if server.startswith("/"):
@@ -115,7 +118,9 @@ class Client:
         return self._call(self._host.GetHost, host_service_pb2.GetHostRequest())
 
     def check(self, definition: str) -> probe_service_pb2.CheckProbeResponse:
-        """Says whether ``add`` would make this probe now, and why not. Changes nothing. A refusal is an answer, not an exception."""
+        """Says whether ``add`` would make this probe now, and why not. Changes nothing. A refusal
+        is an answer, not an exception.
+        """
         return self._call(self._probes.CheckProbe, probe_service_pb2.CheckProbeRequest(definition=definition))
 
     def add(
@@ -128,7 +133,8 @@ class Client:
         request_id: str = "",
         **more: Any,
     ) -> probe_pb2.Probe:
-        """Defines a probe; when this returns, it is durable and in the kernel. ``more``: other fields of ``CreateProbeRequest``.
+        """Defines a probe; when this returns, it is durable and in the kernel. ``more``: other
+        fields of ``CreateProbeRequest``.
 
         With a ``request_id`` (any unique text) the call is safe to repeat.
         """
@@ -152,12 +158,16 @@ class Client:
             request.page_token = page.next_page_token
 
     def update(self, name: str, **changes: Any) -> probe_pb2.Probe:
-        """Changes a probe. ``changes``: fields of ``UpdateProbeRequest``, such as ``enabled=False``, ``filter=""`` or ``set_labels={...}``."""
+        """Changes a probe. ``changes``: fields of ``UpdateProbeRequest``, such as
+        ``enabled=False``, ``filter=""`` or ``set_labels={...}``.
+        """
         request = probe_service_pb2.UpdateProbeRequest(name=name, **changes)
         return self._call(self._probes.UpdateProbe, request).probe
 
     def delete(self, name: str, **more: Any) -> probe_service_pb2.DeleteProbeResponse:
-        """Removes a probe, after what it has recorded is read. ``more``: fields of ``DeleteProbeRequest``, such as ``etag``."""
+        """Removes a probe, after what it has recorded is read. ``more``: fields of
+        ``DeleteProbeRequest``, such as ``etag``.
+        """
         return self._call(self._probes.DeleteProbe, probe_service_pb2.DeleteProbeRequest(name=name, **more))
 
     def ledger(self) -> event_service_pb2.GetLedgerResponse:
@@ -204,9 +214,11 @@ class Client:
     ) -> EventStream:
         """Streams events in columns.
 
-        ``probes`` are globs of names; ``selector`` is about labels, ``filter`` about fields, as in ``EventSelection``. ``fields`` leaves out all
-        others. It begins with what happens from now on, or at one of ``after`` (a cursor: no event comes twice), ``since``, ``last`` (so many
-        events back) or ``oldest``; ``until_now`` ends it at the present. ``in_order`` asks for watermarks, up to which a reader can sort.
+        ``probes`` are globs of names; ``selector`` is about labels, ``filter`` about fields, as in
+        ``EventSelection``. ``fields`` leaves out all others. It begins with what happens from now
+        on, or at one of ``after`` (a cursor: no event comes twice), ``since``, ``last`` (this many
+        events back) or ``oldest``; ``until_now`` ends it at the present. ``in_order`` asks for
+        watermarks, up to which a reader can sort.
 
         The request is refused with the first item, as ``KprobedError``.
         """
@@ -234,7 +246,9 @@ class Client:
         return EventStream(self._events.StreamEvents(request))
 
     def event_rows(self, request: event_service_pb2.StreamEventRowsRequest) -> Iterator[event_pb2.EventRow]:
-        """Streams events as the daemon writes them row by row. It costs several times as much as ``events(...).rows()`` on both sides."""
+        """Streams events as the daemon writes them row by row. It costs several times as much as
+        ``events(...).rows()`` on both sides.
+        """
         try:
             for message in self._events.StreamEventRows(request):
                 yield from message.events

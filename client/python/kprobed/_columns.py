@@ -1,7 +1,7 @@
-"""Columns of events: packed values, checked against their schema before anything reads them.
+"""Columns of events, checked against their schema before they are read.
 
-Owns the reading of bytes. Bytes that contradict the schema raise ``MalformedError`` when a group is made; after that no index below the number of
-values can fail.
+Owns the decoding of bytes. Bytes that contradict the schema raise ``MalformedError`` when a group is
+created; after that no index below the number of values can fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 class MalformedError(Exception):
-    """The daemon sent what contradicts the API or the schema."""
+    """The daemon sent a message that contradicts the API or the schema."""
 
 
 class FieldKind(Enum):
@@ -149,7 +149,9 @@ def numbers(data: bytes, letter: str) -> memoryview[int]:
 
 
 class Column:
-    """The values of one field in all events of a group. Value ``i`` of event ``row`` of an array has index ``row * array_length + i``."""
+    """The values of one field in all events of a group. Value ``i`` of event ``row`` of an array
+    has index ``row * array_length + i``.
+    """
 
     def __init__(self, probe: str, field: Field, rows: int, column: event_pb2.Column) -> None:
         self.field = field
@@ -274,7 +276,9 @@ class Group:
         )
 
     def _packed(self, name: str, data: bytes, letter: str) -> memoryview[int] | None:
-        """A column that may hold one value for all rows. ``None``: a projection left it out, or such events do not have it."""
+        """A column that may hold one value for all rows. ``None``: a projection left it out, or
+        such events do not have it.
+        """
         if not data:
             return None
         width = array(letter).itemsize

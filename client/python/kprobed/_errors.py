@@ -1,4 +1,4 @@
-"""Errors of calls, with what the daemon says for programs."""
+"""Errors of calls, with the daemon's reason, findings and metadata."""
 
 from __future__ import annotations
 

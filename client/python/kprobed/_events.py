@@ -1,4 +1,4 @@
-"""Streams of events: from messages to items, and from batches to rows."""
+"""Event streams: items of a stream, and rows of a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .v1 import event_pb2, event_service_pb2
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in the log of a host: everything before it has been seen. ``str`` and ``parse`` are inverse to each other."""
+    """A place in the log of a host: everything before it has been seen. ``str`` and ``parse`` are
+    inverse to each other.
+    """
 
     boot_id: str
     epoch: int
@@ -60,7 +62,9 @@ class Started:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The second item, and again when the history goes from one run of the daemon to the next. Earlier schemas are not valid any more."""
+    """The second item, and again when the history goes from one run of the daemon to the next.
+    Earlier schemas are not valid any more.
+    """
 
     cursor: Cursor
     may_miss: bool
@@ -250,10 +254,11 @@ Item = Started | Epoch | Schema | Batch | Loss | CaughtUp | Watermark
 
 
 class EventStream(Iterator[Item]):
-    """Items of a stream. Close it, or use it in a ``with``, when it is not needed any more: the daemon goes on sending until then.
+    """Items of a stream. Close it, or use it in a ``with``, when it is not needed any more: the
+    daemon goes on sending until then.
 
-    It does not connect again by itself: ask for a new stream with ``after=stream.cursor``, and no event comes twice or is missing without a
-    ``Loss``.
+    It does not connect again by itself: ask for a new stream with ``after=stream.cursor``, and no
+    event comes twice or is missing without a ``Loss``.
     """
 
     def __init__(self, call: Any) -> None:
@@ -266,7 +271,9 @@ class EventStream(Iterator[Item]):
         return self._decoder.cursor
 
     def __next__(self) -> Item:
-        """The next item. Raises ``KprobedError`` if the stream fails, and ``MalformedError``, after which it can be read on."""
+        """The next item. Raises ``KprobedError`` if the stream fails, and ``MalformedError``, after
+        which it can be read on.
+        """
         while True:
             try:
                 message = next(self._call)

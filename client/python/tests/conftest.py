@@ -1,4 +1,6 @@
-"""How much hypothesis tries: a hundred of each by default, thousands with KPROBED_VM_EFFORT=full. No deadlines: machines are noisy."""
+"""How much hypothesis tries: a hundred of each by default, thousands with KPROBED_VM_EFFORT=full.
+No deadlines: machines are noisy.
+"""
 
 import os
 

@@ -1,7 +1,9 @@
-"""The client against a daemon on a real kernel: `cargo vm test languages` starts one, has it record, and runs this.
+"""The client against a daemon on a real kernel: `cargo vm test languages` starts one, has it
+record, and runs this.
 
-KPROBED_SERVER is its address, KPROBED_SOCKET a unix socket that leads there, KPROBECTL the command line program. In its history are events of the
-probes `lang/values` and `lang/back`, and a program of the name `workload` opens files all the time.
+KPROBED_SERVER is its address, KPROBED_SOCKET a unix socket that leads there, KPROBECTL the command
+line program. In its history are events of the probes `lang/values` and `lang/back`, and a program
+of the name `workload` opens files all the time.
 """
 
 import functools

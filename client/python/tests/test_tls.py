@@ -1,4 +1,6 @@
-"""Mutual TLS with a daemon: `cargo vm test languages` starts one. KPROBED_TLS is its address, KPROBED_CERTIFICATES a directory with PEM files."""
+"""Mutual TLS with a daemon: `cargo vm test languages` starts one. KPROBED_TLS is its address,
+KPROBED_CERTIFICATES a directory with PEM files.
+"""
 
 import os
 from pathlib import Path
