@@ -1,4 +1,4 @@
-//! How long it takes a client to read events: from the bytes of a message to sums over its columns, and to rows.
+//! Benchmark of reading events in a client: from the bytes of a message to column sums, and to rows.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 

@@ -1,7 +1,7 @@
-//! How many events a second `kprobectl observe` can write, on one core: from the bytes of a message to the bytes of its lines.
+//! Benchmark of the output of `kprobectl observe`: from the bytes of a message to the bytes of its lines, on one core.
 //!
-//! For comparison the same lines are written with the formatting of the standard library, and the same objects with `serde_json`, as the
-//! command did it once.
+//! For comparison it writes the same lines with the formatting of the standard library, and the same
+//! objects with `serde_json`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 

@@ -1,6 +1,6 @@
-//! Aggregations: what the kernel counts itself.
+//! Aggregations: counts that the kernel makes.
 //!
-//! Owns the calls and the stream of snapshots. What the numbers look like is for callers.
+//! Owns the calls and the stream of snapshots. It never formats counts.
 
 mod sum;
 
@@ -30,7 +30,7 @@ pub struct AggregationStream {
 }
 
 impl AggregationStream {
-    /// The aggregation: what the columns of the rows are.
+    /// The aggregation, with the columns of its rows.
     pub fn aggregation(&self) -> &Aggregation {
         &self.aggregation
     }
@@ -53,7 +53,7 @@ impl AggregationStream {
 }
 
 impl Client {
-    /// Begins to count. An empty name lets the daemon choose one.
+    /// Creates an aggregation. The daemon chooses the name if it is empty.
     pub async fn create_aggregation(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Client {
         response.aggregation.ok_or(Error::Incomplete("aggregation"))
     }
 
-    /// Reads what is known of one aggregation.
+    /// Reads one aggregation.
     pub async fn get_aggregation(&self, name: &str) -> Result<Aggregation, Error> {
         let request = GetAggregationRequest { name: name.to_owned() };
         let response =
@@ -86,7 +86,7 @@ impl Client {
         Ok(response.aggregations)
     }
 
-    /// Reads what was counted so far.
+    /// Reads the counts so far.
     pub async fn read_aggregation(&self, name: &str) -> Result<AggregationSnapshot, Error> {
         let request = ReadAggregationRequest { name: name.to_owned() };
         let response =
@@ -94,7 +94,7 @@ impl Client {
         response.snapshot.ok_or(Error::Incomplete("snapshot"))
     }
 
-    /// Stops counting. Returns what was counted until then, if the daemon could read it.
+    /// Deletes an aggregation. Returns its last counts, if the daemon could read them.
     pub async fn delete_aggregation(&self, name: &str) -> Result<Option<AggregationSnapshot>, Error> {
         let request = DeleteAggregationRequest { name: name.to_owned() };
         let response =
@@ -102,8 +102,9 @@ impl Client {
         Ok(response.snapshot)
     }
 
-    /// Reads an aggregation again and again (`Source::Name`), or one that is made for the stream and deleted with it (`Source::Spec`).
-    /// `deltas`: each snapshot holds what was counted since the one before it.
+    /// Reads an aggregation again and again (`Source::Name`), or one that is made for the stream
+    /// and deleted with it (`Source::Spec`). `deltas`: each snapshot holds what was counted since
+    /// the one before it.
     pub async fn stream_aggregation(
         &self,
         source: Source,

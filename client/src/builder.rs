@@ -1,6 +1,6 @@
-//! Definitions as fields, put together step by step.
+//! Builder of definitions as fields.
 //!
-//! Owns nothing but comfort: what it makes are the messages of the API, and the daemon judges them.
+//! It builds messages of the API and checks nothing: the daemon does.
 
 use crate::api::fetch::Source;
 use crate::api::{
@@ -9,7 +9,7 @@ use crate::api::{
 };
 use crate::definition::Definition;
 
-/// A probe under construction. It can be sent wherever a definition can.
+/// A probe definition under construction.
 ///
 /// ```
 /// use kprobed_client::api::FetchTypeName;
@@ -99,8 +99,7 @@ impl From<ProbeBuilder> for Definition {
     }
 }
 
-/// A value that a probe reads. What is not here can be put together from the messages of the API and taken with
-/// [`FetchArg::from`].
+/// A value that a probe reads. [`FetchArg::from`] takes what is not here as a message of the API.
 #[derive(Clone, Debug)]
 pub struct FetchArg {
     fetch: Fetch,

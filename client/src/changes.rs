@@ -1,4 +1,4 @@
-//! Making, changing and removing several probes at once.
+//! Batches of changes: create, update and delete many probes with one request.
 
 use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
@@ -9,15 +9,15 @@ use crate::api::{
 use crate::client::Client;
 use crate::error::Error;
 
-/// What became of each of several changes, in the order of the requests.
+/// Outcome of each change, in the order of the requests.
 pub type Outcomes<T> = Vec<Result<T, Error>>;
 
-/// What would become of several changes.
+/// Planned outcomes of several changes.
 #[derive(Debug)]
-pub struct Planned {
-    /// Of each.
+pub struct PlannedChanges {
+    /// One for each change.
     pub outcomes: Outcomes<Outcome>,
-    /// What would be done for all of them, in order.
+    /// The steps of all changes, in order.
     pub plan: Vec<PlannedStep>,
 }
 
@@ -25,7 +25,7 @@ impl Client {
     /// How many changes one request can make.
     pub const CHANGES_AT_ONCE: usize = 1000;
 
-    /// Takes what a probe records on the running kernel for what it is to record, and arms it.
+    /// Arms a probe that the daemon holds back, with its meaning on the running kernel.
     ///
     /// # Errors
     /// `NOT_HELD_BACK` for a probe that records what it was made for.
@@ -40,7 +40,8 @@ impl Client {
         Ok(response.profile)
     }
 
-    /// Makes up to [`Client::CHANGES_AT_ONCE`] changes in one request, each for itself, at the cost of one.
+    /// Makes up to [`Client::CHANGES_AT_ONCE`] independent changes in one request, at the cost of
+    /// one.
     ///
     /// # Errors
     /// What keeps the whole request from being carried out. Each change has an outcome of its own.
@@ -48,7 +49,8 @@ impl Client {
         Ok(self.send_changes(changes, false).await?.outcomes)
     }
 
-    /// Makes up to [`Client::CHANGES_AT_ONCE`] changes, or none of them: when one fails, the others have the outcome `BATCH_FAILED`.
+    /// Makes up to [`Client::CHANGES_AT_ONCE`] changes, or none of them: when one fails, the others
+    /// have the outcome `BATCH_FAILED`.
     ///
     /// # Errors
     /// As [`Client::apply_probes`].
@@ -56,7 +58,11 @@ impl Client {
         Ok(self.send_changes(changes, true).await?.outcomes)
     }
 
-    async fn send_changes(&self, changes: Vec<Change>, all_or_nothing: bool) -> Result<Planned, Error> {
+    async fn send_changes(
+        &self,
+        changes: Vec<Change>,
+        all_or_nothing: bool,
+    ) -> Result<PlannedChanges, Error> {
         let asked = changes.len();
         let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
         let request = ApplyProbesRequest { changes, all_or_nothing };
@@ -67,15 +73,15 @@ impl Client {
         });
         let outcomes: Option<Vec<_>> = outcomes.collect();
         let outcomes = outcomes.filter(|outcomes| outcomes.len() == asked);
-        Ok(Planned { outcomes: outcomes.ok_or(Error::Incomplete("outcomes"))?, plan: response.plan })
+        Ok(PlannedChanges { outcomes: outcomes.ok_or(Error::Incomplete("outcomes"))?, plan: response.plan })
     }
 
-    /// Checks up to [`Client::CHANGES_AT_ONCE`] changes, and makes none of them. Returns what would become of each, and what would be done for
-    /// all.
+    /// Checks up to [`Client::CHANGES_AT_ONCE`] changes, and makes none of them. Returns what would
+    /// become of each, and what would be done for all.
     ///
     /// # Errors
     /// As [`Client::apply_probes`].
-    pub async fn plan_probes(&self, mut changes: Vec<Change>) -> Result<Planned, Error> {
+    pub async fn plan_probes(&self, mut changes: Vec<Change>) -> Result<PlannedChanges, Error> {
         for change in &mut changes {
             match change {
                 Change::Create(request) => request.validate_only = true,
@@ -89,7 +95,7 @@ impl Client {
     /// Defines probes: see [`Client::apply_probes`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::apply_probes`].
     pub async fn create_probes(&self, requests: Vec<CreateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
         let changes = requests.into_iter().map(Change::Create).collect();
         Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
@@ -98,16 +104,17 @@ impl Client {
     /// Enables, disables, filters or labels probes: see [`Client::apply_probes`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::apply_probes`].
     pub async fn update_probes(&self, requests: Vec<UpdateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
         let changes = requests.into_iter().map(Change::Update).collect();
         Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
     }
 
-    /// Removes probes: those that keep recording pay for it no more than for the removal of one. See [`Client::apply_probes`].
+    /// Removes probes: those that keep recording pay for it no more than for the removal of one.
+    /// See [`Client::apply_probes`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Client::apply_probes`].
     pub async fn delete_probes(
         &self,
         requests: Vec<DeleteProbeRequest>,

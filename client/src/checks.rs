@@ -1,6 +1,6 @@
-//! Verdicts on many definitions.
+//! Stream of verdicts on the definitions of a text.
 //!
-//! Owns the mapping of messages to verdicts, one after the other. What is asked is a text in pieces: the daemon cuts it.
+//! It sends the text in chunks; the daemon divides it into definitions.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,8 @@ impl CheckStream {
         Ok(self.ready.pop_front())
     }
 
-    /// Verdicts that are here already: while there are any, [`CheckStream::next`] answers without waiting.
+    /// Verdicts that have arrived: while there are any, [`CheckStream::next`] returns without
+    /// waiting.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }

@@ -1,6 +1,7 @@
-//! One method for each call of the API.
+//! Client of the daemon: one method for each call of the API.
 //!
-//! Owns the deadline of requests and the walk through pages. It keeps no state but the channel: clones are cheap and share it.
+//! Owns the deadline of requests and the walk through pages. Its only state is the channel: clones are
+//! cheap and share it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,25 +11,24 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::api::event_service_client::EventServiceClient;
+use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
     CheckProbesRequest, CreateProbeRequest, DeclarationProblem, DescribeFunctionRequest,
-    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, FileDefinition,
-    GetHitProfilesRequest, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse,
-    GetProbeRequest, HitProfile, HostView, ListHitProfileSamplesRequest, ListHitProfileSamplesResponse,
-    ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord,
-    ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest,
-    UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, Exporter,
+    FileDefinition, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
+    HostView, ListExportersRequest, ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe,
+    ProbeFilter, ProbeStateRecord, ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest,
+    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
 use crate::definition::Definition;
 use crate::error::Error;
-use crate::event::{EventStream, StreamRequest};
-use crate::streams::EventRowStream;
+use crate::event::{EventRowStream, EventStream, StreamRequest};
 use crate::target::Target;
 
 /// The largest message that is accepted: far above what the daemon puts into one.
@@ -72,12 +72,14 @@ impl Client {
         self.select_probes(request).await
     }
 
-    /// Lists all probes that a request selects, by name and by labels, page by page. Page size and token of the request are not used.
+    /// Lists all probes that a request selects, by name and by labels, page by page. Page size and
+    /// token of the request are not used.
     pub async fn select_probes(&self, request: ListProbesRequest) -> Result<Vec<Probe>, Error> {
         Ok(self.select_probes_and_problems(request).await?.0)
     }
 
-    /// The same, and what is not as the files say that declare probes on the daemon's host.
+    /// Lists the probes that a request selects, and the problems of files that declare probes on
+    /// the daemon's host.
     pub async fn select_probes_and_problems(
         &self,
         mut request: ListProbesRequest,
@@ -143,12 +145,12 @@ impl Client {
         self.update_probe(request).await
     }
 
-    /// Does what one line of the `kprobe_events` language asks for.
+    /// Applies one line of the `kprobe_events` language.
     pub async fn apply_line(&self, request: ApplyLineRequest) -> Result<ApplyLineResponse, Error> {
         self.call(request, async |request| self.probes().apply_line(request).await).await
     }
 
-    /// Asks what a definition does, in words. Changes nothing.
+    /// Explains a definition. Changes nothing.
     pub async fn explain_probe(
         &self,
         definition: impl Into<Definition>,
@@ -157,7 +159,7 @@ impl Client {
         self.call(request, async |request| self.probes().explain_probe(request).await).await
     }
 
-    /// Cuts the content of a file into definitions. Changes nothing.
+    /// Divides the text of a file into definitions. Changes nothing.
     pub async fn read_definitions(&self, text: String) -> Result<Vec<FileDefinition>, Error> {
         let request = ReadDefinitionsRequest { text };
         let response =
@@ -171,8 +173,9 @@ impl Client {
         self.call(request, async |request| self.probes().check_probe(request).await).await
     }
 
-    /// Asks the same about every definition of a text that comes in pieces, which may end anywhere. `listings`: with the instructions
-    /// around each place, which costs far more. The text is taken as fast as verdicts are read, and at most some megabytes ahead.
+    /// Asks the same about every definition of a text that comes in pieces, which may end anywhere.
+    /// `listings`: with the instructions around each place, which costs far more. The text is taken
+    /// as fast as verdicts are read, and at most some megabytes ahead.
     pub async fn check_probes(
         &self,
         text: impl Stream<Item = Vec<u8>> + Send + 'static,
@@ -192,7 +195,7 @@ impl Client {
         self.begin(request, async |request| self.probes().watch_probes(request).await).await
     }
 
-    /// Reads the states that a probe has had, the latest first.
+    /// Reads the past states of a probe, the latest first.
     pub async fn probe_states(&self, name: &str) -> Result<Vec<ProbeStateRecord>, Error> {
         let request = ListProbeStatesRequest { name: name.to_owned() };
         let response =
@@ -200,50 +203,8 @@ impl Client {
         Ok(response.states)
     }
 
-    /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
-    pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
-        let request = GetHitProfilesRequest { name_glob: name_glob.to_owned(), ..Default::default() };
-        self.select_hit_profiles(request).await
-    }
-
-    /// Reads the current hit counts of all probes that a request selects, by name and by labels.
-    pub async fn select_hit_profiles(
-        &self,
-        request: GetHitProfilesRequest,
-    ) -> Result<Vec<HitProfile>, Error> {
-        let response =
-            self.call(request, async |request| self.probes().get_hit_profiles(request).await).await?;
-        Ok(response.profiles)
-    }
-
-    /// Reads all hit counts of the past that a request selects, page by page, oldest first. Page size and token of the
-    /// request are not used.
-    pub async fn hit_profile_samples(
-        &self,
-        mut request: ListHitProfileSamplesRequest,
-    ) -> Result<Vec<HitProfile>, Error> {
-        request.page_size = 10_000;
-        request.page_token.clear();
-        let mut samples = Vec::new();
-        loop {
-            let page = self.hit_profile_samples_page(request.clone()).await?;
-            samples.extend(page.samples);
-            if page.next_page_token.is_empty() {
-                return Ok(samples);
-            }
-            request.page_token = page.next_page_token;
-        }
-    }
-
-    /// Reads one page of hit counts of the past.
-    pub async fn hit_profile_samples_page(
-        &self,
-        request: ListHitProfileSamplesRequest,
-    ) -> Result<ListHitProfileSamplesResponse, Error> {
-        self.call(request, async |request| self.probes().list_hit_profile_samples(request).await).await
-    }
-
-    /// Asks what a function takes and returns, and with a path what lies behind a parameter.
+    /// Describes the parameters and the return type of a function, and with a path the structure
+    /// that a parameter leads to.
     pub async fn describe_function(
         &self,
         request: DescribeFunctionRequest,
@@ -253,13 +214,14 @@ impl Client {
         self.call(request, async |request| service().describe_function(request).await).await
     }
 
-    /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names, versions and what the daemon itself costs.
+    /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names,
+    /// versions and what the daemon itself costs.
     pub async fn host(&self) -> Result<GetHostResponse, Error> {
         self.host_in(HostView::Full).await
     }
 
-    /// What the daemon holds of its host: names, kernel, boot, versions, and its own processor time. It looks at nothing for it, and answers
-    /// neither checks nor features.
+    /// What the daemon holds of its host: names, kernel, boot, versions, and its own processor
+    /// time. The daemon reads nothing for it, and returns neither checks nor features.
     pub async fn host_basics(&self) -> Result<GetHostResponse, Error> {
         self.host_in(HostView::Basic).await
     }
@@ -276,9 +238,19 @@ impl Client {
         self.call(ReadClockRequest {}, async |request| service().read_clock(request).await).await
     }
 
-    /// Reads the account of where every event went.
+    /// Reads the ledger: the account of every event.
     pub async fn ledger(&self) -> Result<GetLedgerResponse, Error> {
         self.call(GetLedgerRequest {}, async |request| self.events().get_ledger(request).await).await
+    }
+
+    /// Lists the exporters of events with their state.
+    pub async fn exporters(&self) -> Result<Vec<Exporter>, Error> {
+        let service =
+            || ExportServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let response = self
+            .call(ListExportersRequest {}, async |request| service().list_exporters(request).await)
+            .await?;
+        Ok(response.exporters)
     }
 
     /// Opens a stream of events. [`ResumingStream`](crate::event::ResumingStream) is one that survives the connection.
@@ -292,8 +264,8 @@ impl Client {
         Ok(EventStream::new(streaming))
     }
 
-    /// Opens a stream of events in the row form of the API, which costs several times as much as [`Client::stream_events`] and says
-    /// nothing that its rows do not say.
+    /// Opens a stream of events in the row form of the API, which costs several times as much as
+    /// [`Client::stream_events`] and says nothing that its rows do not say.
     ///
     /// # Errors
     /// As [`Client::stream_events`].
@@ -304,7 +276,8 @@ impl Client {
         Ok(EventRowStream::new(streaming))
     }
 
-    /// Asks what the filter of a subscription means for each of the probes that it selects, and what of it the kernel could do.
+    /// Asks what the filter of a subscription means for each of the probes that it selects, and
+    /// what of it the kernel could do.
     ///
     /// # Errors
     /// [`Error::Rpc`] with diagnostics when it can be used for none of them.
@@ -335,7 +308,7 @@ impl Client {
         let mut request = Request::new(message);
         request.set_timeout(self.request_timeout);
         match self.within_timeout(send(request)).await {
-            // Both sides watch the deadline, and the other one may be the first to notice.
+            // Both sides watch the deadline, and the daemon may notice first.
             Err(Error::Rpc(error)) if matches!(error.code, Code::Cancelled | Code::DeadlineExceeded) => {
                 Err(Error::Timeout(self.request_timeout))
             }

@@ -1,6 +1,6 @@
-//! From a target to a channel.
+//! Transport of a connection: deadlines, keep-alive, window and frame sizes, TLS.
 //!
-//! Owns the settings of the transport: deadlines, keep-alive, window and frame sizes, TLS. It never sends a request.
+//! It never sends a request.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use crate::error::{ConnectError, Error};
 use crate::target::Target;
 
-/// Events come in messages of up to a few hundred KiB: large frames and windows keep the daemon from waiting for us on every
-/// round trip.
+/// Events come in messages of up to a few hundred KiB: large frames and windows keep the daemon
+/// from waiting for us on every round trip.
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 
-/// A peer that is gone without a word is noticed after the sum of these.
+/// A peer that vanished is detected after the sum of these.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,7 +27,8 @@ pub struct ConnectOptions {
     pub tls: Option<TlsOptions>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long one request may take, from sending it to its answer. Streams have this long to begin, and no limit after.
+    /// How long one request may take, from sending it to its answer. Streams have this long to
+    /// begin, and no limit after.
     pub request_timeout: Duration,
 }
 

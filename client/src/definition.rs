@@ -1,4 +1,4 @@
-//! The two forms that a definition has in requests: text, or fields.
+//! Definition of a probe in a request: text, or fields.
 
 use crate::api::{CheckProbeRequest, CreateProbeRequest, ExplainProbeRequest, ProbeSpec};
 

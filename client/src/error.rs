@@ -1,7 +1,7 @@
-//! What can go wrong between a program and the daemon.
+//! Errors of the client library, and their hints.
 //!
-//! Owns the errors of the library and how a status is read; what to do about an error is data ([`Error::hints`]), beside
-//! the text. It never renders anything.
+//! Owns how a gRPC status is read. What to do about an error is data ([`Error::hints`]), apart from its
+//! text. It never prints.
 
 use std::error::Error as _;
 use std::io;
@@ -29,7 +29,7 @@ pub enum Error {
     /// The daemon cannot be reached.
     #[error("cannot connect to `{target}`: {kind}")]
     Connect {
-        /// Where it was looked for.
+        /// Its address.
         target: Target,
         /// What happened.
         #[source]
@@ -41,8 +41,8 @@ pub enum Error {
     /// No answer in time. The request may have been carried out.
     #[error("the daemon did not answer within {0:?}")]
     Timeout(Duration),
-    /// The daemon does not accept the certificate of this client, or there is none. Nothing was carried out: with TLS 1.3 a client learns of it
-    /// only after it has connected.
+    /// The daemon does not accept the certificate of this client, or there is none. Nothing was
+    /// carried out: with TLS 1.3 a client learns of it only after it has connected.
     #[error("the daemon does not accept the certificate of this client: {0}")]
     CertificateRefused(&'static str),
     /// The connection ended before the answer did. The request may have been carried out.
@@ -74,7 +74,7 @@ pub enum ConnectError {
     /// Not connected in time.
     #[error("no connection within {0:?}")]
     Timeout(Duration),
-    /// TLS without anything to trust.
+    /// TLS without certificates of an authority.
     #[error("no certificate authority to verify the daemon's certificate")]
     NoCa,
     /// TLS or HTTP/2 failed.
@@ -91,7 +91,8 @@ fn deepest(error: &dyn std::error::Error) -> String {
     last.to_string()
 }
 
-/// How the text of a TLS alert begins. HTTP/2 passes the errors of what is below it on as text (h2, `proto::Error::Io`).
+/// How the text of a TLS alert begins. HTTP/2 passes the errors of what is below it on as text (h2,
+/// `proto::Error::Io`).
 const ALERT: &str = "received fatal alert: ";
 
 /// Why the daemon refuses the certificate of this client, if that is what made the transport fail.
@@ -116,9 +117,9 @@ fn refused_certificate(status: &Status) -> Option<&'static str> {
 pub struct RpcError {
     /// The status code.
     pub code: Code,
-    /// What happened, for people.
+    /// The message.
     pub message: String,
-    /// What happened, for programs: the reason of `google.rpc.ErrorInfo`, in upper snake case. Empty: the daemon gave none.
+    /// The reason of `google.rpc.ErrorInfo`, in upper snake case. Empty: the daemon gave none.
     pub reason: String,
     /// Further facts about the reason, sorted by key.
     pub metadata: Vec<(String, String)>,
@@ -138,7 +139,7 @@ pub struct FieldViolation {
 }
 
 impl Error {
-    /// What a person can do about it, most promising first.
+    /// Hints for a person, the most promising first.
     pub fn hints(&self) -> Vec<String> {
         match self {
             Self::Connect { target, kind } => kind.hints(target),
@@ -168,7 +169,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may be answered at another time.
+    /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } | Self::CertificateRefused(_) => {

@@ -1,6 +1,6 @@
-//! Probes that are there for as long as a client is connected.
+//! Holds: leases that last as long as a client is connected.
 //!
-//! Owns the stream that is the hold. Which probes go with it is for callers, who give them its lease.
+//! Owns the stream that keeps the hold. Callers give probes its lease.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::api::{HoldProbesRequest, HoldProbesResponse, Lease};
 use crate::client::Client;
 use crate::error::Error;
 
-/// A hold: when this is dropped, or this program ends in any other way, the daemon deletes all probes that were created with its lease.
+/// A hold: when it is dropped, or this program ends in any way, the daemon deletes all probes that
+/// were created with its lease.
 ///
 /// ```no_run
 /// use kprobed_client::api::CreateProbeRequest;
@@ -59,7 +60,7 @@ impl Client {
 }
 
 impl Hold {
-    /// The lease for probes that are to go with this.
+    /// The lease for probes that end with this hold.
     pub fn lease(&self) -> Lease {
         Lease { holder: self.key.clone(), ..Lease::default() }
     }
@@ -69,8 +70,8 @@ impl Hold {
         self.vanished_after
     }
 
-    /// Waits until the hold ends from the other side, and says why: the daemon stops, or the connection is lost. The probes have gone then,
-    /// or go soon.
+    /// Waits until the daemon ends the hold or the connection is lost, and returns why. The daemon
+    /// has deleted the probes then, or does so soon.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.

@@ -1,8 +1,9 @@
-//! Typed async client for kprobed.
+//! Typed async client of kprobed.
 //!
-//! Owns the way from a program to the daemon: where it is ([`Target`]), the connection ([`Client`]), what failed ([`Error`]),
-//! and events as rows and columns ([`event`]) and as bytes ([`event::format`](mod@event::format)). It never decides anything that the daemon decides, and it
-//! never prints.
+//! Owns the way from a program to the daemon: its address ([`Target`]), the connection
+//! ([`Client`]), errors ([`Error`]), and events as rows and columns ([`event`]) and as bytes
+//! ([`event::format`](mod@event::format)). It never repeats a decision of the daemon, and it never
+//! prints.
 //!
 //! ```no_run
 //! use kprobed_client::event::{StreamItem, StreamRequest};
@@ -26,39 +27,37 @@
 #![forbid(unsafe_code)]
 
 mod aggregation;
+mod attached;
 mod builder;
 mod changes;
 mod checks;
 mod client;
-mod code;
 mod connect;
 mod definition;
 mod error;
 pub mod event;
-mod exports;
 pub mod fleet;
+mod functions;
+mod hits;
 mod hold;
 pub mod merge;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod rates;
 mod reconcile;
-mod sources;
-mod streams;
 mod target;
 mod watch;
 
 pub use aggregation::{AggregationStream, add_snapshots};
 pub use builder::{FetchArg, ProbeBuilder};
-pub use changes::{Outcomes, Planned};
+pub use changes::{Outcomes, PlannedChanges};
 pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use definition::Definition;
 pub use error::{ConnectError, Error, FieldViolation, RpcError};
+pub use event::EventRowStream;
+pub use hits::HitRates;
 pub use hold::Hold;
-pub use rates::HitRates;
-pub use streams::EventRowStream;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
 pub use watch::ProbeWatch;
 

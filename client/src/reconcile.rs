@@ -1,4 +1,4 @@
-//! What the kernel has, brought together with what the daemon knows: events that it did not define, and probes that others have changed.
+//! Reconciliation: foreign events, adoption, and repairs of changed probes.
 
 use crate::api::reconcile_service_client::ReconcileServiceClient;
 use crate::api::{
@@ -9,7 +9,7 @@ use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
 
 impl Client {
-    /// Lists all kprobe events of the host that no probe of the daemon stands for and whose names match a glob, page by page. An empty glob
+    /// Lists all foreign kprobe events whose names match a glob, page by page. An empty glob
     /// matches all.
     pub async fn foreign_probes(&self, name_glob: &str) -> Result<Vec<ForeignEvent>, Error> {
         let mut request = ListForeignProbesRequest {
@@ -36,21 +36,23 @@ impl Client {
         self.call(request, async |request| self.reconciling().list_foreign_probes(request).await).await
     }
 
-    /// Makes a probe of an event that the kernel has, without defining it anew.
+    /// Makes a probe of an event that the kernel has, without defining it again.
     ///
     /// # Errors
-    /// [`Error::Rpc`] with the reason `NOT_ADOPTABLE` when something stands against it.
+    /// [`Error::Rpc`] with the reason `NOT_ADOPTABLE` when the event cannot be adopted.
     pub async fn adopt_probe(&self, request: AdoptProbeRequest) -> Result<AdoptProbeResponse, Error> {
         self.call(request, async |request| self.reconciling().adopt_probe(request).await).await
     }
 
-    /// Has the daemon look at all its probes now, and repair those that others have changed. `force`: also those that were repaired too often or
-    /// too lately to be repaired by themselves. Returns what became of each.
+    /// Has the daemon look at all its probes now, and repair those that others have changed.
+    /// `force`: also those that were repaired too often or too recently. Returns the outcome of
+    /// each.
     pub async fn reconcile_probes(&self, force: bool) -> Result<Vec<ReconciledProbe>, Error> {
         Ok(self.send_reconcile(force, false).await?.probes)
     }
 
-    /// Has the daemon look at all its probes now, and change nothing. Returns what was found, and in `plan` what would be done.
+    /// Has the daemon look at all its probes now, and change nothing. Returns what was found, and
+    /// in `plan` what would be done.
     pub async fn plan_reconcile(&self, force: bool) -> Result<ReconcileProbesResponse, Error> {
         self.send_reconcile(force, true).await
     }

@@ -1,4 +1,4 @@
-//! Where the daemon is.
+//! Addresses of a daemon.
 //!
 //! Owns the notation of targets. It never touches the network or the file system.
 
@@ -13,9 +13,10 @@ pub const DEFAULT_SOCKET: &str = "/run/kprobed/kprobed.sock";
 
 /// An address of the daemon.
 ///
-/// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`. `HOST:PORT` alone is plain TCP for a
-/// loopback address, and TLS for all others; a client with certificates reads it with [`Target::with_certificates`]. [`fmt::Display`]
-/// prints the scheme always; [`FromStr`] reads that back.
+/// Written `unix:PATH` or as an absolute path, `tcp://HOST:PORT`, or `https://HOST:PORT`.
+/// `HOST:PORT` alone is plain TCP for a loopback address, and TLS for all others; a client with
+/// certificates reads it with [`Target::with_certificates`]. [`fmt::Display`] prints the scheme
+/// always; [`FromStr`] reads that back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A unix socket.
@@ -35,7 +36,7 @@ pub struct Authority {
     port: u16,
 }
 
-/// Why a text is no target.
+/// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// Neither a known scheme nor an absolute path.
@@ -55,7 +56,8 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Reads an address for a client that has certificates: `HOST:PORT` is TLS for loopback addresses too, where a tunnel may begin.
+    /// Reads an address for a client that has certificates: `HOST:PORT` is TLS for loopback
+    /// addresses too, where a tunnel may begin.
     ///
     /// # Errors
     /// See [`TargetError`].
@@ -67,7 +69,7 @@ impl Target {
         })
     }
 
-    /// What this target would be called in a URI, for the transport.
+    /// The URI of this target, for the transport.
     pub(crate) fn uri(&self) -> String {
         match self {
             Self::Unix(path) => format!("unix:{}", path.display()),
@@ -112,7 +114,7 @@ impl FromStr for Target {
 }
 
 impl Authority {
-    /// Whether it is this machine by its notation: names other than `localhost` are not looked up.
+    /// Whether the text names this machine: names other than `localhost` are not resolved.
     fn is_loopback(&self) -> bool {
         self.host.eq_ignore_ascii_case("localhost")
             || self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

@@ -1,7 +1,7 @@
-//! Watching probes over lost connections.
+//! Watch of probes that reconnects.
 //!
-//! Owns where a watch goes on. When changes were missed while the daemon was away, the daemon says that the watch begins anew, and sends all
-//! probes that it has then.
+//! Owns where a watch continues. If changes were missed meanwhile, the daemon reports a restart and sends
+//! all of its probes.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::error::Error;
 /// Time between two attempts to connect again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What becomes of probes, without an end.
+/// Endless stream of changes of probes.
 #[derive(Debug)]
 pub struct ProbeWatch {
     client: Client,
-    /// With the token behind what was read.
+    /// With the resume token after the last message.
     request: WatchProbesRequest,
     inner: Option<Streaming<WatchProbesResponse>>,
 }
 
 impl ProbeWatch {
-    /// The next message. When the connection is lost, it is made again, and the watch goes on behind the last message or, if the daemon cannot,
-    /// with [`WatchEvent::Restarted`].
+    /// The next message. If the connection is lost, the watch reconnects and continues after the
+    /// last message or, if the daemon cannot, with [`WatchEvent::Restarted`].
     ///
     /// # Errors
     /// What keeps the daemon from answering such a request at all.
@@ -49,7 +49,7 @@ impl ProbeWatch {
                     if !message.resume_token.is_empty() {
                         self.request.resume_token.clone_from(&message.resume_token);
                     } else if message.event() == WatchEvent::Restarted {
-                        // Until all that there is has been read, there is no place to go on from.
+                        // Before all probes were read once, the watch cannot resume.
                         self.request.resume_token.clear();
                     }
                     return Ok(message);
@@ -63,7 +63,7 @@ impl ProbeWatch {
         }
     }
 
-    /// A watch with the same selection that begins with this token goes on behind what was read. Empty while that is not possible.
+    /// A watch with the same selection continues from this token. Empty while it cannot resume.
     pub fn resume_token(&self) -> &str {
         &self.request.resume_token
     }

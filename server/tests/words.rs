@@ -152,8 +152,9 @@ fn passages(path: &Path, inner: &str) -> io::Result<Vec<Passage>> {
         _ if is_test && inner != "server/benches/README.md" => Vec::new(),
         "rs" => of_source(
             &read()?,
-            inner.starts_with("client/kprobectl/src/cli")
-                || inner.starts_with("client/kprobectl/src/command"),
+            ["cli.rs", "global.rs", "command/"].iter().any(|path| {
+                inner.strip_prefix("client/kprobectl/src/").is_some_and(|inner| inner.starts_with(path))
+            }),
         ),
         "proto" => of_document(&read()?, Some("//")),
         "toml" if inner.starts_with("deploy/") => of_document(&read()?, Some("#")),

@@ -1,4 +1,4 @@
-//! A message of events as the daemon sends it.
+//! A message of events as the daemon sends it, for benchmarks.
 
 use bytes::Bytes;
 use kprobed_client::api::stream_events_response::Message;
@@ -17,8 +17,8 @@ const TASKS: usize = 8;
 
 /// An encoded message of `EVENTS` events of one CPU with four arguments of 64 bits each, and the schemas it refers to.
 ///
-/// The arguments are what `vfs_read` has: two pointers, a size, and a position. Probes take turns event by event, which is the hardest for
-/// whoever merges them.
+/// The arguments are what `vfs_read` has: two pointers, a size, and a position. Probes take turns
+/// event by event, which is the hardest for whoever merges them.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) schemas: Vec<EventSchema>,

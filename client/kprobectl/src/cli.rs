@@ -1,23 +1,16 @@
-//! The arguments of `kprobectl`.
+//! Command line of `kprobectl`: the commands and the main help.
 //!
-//! Owns the grammar of the command line and its help. It decides nothing: each command reads its own arguments.
+//! Owns the list of commands and which of them need a daemon. It never reads the arguments of a
+//! command: each command does.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use kprobed_client::fleet::Host;
-use kprobed_client::{Client, Target, TargetError};
+use clap::{Parser, Subcommand};
 
 use crate::command::{
-    Fleet, accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe,
-    diff, disasm, doctor, explain, exporters, filter, get, hist, label, latency, ledger, list, observe,
-    profile, reconcile, renew, rollout, stacks, switch, symbols, trace, version,
+    accept, add, adopt, aggregations, apply, attach, check, completions, config, delete, describe, diff,
+    disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger, list, observe,
+    profile, reconcile, renew, rollout, stacks, symbols, trace, version,
 };
-use crate::config::LabelSelector;
-use crate::quantity::{Tolerance, duration};
+use crate::global::Global;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -26,8 +19,9 @@ Exit codes:
   2  wrong usage of this command
   3  the daemon cannot be reached
   4  interrupted or disconnected before everything was done
-On many hosts (--hosts) it is the highest of these, unless no more hosts than --tolerate are without an answer:
-  1  a host refused the request, or its answer is such a one as above
+With several hosts (--hosts) the highest of these counts. Hosts that fail to answer count only if they \
+are more than --tolerate:
+  1  a host refused the request, or its own answer has exit code 1
   3  a host could not be reached, or did not answer in time
   4  a host failed in the middle, or was not tried
 
@@ -47,105 +41,12 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// An address of the daemon. Whether `HOST:PORT` is TLS depends on the certificates, which are not known yet.
-fn address(text: &str) -> Result<String, TargetError> {
-    text.parse::<Target>().map(|_| text.to_owned())
-}
-
-/// Options that every command has.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// Address of the daemon: `HOST:PORT` (TLS, or plain TCP on loopback without certificates), `unix:/PATH`, `/PATH`, `tcp://HOST:PORT` or `https://HOST:PORT` [default: that of the context, or unix:/run/kprobed/kprobed.sock]
-    #[arg(long, global = true, env = "KPROBED_SERVER", value_name = "TARGET", value_parser = address)]
-    pub(crate) server: Option<String>,
-    /// Context of the configuration, as `kprobectl help config` explains [default: the current one]
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`, `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for those of the last run that did not answer; counts before --server
-    #[arg(long, global = true, value_name = "LIST")]
-    pub(crate) hosts: Vec<String>,
-    /// Only on hosts whose labels match, as for `list --selector`
-    #[arg(short = 'L', long, global = true, value_name = "SELECTOR")]
-    pub(crate) host_selector: Option<LabelSelector>,
-    /// Most hosts that are asked at the same time; streams stay open, one for each host [default: that of the context, or 64]
-    #[arg(long, global = true, value_name = "N")]
-    pub(crate) parallel: Option<NonZeroUsize>,
-    /// Try no further host after one that did not answer
-    #[arg(long, global = true)]
-    pub(crate) fail_fast: bool,
-    /// So many hosts may fail to answer without an effect on the exit code: `3` or `5%`
-    #[arg(long, global = true, value_name = "HOSTS", default_value = "0", hide_default_value = true)]
-    pub(crate) tolerate: Tolerance,
-    /// Change something on many hosts without a question [asked above 20 hosts, or `confirm_above` of the context]
-    #[arg(long, global = true)]
-    pub(crate) yes: bool,
-    /// Certificate of the authority that signed the daemon's certificate, a PEM file; needed for https
-    #[arg(long, global = true, env = "KPROBED_CA", value_name = "FILE")]
-    pub(crate) ca: Option<PathBuf>,
-    /// Certificate of this client, a PEM file; needed for https
-    #[arg(long, global = true, env = "KPROBED_CERT", value_name = "FILE")]
-    pub(crate) cert: Option<PathBuf>,
-    /// Private key of this client, a PEM file; needed for https
-    #[arg(long, global = true, env = "KPROBED_KEY", value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
-    /// Name in the daemon's certificate [default: the host of the address]
-    #[arg(long, global = true, env = "KPROBED_DOMAIN", value_name = "NAME")]
-    pub(crate) domain: Option<String>,
-    /// Form of the output
-    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
-    pub(crate) output: Format,
-    /// When to use colours; the environment variable NO_COLOR switches them off as well
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: ColorChoice,
-    /// How long to wait for the daemon's answer; with several hosts, for each of them, from the connection to its answer
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    pub(crate) timeout: Duration,
-    /// Where the daemon is, as options and configuration say together.
-    #[arg(skip)]
-    pub(crate) host: Option<Host>,
-    /// The hosts that were asked for, where a command goes to them by itself.
-    #[arg(skip)]
-    pub(crate) fleet: Option<Arc<Fleet>>,
-    /// A connection that is there already.
-    #[arg(skip)]
-    pub(crate) client: Option<Client>,
-}
-
-/// A form of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Columns for people
-    Table,
-    /// More columns for people
-    Wide,
-    /// JSON; one object per line for streams
-    Json,
-    /// YAML; one document per object for streams
-    Yaml,
-    /// Call stacks as flame graph tools read them; only for commands that count by stack
-    Folded,
-    /// Comma-separated values with a line of headings; only for `profile`
-    Csv,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorChoice {
-    /// On a terminal
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
-}
-
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Define a probe and start recording
     Add(add::Arguments),
-    /// Make probes what documents say
+    /// Create and change probes as documents describe them
     Apply(apply::Arguments),
     /// Show what `apply` would change
     Diff(diff::Arguments),
@@ -163,12 +64,12 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
-    /// Arm probes that are held back: what they record on this kernel is right
+    /// Arm probes that the daemon holds back after a change of kernel
     Accept(accept::Arguments),
     /// Switch recording on
-    Enable(switch::EnableArguments),
+    Enable(enable::EnableArguments),
     /// Switch recording off, and keep the probes
-    Disable(switch::DisableArguments),
+    Disable(enable::DisableArguments),
     /// Show, set or clear the kernel filter of a probe
     Filter(filter::Arguments),
     /// Set and remove labels
@@ -193,21 +94,21 @@ pub(crate) enum Command {
     Attached(attach::AttachedArguments),
     /// Count events in the kernel, by fields, tasks or CPUs
     Hist(hist::Arguments),
-    /// Measure the time between two probes in the kernel
+    /// Measure in the kernel the time between two probes
     Latency(latency::Arguments),
-    /// Count the call stacks that lead to a probe in the kernel
+    /// Count in the kernel the call stacks that lead to a probe
     Stacks(stacks::Arguments),
     /// List, read and delete aggregations
     Aggregations(aggregations::Arguments),
     /// Show how often probes were hit, and how often the kernel skipped them
     Profile(profile::Arguments),
-    /// Show where every event went
+    /// Show the account of every event: read, lost, filtered
     Ledger(ledger::Arguments),
-    /// Show what the daemon sends elsewhere, and how that stands
+    /// Show the state and the account of the daemon's exporters
     Exporters(exporters::Arguments),
     /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
-    /// Change a fleet wave by wave, and put everything back if a gate is not passed
+    /// Change the probes of a fleet wave by wave, and undo it if a gate fails
     Rollout(rollout::Arguments),
     /// Show and change contexts: hosts, groups, and how to reach them
     Config(config::Arguments),
@@ -218,7 +119,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it talks to a daemon at all.
+    /// Whether it needs a daemon.
     pub(crate) fn needs_daemon(&self) -> bool {
         match self {
             Self::Config(_) | Self::Completions(_) | Self::Rollout(_) => false,

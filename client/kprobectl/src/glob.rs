@@ -1,6 +1,9 @@
-//! Globs: `*` is any number of bytes, `?` is one.
+//! Globs of probe and host names: `*` matches any number of bytes, `?` matches one.
+//!
+//! Kept, and not a crate: the daemon matches names in the same way, and these 20 lines are tested.
 
-/// What a user means by a pattern of probe names: a bare event name stands for that event in any group, and `*` for all.
+/// The glob of a pattern of probe names: a bare event name matches it in any group, and `*` matches
+/// all.
 pub(crate) fn of_names(pattern: &str) -> String {
     match pattern {
         "*" => String::new(),
@@ -12,7 +15,8 @@ pub(crate) fn of_names(pattern: &str) -> String {
 /// Whether a glob matches all of a text.
 pub(crate) fn matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut at, mut position) = (0, 0);
-    // Where to go on when what follows the last star does not fit: behind the star, one byte further in the text.
+    // Where to retry if the part after the last star does not match: after the star, one byte
+    // further in the text.
     let mut retry = None;
     while position < text.len() {
         match glob.get(at) {

@@ -1,13 +1,15 @@
-//! `kprobectl`: the command line of kprobed.
+//! `kprobectl`, the command line of kprobed.
 //!
-//! Owns the start and the end of the process: arguments in, exit code out. What a command does is in `command`, and everything
-//! that is printed is printed by `output`.
+//! Owns the start and the end of the process: arguments in, exit code out. `command` carries out
+//! commands, and `output` prints.
 #![forbid(unsafe_code)]
 
 mod cli;
 mod command;
 mod config;
+mod dispatch;
 mod glob;
+mod global;
 mod output;
 mod quantity;
 mod rollout;
@@ -39,5 +41,5 @@ fn start(cli: Cli, output: &mut Output) -> anyhow::Result<command::Exit> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    Ok(runtime.block_on(command::run(cli, output)))
+    Ok(runtime.block_on(dispatch::run(cli, output)))
 }

@@ -1,4 +1,4 @@
-//! Durations, points in time and sizes, as the command line takes them.
+//! Durations, points in time, sizes and host tolerances as command-line arguments.
 //!
 //! Owns their notation. A time of day and a duration never look alike: a colon makes it a time of day.
 
@@ -30,8 +30,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` has no fixed length: write it in days or shorter units"))
 }
 
-/// Reads a point in time: how long ago it was (`10m`), a time of day (`07:00`, the last such moment), or a date and time. A time without a
-/// zone is in the local one.
+/// Reads a point in time: how long ago it was (`10m`), a time of day (`07:00`, the last such
+/// moment), or a date and time. A time without a zone is in the local one.
 pub(crate) fn point_in_time(text: &str) -> Result<Timestamp, String> {
     moment(text, &Zoned::now())
 }
@@ -47,7 +47,8 @@ pub(crate) fn moment(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<DateTime>() {
         return instant(time, zone).ok_or_else(|| format!("`{text}` is out of range"));
     }
-    // `10-30` is a time with an offset for the library, and most likely a mistake: without a colon nothing is a time of day.
+    // `10-30` is a time with an offset for the library, and most likely a mistake: without a colon
+    // nothing is a time of day.
     if text.contains(':')
         && let Ok(time) = text.parse::<Time>()
     {
@@ -74,7 +75,8 @@ pub(crate) fn moment(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     now.timestamp().checked_sub(ago).map_err(|_out_of_range| format!("`{text}` ago is before all time"))
 }
 
-/// When clocks in a zone show this. Of an hour that they show twice it is the first one, so that what begins there misses nothing.
+/// The instant of a local time in a zone. If clocks show it twice, it is the first one, so that a
+/// range from there misses nothing.
 fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
     zone.to_ambiguous_timestamp(time).compatible().ok()
 }
@@ -100,17 +102,17 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// How many hosts may be without an answer.
+/// How many hosts may fail to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tolerance {
-    /// So many.
+    /// A number.
     Hosts(u64),
-    /// So many of a hundred, rounded down.
+    /// A percentage of all hosts, rounded down.
     Percent(u8),
 }
 
 impl Tolerance {
-    /// Whether so many of all hosts may be missing.
+    /// Whether this many of all hosts may be missing.
     pub(crate) fn covers(self, missing: u64, targeted: u64) -> bool {
         match self {
             Self::Hosts(hosts) => missing <= hosts,

@@ -1,4 +1,4 @@
-//! What several hosts counted, as if one had.
+//! Sum of aggregation snapshots of several hosts.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,10 @@ use prost::Message as _;
 use crate::api::sum_value::Value;
 use crate::api::{AggregationRow, AggregationSnapshot, KeyValue, SumValue};
 
-/// Adds up snapshots of aggregations with the same specification: counts and sums of rows whose keys are equal, and all terms. Nothing is
-/// estimated, since buckets have the same bounds everywhere. The whole counts since the earliest beginning, and was read at the latest time.
-/// As in one snapshot, a sum that does not fit 64 bits wraps around.
+/// Adds up snapshots of aggregations with the same specification: counts and sums of rows whose
+/// keys are equal, and all terms. Nothing is estimated, since buckets have the same bounds
+/// everywhere. The whole counts since the earliest beginning, and was read at the latest time. As
+/// in one snapshot, a sum that does not fit 64 bits wraps around.
 pub fn add_snapshots(snapshots: &[AggregationSnapshot]) -> AggregationSnapshot {
     let mut whole = AggregationSnapshot::default();
     // Equal keys have equal bytes: a message without maps and unknown fields is encoded in one way.
@@ -41,7 +42,8 @@ fn add(whole: &mut AggregationRow, row: &AggregationRow) {
     }
 }
 
-/// Both are of one field, and so of one kind; kernels on which its sign differs are told apart by the sign of what was there first.
+/// Both are of one field, and so of one type; if its sign differs between kernels, the first one
+/// counts.
 fn sum_of(one: Option<Value>, other: Option<Value>) -> Option<Value> {
     Some(match (one, other) {
         (None, value) | (value, None) => return value,

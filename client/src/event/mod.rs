@@ -1,7 +1,8 @@
-//! Events from a daemon.
+//! Event streams of a daemon.
 //!
-//! What an event is, and how one is read, is the crate `kprobed-event`, all of which is here too. This module owns the way to it: what a
-//! stream is asked for ([`StreamRequest`]), one connection ([`EventStream`]), and as many as it takes ([`ResumingStream`]).
+//! Owns the request ([`StreamRequest`]), the stream of one connection ([`EventStream`]), and the one that
+//! reconnects ([`ResumingStream`]). Events and how to read them are the crate `kprobed-event`, which is
+//! re-exported here.
 
 mod request;
 mod resume;
@@ -10,4 +11,4 @@ mod stream;
 pub use kprobed_event::*;
 pub use request::StreamRequest;
 pub use resume::{Backoff, Interruption, ResumingItem, ResumingStream};
-pub use stream::EventStream;
+pub use stream::{EventRowStream, EventStream};

@@ -1,6 +1,6 @@
-//! What a subscriber wants.
+//! Request of an event stream.
 //!
-//! Owns nothing but comfort: what it makes are the messages of the API, and the daemon judges them.
+//! It builds messages of the API and checks nothing: the daemon does.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,8 @@ use crate::api;
 use crate::api::stream_start::Start;
 use kprobed_event::Cursor;
 
-/// A subscription under construction. Without anything: all events of all probes from now on, those of future probes too.
+/// A subscription under construction. The default is all events of all probes from now on,
+/// including future probes.
 ///
 /// ```
 /// use kprobed_client::api::EventOrder;
@@ -44,16 +45,18 @@ impl StreamRequest {
         self
     }
 
-    /// Only probes whose labels match, as kubectl writes it: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`, with
-    /// commas between. Replaces the selector that was given before.
+    /// Only probes whose labels match, as kubectl writes it: `key=value`, `key!=value`, `key`,
+    /// `!key`, `key in (a,b)`, `key notin (a,b)`, with commas between. Replaces the selector that
+    /// was given before.
     #[must_use]
     pub fn label_selector(mut self, selector: impl Into<String>) -> Self {
         self.selection.label_selector = selector.into();
         self
     }
 
-    /// Only events that pass this filter, in the language of the kernel's event filters. `comm`, `pid`, `tgid`, `cpu`, `probe` and `host` are
-    /// what all events have; a field of the probe with one of these names is `fields.NAME`. Replaces an earlier filter.
+    /// Only events that pass this filter, in the language of the kernel's event filters. `comm`,
+    /// `pid`, `tgid`, `cpu`, `probe` and `host` are what all events have; a field of the probe with
+    /// one of these names is `fields.NAME`. Replaces an earlier filter.
     #[must_use]
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.selection.filter = filter.into();
@@ -67,7 +70,8 @@ impl StreamRequest {
         self
     }
 
-    /// Only this field, and those that were given before: a field of a probe, or `tid`, `comm`, `context` or `location`.
+    /// Only this field, and those that were given before: a field of a probe, or `tid`, `comm`,
+    /// `context` or `location`.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>) -> Self {
         self.fields.push(name.into());
@@ -146,8 +150,9 @@ impl StreamRequest {
         self
     }
 
-    /// In the order of time: have the daemon say at least this often how far it has read, even if nothing happens, so that events of other
-    /// hosts need not wait. In whole milliseconds; zero: only when something happens.
+    /// In the order of time: have the daemon say at least this often how far it has read, even if
+    /// nothing happens, so that events of other hosts need not wait. In whole milliseconds; zero:
+    /// only when something happens.
     #[must_use]
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.delivery.heartbeat_ms = u32::try_from(interval.as_millis()).unwrap_or(u32::MAX);
@@ -164,7 +169,7 @@ impl StreamRequest {
         self.until_now
     }
 
-    /// Whether nothing of the past was asked for.
+    /// Whether it requests no past events.
     pub(super) fn starts_now(&self) -> bool {
         self.start.is_none()
     }

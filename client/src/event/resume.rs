@@ -1,7 +1,7 @@
-//! A stream that survives the connection.
+//! Event stream that reconnects and resumes.
 //!
-//! Owns the reconnects: when to try again, from where, and when not to. Events that were missed come from the daemon's history, or the daemon
-//! reports them as a loss. No event comes twice.
+//! Owns when to reconnect, from which cursor, and when to stop. Missed events come from the daemon's
+//! history, or the daemon reports them as a loss. No event comes twice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use kprobed_event::Batch;
 use kprobed_event::Cursor;
 use kprobed_event::StreamItem;
 
-/// How long to wait before trying again: twice as long each time, with up to a half taken off at random, so that the clients of a daemon
-/// that comes back do not come all at once.
+/// How long to wait before trying again: twice as long each time, with up to a half taken off at
+/// random, so that the clients of a daemon that comes back do not come all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// Before the second try; the first one is immediate.
@@ -46,7 +46,8 @@ impl Backoff {
 /// One item of a stream that resumes.
 #[derive(Debug)]
 pub enum ResumingItem {
-    /// An item of the stream. After an interruption it begins again, with [`StreamItem::Started`].
+    /// An item of the stream. After an interruption the stream restarts with
+    /// [`StreamItem::Started`].
     Item(StreamItem),
     /// The connection was lost, or could not be made again. The stream tries again by itself.
     Interrupted(Interruption),
@@ -71,7 +72,7 @@ pub struct ResumingStream {
     backoff: Backoff,
     state: State,
     cursor: Option<Cursor>,
-    /// Tries in a row that brought nothing.
+    /// Attempts in a row without a message.
     failures: u32,
     random: RandomState,
 }
@@ -80,7 +81,7 @@ pub struct ResumingStream {
 enum State {
     Open(Box<EventStream>),
     Waiting(Instant),
-    /// The end of the stream was reached, or an error that trying again does not mend.
+    /// The end of the stream was reached, or an error that further attempts do not resolve.
     Ended,
 }
 
@@ -117,8 +118,8 @@ impl ResumingStream {
     /// The next item; `None` when a request that has an end ([`StreamRequest::until_now`]) came to it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after that. Any other error is one that trying again
-    /// does not mend, and ends the stream.
+    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after
+    /// that. Any other error is permanent, and ends the stream.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -160,19 +161,19 @@ impl ResumingStream {
         }
     }
 
-    /// Leaves the connection's stream, and opens it again where it is: for who cannot do without a message that was malformed.
+    /// Reopens the stream at its cursor, for a caller that needs a message that was malformed.
     pub fn restart(&mut self) {
         if matches!(self.state, State::Open(_)) {
             self.interrupted(None);
         }
     }
 
-    /// Where to go on: behind everything that was read so far. `None` before there was anything.
+    /// Where to continue: after everything that was read so far. `None` before the first item.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.cursor.as_ref()
     }
 
-    /// Whether a batch lies before the place where the stream is: a daemon may begin with one that was seen.
+    /// Whether a batch precedes the cursor: a daemon may begin with one that was delivered before.
     fn has_seen(&self, batch: &Batch) -> bool {
         let (Some(seen), Some(now)) = (&self.cursor, self.stream_cursor()) else { return false };
         let same_log = seen.boot_id == now.boot_id && seen.epoch == now.epoch;
@@ -186,8 +187,9 @@ impl ResumingStream {
         }
     }
 
-    /// Moves the place to go on. Not with an epoch, unless nothing before it was asked for: what is missing there is told only behind it,
-    /// and if the connection is lost in between it must be told again.
+    /// Moves the cursor. Not with an epoch, unless nothing before it was requested: the losses
+    /// before it are reported only after it, and must be reported again if the connection is lost
+    /// in between.
     fn learn(&mut self, item: &StreamItem) {
         let moves = match item {
             StreamItem::Batch(_) | StreamItem::CaughtUp(_) | StreamItem::Loss(_) => true,
@@ -203,7 +205,7 @@ impl ResumingStream {
             }
             self.cursor = Some(now);
         }
-        // Only what moves the stream is worth an immediate try after the next failure.
+        // Only progress justifies an immediate attempt after the next failure.
         if moves || matches!(item, StreamItem::Watermark(_)) {
             self.failures = 0;
         }
@@ -216,9 +218,10 @@ impl ResumingStream {
         ResumingItem::Interrupted(Interruption { error, failures: self.failures, retry_in })
     }
 
-    /// Whether the same request may be answered at another time.
+    /// Whether the same request may succeed later.
     fn is_transient(&self, error: &Error) -> bool {
-        // That is how the daemon ends a stream whose queue is full, if it was asked to: what did not fit is in the history.
+        // That is how the daemon ends a stream whose queue is full, if it was asked to: what did
+        // not fit is in the history.
         let overflow = error.rpc().is_some_and(|error| error.code == Code::ResourceExhausted)
             && self.request.disconnects_on_overflow()
             && matches!(self.state, State::Open(_));

@@ -1,4 +1,6 @@
-//! The stream of events, over one connection.
+//! Event streams of one connection, in the columnar and the row form of the API.
+//!
+//! The columnar form costs less, and is what everything else here uses.
 
 use kprobed_event::{Cursor, Decoder, StreamItem};
 use tonic::Streaming;
@@ -6,7 +8,7 @@ use tonic::Streaming;
 use crate::api;
 use crate::error::Error;
 
-/// Events as they happen, or as they happened.
+/// Columnar event stream.
 #[derive(Debug)]
 pub struct EventStream {
     inner: Streaming<api::StreamEventsResponse>,
@@ -20,12 +22,13 @@ impl EventStream {
 
     /// The next item; `None` when the daemon ended the stream in order.
     ///
-    /// A slow caller slows down no other client: when the windows of the connection are full, the daemon's queue for this client fills, and
-    /// the overflow policy decides. A [`StreamItem::Loss`] reports the events that it drops.
+    /// A slow caller slows down no other client: when the windows of the connection are full, the
+    /// daemon's queue for this client fills, and the overflow policy decides. A
+    /// [`StreamItem::Loss`] reports the events that it drops.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after that. [`Error::Disconnected`] and
-    /// [`Error::Rpc`] end it.
+    /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after
+    /// that. [`Error::Disconnected`] and [`Error::Rpc`] end it.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -38,8 +41,39 @@ impl EventStream {
         Ok(None)
     }
 
-    /// Where to go on: behind everything that was read so far. `None` before [`StreamItem::Epoch`].
+    /// Where to continue: after everything that was read so far. `None` before
+    /// [`StreamItem::Epoch`].
     pub fn cursor(&self) -> Option<&Cursor> {
         self.decoder.cursor()
+    }
+}
+
+/// Row-form event stream.
+#[derive(Debug)]
+pub struct EventRowStream {
+    inner: Streaming<api::StreamEventRowsResponse>,
+    cursor: Option<Cursor>,
+}
+
+impl EventRowStream {
+    pub(crate) fn new(inner: Streaming<api::StreamEventRowsResponse>) -> Self {
+        Self { inner, cursor: None }
+    }
+
+    /// The next message; `None` when the daemon ended the stream.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<api::StreamEventRowsResponse>, Error> {
+        let response = self.inner.message().await?;
+        if let Some(cursor) = response.as_ref().and_then(|response| response.cursor.as_ref()) {
+            self.cursor = Some(cursor.clone().into());
+        }
+        Ok(response)
+    }
+
+    /// Where to continue: after everything that was read so far. `None` before the first message.
+    pub fn cursor(&self) -> Option<&Cursor> {
+        self.cursor.as_ref()
     }
 }

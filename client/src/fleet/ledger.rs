@@ -1,10 +1,10 @@
-//! What became of every host.
+//! Outcomes of the hosts of a run, and their sum.
 //!
-//! Owns the classes and their sum. It never decides the class of a host: that is for the run.
+//! It never decides the outcome of a host: `run` does.
 
 use std::fmt;
 
-/// What became of one host.
+/// Outcome of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// The daemon gave the answer that was asked for. A verdict such as "refused" of a check is an answer.
@@ -45,7 +45,8 @@ impl Outcome {
 
 /// The account of a run: every host that was asked for is in exactly one class, or still waited for.
 ///
-/// targeted = answered + refused + failed + timed out + unreachable + not tried, once the run is over ([`HostLedger::closes`]).
+/// targeted = answered + refused + failed + timed out + unreachable + not tried, once the run is
+/// over ([`HostLedger::closes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostLedger {
     targeted: u64,
@@ -53,12 +54,12 @@ pub struct HostLedger {
 }
 
 impl HostLedger {
-    /// The account of a run over so many hosts, before the first answer.
+    /// The account of a run over this many hosts, before the first answer.
     pub fn new(targeted: u64) -> Self {
         Self { targeted, counts: [0; Outcome::ALL.len()] }
     }
 
-    /// Counts what became of one more host.
+    /// Counts the outcome of one more host.
     pub fn record(&mut self, outcome: Outcome) {
         if let Some(count) = self.counts.get_mut(outcome.index()) {
             *count = count.saturating_add(1);

@@ -1,7 +1,7 @@
-//! Many hosts at once.
+//! Fan-out of a request to many hosts.
 //!
-//! Owns the fan-out over hosts ([`Run`]), the account of what became of each ([`HostLedger`]) and the notation of their names
-//! ([`names`]). It never decides which hosts are meant, and it never prints.
+//! Owns the run ([`Run`]), the account of each host's outcome ([`HostLedger`]) and the notation of host
+//! names ([`names`]). It never chooses hosts, and it never prints.
 //!
 //! ```no_run
 //! use kprobed_client::fleet::{FanOut, Host, Run};

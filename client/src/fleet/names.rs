@@ -1,12 +1,12 @@
-//! Lists of names in short form: `web[001-480,500],db1`.
+//! Host lists in short form: `web[001-480,500],db1`.
 //!
-//! Owns the notation; [`expand`] and [`fold`] are inverse to each other. It never looks a name up.
+//! Owns the notation; [`expand`] and [`fold`] are inverse to each other. It never resolves a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-/// The most names that one list may stand for: far above any fleet, and far below what would fill the memory.
+/// Most names in one list: far above any fleet, and far below what would fill the memory.
 pub const MAX_NAMES: usize = 100_000;
 
 /// Numbers with more digits stay as they are: the largest of 18 digits fits into 64 bits.
@@ -25,7 +25,7 @@ pub enum NamesError {
     Range {
         /// The whole name.
         name: String,
-        /// What stands in the brackets.
+        /// The text in the brackets.
         range: String,
     },
     /// A range whose end is before its start, or is written with another number of digits.
@@ -61,11 +61,11 @@ pub fn split(list: &str) -> Vec<&str> {
     parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// The names that a name with ranges stands for, in the order of the ranges. A name without a range stands for itself. Brackets around
-/// an address that has colons (`[::1]:7443`) are no range.
+/// Expands the ranges of a name, in their order. A name without a range expands to itself. Brackets
+/// around an address with colons (`[::1]:7443`) are not a range.
 ///
 /// # Errors
-/// When a range is malformed, or stands for too many names.
+/// When a range is malformed, or has too many names.
 pub fn expand(name: &str) -> Result<Vec<String>, NamesError> {
     let Some(open) = name.find('[') else {
         return if name.contains(']') {
@@ -126,7 +126,8 @@ fn is_padded(digits: &str) -> bool {
 
 /// The short form of a list: names that differ in one number are put together. Each name once, sorted.
 ///
-/// Names fold at the last number before the first dot, as in `web[001-480].example.org`; addresses fold at their last part.
+/// Names fold at the last number before the first dot, as in `web[001-480].example.org`; addresses
+/// fold at their last part.
 #[expect(single_use_lifetimes, reason = "`impl Trait` needs a name for it")]
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut plain = BTreeSet::new();
@@ -151,7 +152,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     plain.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// What stands before, in and after the number at which a name folds.
+/// The text before, in and after the number at which a name folds.
 fn cut(name: &str) -> Option<(&str, &str, &str)> {
     if name.contains(['[', ']', ',']) {
         return None;

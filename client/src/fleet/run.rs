@@ -1,7 +1,7 @@
-//! One request to many hosts.
+//! Run of one request over many hosts.
 //!
-//! Owns the order of hosts, the limit of how many are asked at once, and the deadline of each. No host waits for another one
-//! that is dead or slow, unless all places are taken by such.
+//! Owns the order of hosts, how many are asked at once, and the deadline of each. No host waits for a
+//! dead or slow one, unless such hosts use up `parallel`.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -24,9 +24,9 @@ use crate::target::Target;
 /// A host of a fleet.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What people call it. Names of a run are distinct.
+    /// Its name. Names of a run are distinct.
     pub name: String,
-    /// Where its daemon is.
+    /// Address of its daemon.
     pub target: Target,
     /// How to connect to it. The deadline of the run bounds both timeouts.
     pub options: ConnectOptions,
@@ -42,7 +42,7 @@ impl Host {
     }
 }
 
-/// How a run goes over its hosts.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct FanOut {
     /// How many hosts are asked at the same time.
@@ -73,7 +73,7 @@ pub enum NoAnswer<E> {
     /// The operation ended with an error.
     #[error("{error}")]
     Operation {
-        /// What became of the host.
+        /// The outcome of the host.
         outcome: Outcome,
         /// The error.
         error: E,
@@ -105,7 +105,7 @@ impl<E> NoAnswer<E> {
     }
 }
 
-/// An error of an operation that knows what became of the host.
+/// An error of an operation that has an outcome for the host.
 pub trait Operation {
     /// The class of the host whose operation ended so. The connection was there before.
     fn outcome(&self) -> Outcome;
@@ -139,7 +139,7 @@ impl Operation for Error {
     }
 }
 
-/// What one host said.
+/// Answer of one host.
 #[derive(Debug)]
 pub struct Report<T, E> {
     /// The host.
@@ -157,7 +157,7 @@ impl<T, E> Report<T, E> {
 
 type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// A request that is on its way to many hosts. Dropped, it asks no more hosts and waits for none.
+/// A request to many hosts in progress. If dropped, it asks no more hosts and waits for none.
 pub struct Run<T, E> {
     operation: Arc<dyn Fn(Host, Client) -> Answer<T, E> + Send + Sync>,
     fan_out: FanOut,
@@ -186,7 +186,7 @@ impl<T: Send + 'static, E: Operation + Send + 'static> Run<T, E> {
         }
     }
 
-    /// What the next host said, as they come. None: every host is accounted for. May be dropped and called again.
+    /// The next answer, in the order of arrival. None: every host is accounted for. Cancel-safe.
     pub async fn next(&mut self) -> Option<Report<T, E>> {
         while !self.ended && self.tasks.len() < self.fan_out.parallel.get() {
             let Some(host) = self.waiting.pop_front() else { break };
@@ -204,7 +204,8 @@ impl<T: Send + 'static, E: Operation + Send + 'static> Run<T, E> {
         Some(report)
     }
 
-    /// Ends the run: hosts that are being asked are given up, the others are not tried. [`Run::next`] reports all of them.
+    /// Ends the run: hosts that are being asked are given up, the others are not tried.
+    /// [`Run::next`] reports all of them.
     pub fn interrupt(&mut self) {
         self.ended = true;
         self.tasks.abort_all();
@@ -222,7 +223,8 @@ impl<T: Send + 'static, E: Operation + Send + 'static> Run<T, E> {
         let (operation, asked) = (Arc::clone(&self.operation), host.clone());
         let task = self.tasks.spawn(async move {
             let end = Instant::now() + deadline;
-            // It has a limit of its own, so that a host that cannot be reached is never one that did not answer.
+            // Connecting has a limit of its own, so that a host that cannot be reached never counts
+            // as one that did not answer.
             let client = asked.connect().await.map_err(NoAnswer::Unreachable)?;
             match tokio::time::timeout_at(end, operation(asked, client)).await {
                 Ok(done) => done.map_err(|error| NoAnswer::Operation { outcome: error.outcome(), error }),

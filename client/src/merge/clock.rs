@@ -1,6 +1,6 @@
-//! How far the clock of a host is from the clock here.
+//! Offset of a host's clock from the local clock.
 //!
-//! Owns the measurement: exchanges over the connection, of which the quickest counts.
+//! Owns the measurement: of several exchanges over the connection, the quickest counts.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use crate::error::Error;
 /// Exchanges of a measurement. The first one on a new connection is slow, and any other can be.
 const EXCHANGES: u32 = 5;
 
-/// The clock here: the wall clock when it was made, and time that only goes forward since then, whoever sets the wall clock.
+/// The local clock: the wall clock when it was created, and monotonic since then, so that setting
+/// the wall clock does not change it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalClock {
     wall_ns: i64,
@@ -30,22 +31,23 @@ impl LocalClock {
     }
 }
 
-/// One question for the time, and its answer. Times in nanoseconds: here since 1970, there on the trace clock.
+/// One reading of a host's clock, in nanoseconds: local times since 1970, the host's on its trace
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the question was sent, here.
+    /// Local time when the question was sent.
     pub sent_ns: i64,
-    /// When it was received, there.
+    /// The host's time when it was received.
     pub received_ns: u64,
-    /// When the answer was sent, there.
+    /// The host's time when the answer was sent.
     pub answered_ns: u64,
-    /// When the answer arrived, here.
+    /// Local time when the answer arrived.
     pub arrived_ns: i64,
 }
 
 impl Exchange {
-    /// The least and the greatest value that the clock here minus the trace clock there can have: the question cannot be received before it
-    /// is sent, and neither can the answer. None: a clock went back.
+    /// Bounds of the local clock minus the host's trace clock: neither the question nor the answer
+    /// can be received before it is sent. None: a clock went backwards.
     fn bounds(&self) -> Option<(i128, i128)> {
         let least = i128::from(self.sent_ns) - i128::from(self.received_ns);
         let greatest = i128::from(self.arrived_ns) - i128::from(self.answered_ns);
@@ -53,23 +55,25 @@ impl Exchange {
     }
 }
 
-/// How far the clock of a host is from the clock here.
+/// Offset of a host's clock from the local clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// The boot that the trace clock belongs to.
     pub boot_id: String,
-    /// The clock here minus the trace clock there, in nanoseconds: add it to a time stamp.
+    /// The local clock minus the host's trace clock, in nanoseconds: add it to a time stamp.
     pub trace_offset_ns: i64,
-    /// How far the wall clock there is ahead of the one here, in nanoseconds. Negative: it is behind.
+    /// How far the host's wall clock is ahead of the local one, in nanoseconds. Negative: it is
+    /// slow.
     pub wall_ahead_ns: i64,
-    /// Both are wrong by no more than this, in nanoseconds: half of the time that the quickest exchange spent on the way. It does not include
-    /// what the clocks drift until the next measurement.
+    /// Both are wrong by no more than this, in nanoseconds: half of the time that the quickest
+    /// exchange spent on the way. It does not include what the clocks drift until the next
+    /// measurement.
     pub error_bound_ns: u64,
 }
 
 impl ClockOffset {
-    /// What exchanges tell: that with the least time on the way counts. `wall_offset_ns` and its error bound are those of the host. None: no
-    /// exchange makes sense.
+    /// The offset that follows from the exchanges; the one with the shortest round trip counts.
+    /// `wall_offset_ns` and its error bound are those of the host. None: no exchange is consistent.
     pub fn of(
         boot_id: &str,
         exchanges: &[Exchange],
@@ -92,7 +96,7 @@ impl ClockOffset {
     /// Measures it over the connection.
     ///
     /// # Errors
-    /// Those of the calls; [`Error::Incomplete`] when the answers make no sense.
+    /// Those of the calls; [`Error::Incomplete`] when the answers are inconsistent.
     pub(super) async fn measure(client: &Client, local: LocalClock) -> Result<Self, Error> {
         let mut exchanges = Vec::new();
         let mut last = ReadClockResponse::default();

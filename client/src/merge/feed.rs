@@ -1,6 +1,6 @@
-//! The way from one host to the merge.
+//! Feed of one host into the merge.
 //!
-//! Owns its connection: when it is made again, when the clocks are compared, and that nothing is read that the merge did not ask for.
+//! Owns the connection: reconnects, clock measurements, and that it reads no more than the merge permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,15 @@ use crate::error::Error;
 use crate::event::{Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use crate::fleet::{Host, Operation as _, Outcome};
 
-/// What a host tells the merge.
+/// A message from a host's feed to the merge.
 #[derive(Debug)]
 pub(super) enum Signal {
     /// It is being connected to.
     Connecting,
     /// The clocks were compared.
     Clock(ClockOffset),
-    /// Wall clock minus trace clock of the boot that its stream is in, in nanoseconds, where the clocks cannot be compared.
+    /// Wall clock minus trace clock of the boot that its stream is in, in nanoseconds, where the
+    /// clocks cannot be compared.
     #[cfg(feature = "nats")]
     WallOffset(i64),
     /// An item of its stream. The first one after a connection is [`StreamItem::Started`].
@@ -42,24 +43,24 @@ pub(super) enum Signal {
 pub(super) struct Feed {
     pub(super) index: usize,
     pub(super) host: Host,
-    /// A connection that is there already, and is used as long as it lasts.
+    /// An open connection, which is used as long as it lasts.
     pub(super) client: Option<Client>,
     pub(super) request: StreamRequest,
     pub(super) options: MergeOptions,
     pub(super) local: LocalClock,
-    /// How many connections may be made at once. Those that are there stay open.
+    /// How many connections may be opened at once. Open ones stay.
     pub(super) gate: Arc<Semaphore>,
     /// Items that the merge has room for.
     pub(super) permits: Arc<Semaphore>,
     pub(super) signals: UnboundedSender<(usize, Signal)>,
 }
 
-/// The merge has gone.
+/// The merge was dropped.
 struct Gone;
 
-/// What became of a host that could not be connected to.
+/// The outcome of a host that could not be connected to.
 fn problem(error: &Error) -> (String, Outcome) {
-    // Without the address, so that hosts with the same trouble read the same.
+    // Without the address, so that hosts with the same problem have the same text.
     let reason = match error {
         Error::Connect { kind, .. } => kind.to_string(),
         other => other.to_string(),
@@ -68,9 +69,9 @@ fn problem(error: &Error) -> (String, Outcome) {
 }
 
 impl Feed {
-    /// Reads the host until its end, or until the merge has gone.
+    /// Reads the host until its end, or until the merge is dropped.
     pub(super) async fn run(self) {
-        // There is nobody to tell then.
+        // The merge was dropped: no receiver is left.
         self.follow().await.ok();
     }
 
@@ -88,7 +89,7 @@ impl Feed {
         let mut was_lost = false;
         let mut malformed_at = None;
         loop {
-            // The daemon's queue holds what there is no room for here.
+            // What exceeds the permits waits in the daemon's queue.
             let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
             let item = loop {
                 tokio::select! {
@@ -100,7 +101,7 @@ impl Feed {
             match item {
                 Ok(Some(ResumingItem::Item(item))) => {
                     if was_lost && matches!(item, StreamItem::Started(_)) {
-                        // It may be another boot, whose clock is another one.
+                        // The host may have rebooted: its clock is a new one.
                         self.compare(&client).await?;
                         was_lost = false;
                     }
@@ -119,8 +120,8 @@ impl Feed {
                     self.tell(Signal::Lost { reason, outcome })?;
                 }
                 Ok(None) => return self.tell(Signal::Ended),
-                // The stream could be read on, but what was in the message is not known: it is asked for again. A second time there, it is the
-                // daemon that writes it so.
+                // The stream could continue, but the content of the message is lost: reopen it to
+                // read the message again. If it is malformed twice, the daemon writes it so.
                 Err(error @ Error::Malformed(_)) => {
                     let (problem, outcome) = problem(&error);
                     let cursor = stream.cursor().cloned();
@@ -143,7 +144,8 @@ impl Feed {
         }
     }
 
-    /// Compares the clocks again. When that fails the last comparison counts on: the stream tells what is wrong with the connection.
+    /// Measures the clock offset again. If that fails, the last one stays: the stream reports what
+    /// is wrong with the connection.
     async fn compare(&self, client: &Client) -> Result<(), Gone> {
         let limit = self.options.max_wait / 2;
         match tokio::time::timeout(limit, ClockOffset::measure(client, self.local)).await {
@@ -152,7 +154,7 @@ impl Feed {
         }
     }
 
-    /// Opens the stream, however often that has to be tried. None: it is given up.
+    /// Opens the stream, with as many attempts as needed. None: it is given up.
     async fn open(&self) -> Result<Option<(Client, ResumingStream)>, Gone> {
         let mut delay = self.options.backoff.initial;
         loop {
@@ -179,7 +181,8 @@ impl Feed {
     }
 
     async fn try_open(&self) -> Result<(Client, ClockOffset, ResumingStream), Error> {
-        // It has a limit of its own, so that a host that cannot be reached is never one that did not answer.
+        // Connecting has a limit of its own, so that a host that cannot be reached never counts as
+        // one that did not answer.
         let client = match &self.client {
             Some(client) => client.clone(),
             None => self.host.connect().await?,
@@ -197,7 +200,7 @@ impl Feed {
     }
 }
 
-/// How often watermarks have to come so that no host looks late that is not.
+/// How often watermarks must arrive so that no live host looks late.
 pub(super) fn heartbeat(options: &MergeOptions) -> Duration {
     options.heartbeat.min(options.max_wait / 4)
 }

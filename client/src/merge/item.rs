@@ -1,4 +1,4 @@
-//! What a merged stream consists of.
+//! Items of a merged stream.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ pub struct MergedEvent<'a> {
     pub host: &'a str,
     /// The event. Its times are those of the host.
     pub row: Row<'a>,
-    /// When it happened by the clock here, in nanoseconds since 1970: the order is by this.
+    /// Its time on the local clock, in nanoseconds since 1970: the order is by this.
     pub corrected_ns: i64,
-    /// Whether events that are later went before it, since its host was not waited for.
+    /// Whether later events were delivered before it, because its host was not waited for.
     pub late: bool,
 }
 
@@ -31,28 +31,28 @@ pub enum MergedItem<'a> {
         /// The gap.
         loss: Loss,
     },
-    /// The events of a host may lack some here: its daemon did not stop cleanly.
+    /// Events of a host may be missing here: its daemon did not stop cleanly.
     MayMiss {
         /// The host.
         host: &'a str,
-        /// Where its stream goes on.
+        /// Where its stream continues.
         cursor: Cursor,
     },
-    /// A message of a host cannot be read, and what was in it is not known. It is asked for again, and then either comes or has the host given
-    /// up, as the next state says.
+    /// A message of a host cannot be read, and what was in it is not known. It is asked for again,
+    /// and then either comes or has the host given up, as the next state says.
     Malformed {
         /// The host.
         host: &'a str,
         /// What is wrong with the message.
         problem: String,
-        /// Where its stream goes on: before the message. None: nothing came before.
+        /// Where its stream continues: before the message. None: it had sent nothing before.
         cursor: Option<Cursor>,
     },
-    /// A host stands otherwise than before.
+    /// The state of a host changed.
     State(StateChange<'a>),
 }
 
-/// What is to be said of a host before its next event.
+/// A notice about a host before its next event.
 pub(super) enum Notice {
     Loss(Loss),
     MayMiss(Cursor),
@@ -61,12 +61,12 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    /// That a host stands so, as it should.
+    /// A state of a host that is normal.
     pub(super) fn state(state: HostState) -> Self {
         Self::State { state, reason: String::new(), away: None }
     }
 
-    /// That a host stands so, and why.
+    /// A state of a host with its reason.
     pub(super) fn problem(state: HostState, reason: String) -> Self {
         Self::State { state, reason, away: None }
     }

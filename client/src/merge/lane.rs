@@ -1,6 +1,6 @@
-//! What waits of one host.
+//! Buffered events of one host.
 //!
-//! Owns the order over its CPUs, boot by boot, and how far the host has said that it is.
+//! Owns the order over its CPUs, boot by boot, and the time up to which the host is complete.
 
 use std::collections::VecDeque;
 
@@ -12,19 +12,19 @@ use crate::event::{Batch, Row, TimeOrdered};
 struct Boot {
     id: String,
     ordered: TimeOrdered,
-    /// None until it is known: events of a boot that has ended tell it by their own mapping to the wall clock.
+    /// None until it is known: events of an earlier boot have their own mapping to the wall clock.
     times: Option<TimeMap>,
     watermark_ns: u64,
 }
 
-/// How far a host is.
+/// Progress of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frontier {
-    /// Its next event, at this time here.
+    /// Its next event, at this local time.
     Event(i64),
-    /// Nothing earlier than this comes, and it is not known what comes.
+    /// No earlier event than this follows; the next event is not known.
     Silent(i64),
-    /// Nothing is here, and nobody waits for it.
+    /// No event is buffered, and no host waits for it.
     Idle,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Frontier {
 pub(super) struct Lane {
     boots: VecDeque<Boot>,
     clock: Option<ClockOffset>,
-    /// Nothing earlier than this comes, here.
+    /// No event before this local time follows.
     floor_ns: i64,
     /// The others do not wait for it.
     released: bool,
@@ -58,7 +58,8 @@ impl Lane {
         self.clock = Some(clock);
     }
 
-    /// The clocks cannot be compared: without an event that tells more, the host's own wall clock counts.
+    /// The clocks cannot be compared: until an event shows its boot's mapping, the host's wall
+    /// clock counts.
     #[cfg(feature = "nats")]
     pub(super) fn assume(&mut self, wall_offset_ns: i64) {
         if let Some(boot) = self.boots.back_mut() {
@@ -66,13 +67,13 @@ impl Lane {
         }
     }
 
-    /// What follows is of this boot.
+    /// What follows belongs to this boot.
     pub(super) fn boot(&mut self, boot_id: &str) {
         if let Some(last) = self.boots.back_mut() {
             if last.id == boot_id {
                 return;
             }
-            // Nothing more of it will come.
+            // No more of its events follow.
             last.ordered.finish();
         }
         let of_now = self.clock.as_ref().filter(|clock| clock.boot_id == boot_id);
@@ -84,7 +85,8 @@ impl Lane {
         });
     }
 
-    /// Takes events. Those of a stream that named no boot yet go nowhere: such a stream is malformed, and its decoder says so.
+    /// Buffers events. Events before the first boot id are dropped: the decoder reports such a
+    /// stream as malformed.
     pub(super) fn push(&mut self, batch: Batch) {
         let Some(boot) = self.boots.back_mut() else { return };
         let ahead_ns = self.clock.as_ref().map_or(0, |clock| clock.wall_ahead_ns);
@@ -92,7 +94,7 @@ impl Lane {
         boot.ordered.push(batch);
     }
 
-    /// All events before this time stamp have come.
+    /// All events before this time stamp have arrived.
     pub(super) fn advance(&mut self, watermark_ns: u64) {
         let Some(boot) = self.boots.back_mut() else { return };
         boot.ordered.advance(watermark_ns);
@@ -102,12 +104,12 @@ impl Lane {
         }
     }
 
-    /// All events of its last boot before this time stamp have come.
+    /// All events of its last boot before this time stamp have arrived.
     pub(super) fn watermark_ns(&self) -> u64 {
         self.boots.back().map_or(0, |boot| boot.watermark_ns)
     }
 
-    /// Whether the others wait for it. If not, what is here goes as it is.
+    /// Whether the others wait for it. If not, its buffered events are delivered at once.
     pub(super) fn set_released(&mut self, released: bool) {
         self.released = released;
         if released && let Some(boot) = self.boots.back_mut() {
@@ -115,7 +117,7 @@ impl Lane {
         }
     }
 
-    /// How far it is.
+    /// Its progress.
     pub(super) fn frontier(&mut self) -> Frontier {
         while let Some(boot) = self.boots.front() {
             if let (Some(next_ns), Some(times)) = (boot.ordered.next_ns(), &boot.times) {

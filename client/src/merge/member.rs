@@ -1,6 +1,6 @@
-//! One host of a merge.
+//! Member of a merge: the account of one host, and whether it is absent.
 //!
-//! Owns its account, and what is known of its absence. When it is waited for is for the roster.
+//! It never decides who waits for the host: `roster` does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use tokio::time::Instant;
 use super::state::{HostAccount, HostState};
 use crate::fleet::Outcome;
 
-/// What is known of one host.
+/// One host.
 pub(super) struct Member {
     pub(super) account: HostAccount,
-    /// What became of it last, while it is not there.
+    /// Its last outcome, and since when it is absent.
     absent: Option<(Outcome, Instant)>,
     has_started: bool,
-    /// Nothing of it will come.
+    /// It sends nothing any more.
     pub(super) is_over: bool,
-    /// Its stream ends when all events before this time of its trace clock have come.
+    /// Its stream ends when all events before this time of its trace clock have arrived.
     pub(super) ends_at_ns: Option<u64>,
     pub(super) heard: Instant,
     permits: Arc<Semaphore>,
-    /// Items that were taken and for which there was no room for another one yet.
+    /// Items that were taken and not yet permitted anew.
     pub(super) owed: usize,
     task: AbortHandle,
 }
 
 impl Member {
-    /// A host that is not connected to yet. `permits`: items that there is room for; `task`: the way from it.
+    /// A host that is not connected yet. `permits`: items that it may send; `task`: its feed.
     pub(super) fn new(name: String, permits: Arc<Semaphore>, task: AbortHandle) -> Self {
         Self {
             account: HostAccount::new(name),
@@ -50,7 +50,7 @@ impl Member {
         self.absent.is_some()
     }
 
-    /// Its account, while so many of its events wait.
+    /// Its account, while `waiting` of its events are buffered.
     pub(super) fn account(&self, waiting: u64) -> HostAccount {
         let account = HostAccount { waiting, ..self.account.clone() };
         match self.absent {
@@ -66,16 +66,16 @@ impl Member {
         }
     }
 
-    /// Gives it room for as many items as were taken.
+    /// Permits as many further items as were taken.
     pub(super) fn pay(&mut self) {
         if self.permits.available_permits() == 0 {
-            // It could not say anything until now.
+            // It could not send anything until now.
             self.heard = Instant::now();
         }
         self.permits.add_permits(std::mem::take(&mut self.owed));
     }
 
-    /// It is being connected to. False: that was known.
+    /// It is being connected to. Returns whether that is news.
     pub(super) fn is_tried(&mut self) -> bool {
         let is_first = self.account.outcome == Outcome::NotTried;
         if is_first {
@@ -85,7 +85,7 @@ impl Member {
         is_first
     }
 
-    /// An item of it came. Answers how it stands, if that is news, and how long it was away.
+    /// An item arrived. Returns its new state, if it changed, and how long it was away.
     pub(super) fn is_there(&mut self) -> Option<(HostState, Option<Duration>)> {
         if self.has_started && self.absent.is_none() {
             return None;
@@ -98,7 +98,7 @@ impl Member {
         Some((state, away))
     }
 
-    /// It said nothing for so long. Answers why.
+    /// It was silent for this long. Returns the reason.
     pub(super) fn is_silent(&mut self, max_wait: Duration) -> String {
         let nothing = format!("it said nothing for {max_wait:?}");
         let reason = match &self.absent {
@@ -116,7 +116,7 @@ impl Member {
         reason
     }
 
-    /// There is no connection to it. False: all tries of one absence are one.
+    /// Its connection is lost. Returns false for further attempts of the same absence.
     pub(super) fn is_lost(&mut self, reason: &str, outcome: Outcome) -> bool {
         let is_first = !matches!(self.account.state, HostState::Lost | HostState::Late);
         self.account.interruptions += u64::from(is_first && self.has_started);
@@ -130,12 +130,12 @@ impl Member {
         is_first
     }
 
-    /// It came to its end.
+    /// Its stream ended.
     pub(super) fn has_ended(&mut self) {
         self.absent = None;
     }
 
-    /// What becomes of it when its stream fails with this outcome.
+    /// Its outcome when its stream fails with this outcome.
     pub(super) fn outcome(&self, outcome: Outcome) -> Outcome {
         if self.has_started { Outcome::Failed } else { outcome }
     }
@@ -146,7 +146,7 @@ impl Member {
         self.account.reason = reason;
     }
 
-    /// Leaves it.
+    /// Stops its feed.
     pub(super) fn leave(&self) {
         self.task.abort();
     }

@@ -1,12 +1,14 @@
-//! Events of many hosts in one order of time.
+//! Merge of the events of many hosts in one order of time.
 //!
-//! Owns the clocks ([`ClockOffset`]: how far each host's is from this one, and how well that is known), the order, and what is said of hosts that
-//! keep the others waiting ([`HostState`]). The order is exact, up to what the clocks allow: an event goes when every host has said that
-//! nothing earlier of it will come. Nothing waits for a fixed time in the hope that it is enough. Two events of different hosts that are
-//! closer to each other than the error bounds of their clocks may have happened the other way round; of one host, never.
+//! Owns the clocks ([`ClockOffset`]: the offset of each host, with its error bound), the order, and the
+//! states of hosts that others wait for ([`HostState`]). The order is exact up to the error bounds of the
+//! clocks: an event is delivered when every host has reported that no earlier one follows. There is no
+//! fixed delay. Two events of different hosts that are closer together than the error bounds may have
+//! happened in the other order; two of one host never have.
 //!
-//! A host that says nothing for [`MergeOptions::max_wait`] holds up no other any longer. What it sends later, and what is older than events
-//! that went before, is marked ([`MergedEvent::late`]) and counted; nothing is left out.
+//! No host waits longer than [`MergeOptions::max_wait`] for one that is silent. What that host sends
+//! later, and what is older than delivered events, is marked ([`MergedEvent::late`]) and counted; nothing
+//! is left out.
 //!
 //! ```no_run
 //! use kprobed_client::event::StreamRequest;
@@ -31,10 +33,10 @@ mod feed;
 mod item;
 mod lane;
 mod member;
+#[cfg(feature = "nats")]
+mod nats_feed;
 mod options;
 mod order;
-#[cfg(feature = "nats")]
-mod published;
 mod roster;
 mod state;
 mod stream;

@@ -1,23 +1,24 @@
-//! How hosts are merged.
+//! Options of a merge.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::event::Backoff;
 
-/// How hosts are merged.
+/// Options of a merge.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeOptions {
-    /// How long the others wait for a host that says nothing.
+    /// How long the others wait for a silent host.
     pub max_wait: Duration,
-    /// How often a host to which nothing happens says so. A quarter of `max_wait` at most.
+    /// How often an idle host sends a heartbeat. A quarter of `max_wait` at most.
     pub heartbeat: Duration,
-    /// Events of all hosts together that are read ahead: a host whose part is used up is not read until some of its events have gone, unless
-    /// the others wait for it. Its part is never less than 1000.
+    /// Events of all hosts together that are read ahead: a host whose part is used up is not read
+    /// until some of its events have gone, unless the others wait for it. Its part is never less
+    /// than 1000.
     pub read_ahead_events: usize,
     /// How often the clocks are compared.
     pub clock_interval: Duration,
-    /// How many connections are made at the same time. Those that are there stay open: one for each host.
+    /// How many connections are made at the same time. Open ones stay: one for each host.
     pub parallel: NonZeroUsize,
     /// Whether hosts that are lost are tried again.
     pub reconnect: bool,

@@ -1,38 +1,39 @@
-//! The order over all hosts.
+//! Order of events over all hosts.
 //!
-//! Owns the choice of the next event. It knows neither connections nor clocks on walls: what it does depends only on what the hosts sent and
-//! on which of them were released, never on when that came.
+//! Owns the choice of the next event. It depends only on what hosts sent and which of them were released,
+//! never on connections or on the time of arrival.
 
 use std::collections::BTreeSet;
 
 use super::lane::{Frontier, Lane};
 use crate::event::Row;
 
-/// What can be done now.
+/// Next step of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// This host has the next event.
     Event {
         host: usize,
-        /// When it happened, by the clock here.
+        /// Its time on the local clock.
         corrected_ns: i64,
-        /// Events that are later went before it.
+        /// Later events were delivered before it.
         late: bool,
     },
-    /// The next event may be one of this host, which has not said so far.
+    /// The next event may be one of this host, whose progress is not far enough.
     WaitFor(usize),
-    /// Nothing is here, and no host is waited for.
+    /// No event is buffered, and no host is waited for.
     Nothing,
 }
 
-/// The events of all hosts that wait.
+/// Buffered events of all hosts.
 pub(super) struct Order {
     lanes: Vec<Lane>,
-    /// How far each host is that is waited for or has events, the earliest first. Of two hosts at the same time, that with the lower number.
+    /// Progress of each host that is waited for or has events, the earliest first. Of two hosts at
+    /// the same time, the one with the lower number.
     frontiers: BTreeSet<(i64, usize)>,
     /// The same by host.
     places: Vec<Option<i64>>,
-    /// The host that gave the last event.
+    /// The host of the last event.
     given: Option<usize>,
     last_ns: i64,
 }
@@ -52,7 +53,7 @@ impl Order {
         order
     }
 
-    /// Changes what is known of a host.
+    /// Changes a host's lane.
     pub(super) fn change(&mut self, host: usize, change: impl FnOnce(&mut Lane)) {
         if let Some(lane) = self.lanes.get_mut(host) {
             change(lane);
@@ -64,12 +65,12 @@ impl Order {
         self.lanes.get(host)
     }
 
-    /// Whether there is an event of this host that could go.
+    /// Whether an event of this host could be delivered.
     fn has_event(&mut self, host: usize) -> bool {
         self.lanes.get_mut(host).is_some_and(|lane| matches!(lane.frontier(), Frontier::Event(_)))
     }
 
-    /// What comes next. It stays the same until something is changed or an event is taken.
+    /// The next step. It stays the same until a lane changes or an event is taken.
     pub(super) fn next(&mut self) -> Next {
         if let Some(host) = self.given.take() {
             self.look_at(host);
@@ -91,7 +92,7 @@ impl Order {
         self.lanes.get_mut(host)?.next_row()
     }
 
-    /// Events that wait, of all hosts.
+    /// Number of buffered events of all hosts.
     pub(super) fn held_events(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.held_events() as u64).sum()
     }

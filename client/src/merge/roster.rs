@@ -1,7 +1,7 @@
-//! All hosts of a merge.
+//! Roster of a merge: all hosts, and which of them the others wait for.
 //!
-//! Owns what a message of a host means for its account and for the others, who is waited for and how long, and how much is read ahead: of a
-//! host whose events wait for others no more is read than fits.
+//! Owns what a message of a host means for its account and for the others, how long it is waited for, and
+//! how much is read ahead: a host whose events wait for others is not read beyond its part.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::state::{HostAccount, HostState, StateChange};
 use crate::event::StreamItem;
 use crate::fleet::Outcome;
 
-/// Events of one host that wait for its own watermark at most.
+/// Most events of one host that wait for its own watermark.
 const HELD_EVENTS: usize = 1_000_000;
 
-/// What is known of all hosts.
+/// All hosts of a merge.
 pub(super) struct Roster {
     order: Order,
     members: Vec<Member>,
@@ -41,7 +41,7 @@ impl Roster {
         self.members.len()
     }
 
-    /// Whether nothing of any host will come.
+    /// Whether all hosts have ended.
     pub(super) fn is_over(&self) -> bool {
         self.members.iter().all(|member| member.is_over)
     }
@@ -59,12 +59,12 @@ impl Roster {
         self.members.iter().enumerate().map(|(host, member)| member.account(waiting(host))).collect()
     }
 
-    /// What is to be said next, before any event.
+    /// The next notice, which precedes all events.
     pub(super) fn notice(&mut self) -> Option<(usize, Notice)> {
         self.notices.pop_front()
     }
 
-    /// What the order says.
+    /// The next step of the order.
     pub(super) fn next(&mut self) -> Next {
         self.order.next()
     }
@@ -74,7 +74,7 @@ impl Roster {
         Some(self.members.get(host)?.heard + self.max_wait)
     }
 
-    /// Gives out the event of this host that the order has chosen.
+    /// Delivers the event of this host that the order has chosen.
     pub(super) fn event(&mut self, host: usize, corrected_ns: i64, late: bool) -> Option<MergedItem<'_>> {
         let member = self.members.get_mut(host)?;
         member.account.given += 1;
@@ -83,7 +83,7 @@ impl Roster {
         Some(MergedItem::Event(MergedEvent { host: &member.account.host, row, corrected_ns, late }))
     }
 
-    /// Gives out what is to be said of a host.
+    /// Delivers a notice about a host.
     pub(super) fn item(&self, host: usize, notice: Notice) -> Option<MergedItem<'_>> {
         let account = &self.members.get(host)?.account;
         let host = account.host.as_str();
@@ -115,7 +115,7 @@ impl Roster {
         }
     }
 
-    /// No host is waited for any longer. What they sent is given out still.
+    /// Waits for no host any longer. What they sent is still delivered.
     pub(super) fn release_all(&mut self) {
         for host in 0..self.members.len() {
             self.order.change(host, |lane| lane.set_released(true));
@@ -129,7 +129,7 @@ impl Roster {
         self.order.change(host, |lane| lane.set_released(true));
         self.notices.push_back((host, Notice::problem(HostState::Late, reason)));
         if self.ends {
-            // Whoever asks for the past wants an end, and this host has none.
+            // The request has an end, and this host never reaches it.
             self.end(host, HostState::GivenUp);
         }
     }
@@ -164,7 +164,7 @@ impl Roster {
         }
     }
 
-    /// Nothing of this host will come.
+    /// Ends a host: it sends nothing any more.
     fn end(&mut self, host: usize, state: HostState) {
         let Some(member) = self.members.get_mut(host) else { return };
         member.is_over = true;
@@ -175,7 +175,7 @@ impl Roster {
         self.notices.push_back((host, Notice::problem(state, reason)));
     }
 
-    /// Takes what a host tells.
+    /// Handles a message of a host's feed.
     pub(super) fn accept(&mut self, host: usize, signal: Signal) {
         let Some(member) = self.members.get_mut(host).filter(|member| !member.is_over) else { return };
         match signal {

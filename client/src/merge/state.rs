@@ -1,26 +1,28 @@
-//! What is said of a host in the stream, and its account at the end.
+//! States of hosts in a merge, and their accounts at the end.
 
 use std::time::Duration;
 
 use super::clock::ClockOffset;
 use crate::fleet::Outcome;
 
-/// How a host stands.
+/// State of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostState {
     /// It is being connected to for the first time.
     Connecting,
-    /// Its events come.
+    /// Its events arrive.
     Live,
-    /// It has said nothing for too long: the others do not wait for it any longer.
+    /// It was silent for too long: the others do not wait for it any longer.
     Late,
-    /// The connection is lost or could not be made. It is tried again, and the others wait for it until it is late.
+    /// The connection is lost or failed. It is tried again, and the others wait for it until it is
+    /// late.
     Lost,
-    /// It is there again, after it was late or lost. Its events go on where they ended; what is missing is told as losses.
+    /// It is connected again, after it was late or lost. Its events continue where they ended;
+    /// missing ones are reported as losses.
     Back,
-    /// Its stream has come to the end that was asked for.
+    /// Its stream has reached the requested end.
     Ended,
-    /// It is given up: it refused, or it must not be tried again.
+    /// It is given up: it refused, or no further attempt is allowed.
     GivenUp,
 }
 
@@ -43,14 +45,14 @@ impl HostState {
     }
 }
 
-/// A host stands otherwise than before.
+/// The state of a host changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateChange<'a> {
     /// The host.
     pub host: &'a str,
-    /// How it stands now.
+    /// Its new state.
     pub state: HostState,
-    /// Why. Empty: that is as it should be.
+    /// The reason. Empty for a normal state.
     pub reason: String,
     /// Its clock, when it is live or back.
     pub clock: Option<ClockOffset>,
@@ -63,9 +65,10 @@ pub struct StateChange<'a> {
 pub struct HostAccount {
     /// The host.
     pub host: String,
-    /// What became of it. A host counts as having answered when its stream was open at the end, or had come to its own.
+    /// Its outcome. A host has answered if its stream was open at the end, or had reached its own
+    /// end.
     pub outcome: Outcome,
-    /// How it stands.
+    /// Its state.
     pub state: HostState,
     /// Why, if it did not answer. Empty otherwise.
     pub reason: String,
@@ -73,11 +76,11 @@ pub struct HostAccount {
     pub kernel: String,
     /// Events that were read from its connection.
     pub read: u64,
-    /// Those of them that were given out.
+    /// Of those, events that were delivered.
     pub given: u64,
-    /// Those of the given ones that were behind later ones.
+    /// Delivered events that came after later ones.
     pub late: u64,
-    /// Those that were not given out, since the stream was left before.
+    /// Of those, events that were not delivered before the merge ended.
     pub waiting: u64,
     /// Events that will never arrive, as far as they were counted.
     pub lost: u64,
@@ -87,7 +90,7 @@ pub struct HostAccount {
     pub malformed: u64,
     /// Times that the connection was lost, or the stream was begun again.
     pub interruptions: u64,
-    /// Its clock, as it was measured last.
+    /// Its clock offset at the last measurement.
     pub clock: Option<ClockOffset>,
 }
 

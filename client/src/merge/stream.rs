@@ -1,6 +1,6 @@
-//! The stream over all hosts.
+//! Merged stream over all hosts.
 //!
-//! Owns the tasks that read the hosts, and the wait for what comes next.
+//! Owns the tasks that read the hosts, and the wait for the next item.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::client::Client;
 use crate::event::StreamRequest;
 use crate::fleet::{Host, Outcome};
 
-/// Items of a host that are on their way to the merge at most.
+/// Most items of a host on their way to the merge.
 const ITEMS_ON_THE_WAY: usize = 4;
 
 /// The least part of a host.
@@ -52,8 +52,9 @@ impl MergedStream {
         Self::of(ways, ends, options)
     }
 
-    /// Begins with hosts that are connected to already, each with a request of its own, for what goes with these connections. None of them is
-    /// connected to again, whatever the options say. Otherwise as [`MergedStream::open`].
+    /// Begins with hosts that are connected to already, each with a request of its own, for what
+    /// goes with these connections. None of them is connected to again, whatever the options say.
+    /// Otherwise as [`MergedStream::open`].
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -76,8 +77,8 @@ impl MergedStream {
         })
     }
 
-    /// Begins with the hosts of these names. `feed` makes the way from each of them: with its number and name, the items that there is room
-    /// for, and where they go.
+    /// Begins with the hosts of these names. `feed` makes the feed of each host, from its number
+    /// and name, its permits, and the channel of the merge.
     pub(super) fn over<F: Future<Output = ()> + Send + 'static>(
         names: Vec<String>,
         ends: bool,
@@ -97,7 +98,7 @@ impl MergedStream {
         Self { roster, signals, _tasks: tasks, stopped: false }
     }
 
-    /// What comes next. None: every host is at its end, given up, or left.
+    /// The next item. None: every host has ended, or was given up or left.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -108,12 +109,12 @@ impl MergedStream {
         }
     }
 
-    /// Leaves all hosts. What they sent is given out still, in order.
+    /// Leaves all hosts. What they sent is still delivered, in order.
     pub fn finish(&mut self) {
         self.stopped = true;
         self.roster.leave();
         while let Ok((host, signal)) = self.signals.try_recv() {
-            // Whoever stops does not lose a host by it.
+            // A host that is left does not count as lost.
             if !matches!(signal, Signal::Lost { .. } | Signal::GivenUp { .. }) {
                 self.roster.accept(host, signal);
             }
@@ -122,12 +123,13 @@ impl MergedStream {
         self.roster.release_all();
     }
 
-    /// Ends one host when all its events before this time of its trace clock have come, in nanoseconds. The others go on.
+    /// Ends one host when all its events before this time of its trace clock, in nanoseconds, have
+    /// arrived. The others continue.
     pub fn end_host(&mut self, host: &str, trace_ns: u64) {
         self.roster.end_at(host, trace_ns);
     }
 
-    /// Gives one host up, for a reason that is known elsewhere. The others go on.
+    /// Gives one host up, for the caller's reason. The others continue.
     pub fn give_up(&mut self, host: &str, reason: String, outcome: Outcome) {
         self.roster.give_up(host, reason, outcome);
     }

@@ -1,7 +1,7 @@
-//! From the trace clock of one boot of a host to the clock here.
+//! Map from the trace clock of one boot of a host to the local clock.
 //!
-//! Owns what happens when the clocks are compared again: from then on the new offset counts, and no event goes behind an earlier one of its
-//! host because of that.
+//! Owns the step at a new measurement: the new offset applies from then on, and the local time of a host
+//! never decreases.
 
 /// Offsets that are remembered: events that were read before the last comparisons may still wait for other hosts.
 const REMEMBERED: usize = 32;
@@ -12,11 +12,11 @@ struct Stretch {
     /// From this time stamp on.
     from: u64,
     offset: i64,
-    /// Nothing in it is earlier than this, here.
+    /// No local time in it is earlier than this.
     floor: i64,
 }
 
-/// Time stamps to the clock here. It never decreases.
+/// Maps time stamps to the local clock. It never decreases.
 #[derive(Clone, Debug)]
 pub(super) struct TimeMap {
     stretches: Vec<Stretch>,
@@ -27,7 +27,7 @@ impl TimeMap {
         Self { stretches: vec![Stretch { from: 0, offset: offset_ns, floor: i64::MIN }] }
     }
 
-    /// The time of a time stamp, here, in nanoseconds since 1970.
+    /// The local time of a time stamp, in nanoseconds since 1970.
     pub(super) fn local_ns(&self, timestamp_ns: u64) -> i64 {
         let behind = self.stretches.partition_point(|stretch| stretch.from <= timestamp_ns);
         let Some(stretch) = behind.checked_sub(1).and_then(|index| self.stretches.get(index)) else {
@@ -38,7 +38,7 @@ impl TimeMap {
         i64::try_from(local).unwrap_or(i64::MAX).max(stretch.floor)
     }
 
-    /// Another offset counts from this time stamp on, or from the last such place if that is later.
+    /// Applies another offset from this time stamp on, or from the last change if that is later.
     pub(super) fn adjust(&mut self, offset_ns: i64, from_ns: u64) {
         let Some(last) = self.stretches.last_mut() else { return };
         if from_ns <= last.from {

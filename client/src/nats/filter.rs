@@ -1,6 +1,6 @@
-//! A filter on events as a reader has them.
+//! Filters on events from NATS.
 //!
-//! Owns what of an event a filter sees here. The language is [`kprobed_filter`]'s, as in the daemon; what only the daemon knows is refused.
+//! The language is [`kprobed_filter`]'s, as in the daemon; fields that only the daemon knows are refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const ONLY_THERE: [&str; 3] = ["common_type", "common_flags", "common_preempt_co
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NatsFilterError {
-    /// It is no filter.
+    /// It is not a filter.
     #[error("{0}")]
     Syntax(#[from] FilterError),
     /// A field that events do not have once they were published.

@@ -1,4 +1,4 @@
-//! How often the probes of many hosts were hit.
+//! Hit counts of the probes of many hosts, from NATS.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,8 @@ pub struct HostProfile {
 }
 
 impl NatsSource {
-    /// Reads what was published of the hits of probes since a time; without one, the last of each. In the order of time for each probe.
+    /// Reads what was published of the hits of probes since a time; without one, the last of each.
+    /// In the order of time for each probe.
     ///
     /// # Errors
     /// See [`NatsError`].

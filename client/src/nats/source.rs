@@ -1,4 +1,4 @@
-//! The connection to the servers.
+//! Connection to NATS, with its options and errors.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,12 +11,10 @@ use futures_util::TryStreamExt as _;
 use kprobed_event::published::{LogError, Subjects, Topic};
 use thiserror::Error as ThisError;
 
-use super::stream::{NatsRequest, NatsStream};
-
 /// How long a server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Who asks.
+/// Credentials of the client.
 #[derive(Clone, Debug)]
 pub enum NatsCredentials {
     /// File with a user's JWT and nkey seed, as `nsc` writes it.
@@ -36,7 +34,7 @@ pub struct NatsOptions {
     pub stream: String,
     /// What its subjects begin with.
     pub subject_prefix: String,
-    /// Who asks, if the server wants to know.
+    /// Credentials, if the server needs them.
     pub credentials: Option<NatsCredentials>,
     /// Authority that signed the server's certificate, a PEM file. Absent: those that the system trusts.
     pub ca: Option<PathBuf>,
@@ -159,14 +157,6 @@ impl NatsSource {
         let info = self.stream.get_info().await;
         Ok(info.map_err(|error| NatsError::request("look at the stream", &error))?.state.last_sequence)
     }
-
-    /// The events of one host.
-    ///
-    /// # Errors
-    /// See [`NatsError`].
-    pub async fn open(&self, host: &str, request: NatsRequest) -> Result<NatsStream, NatsError> {
-        NatsStream::open(self.clone(), host, request).await
-    }
 }
 
 /// The hosts of which a stream has such subjects, sorted by name.
@@ -210,7 +200,7 @@ fn authenticate(options: ConnectOptions, credentials: &NatsCredentials) -> Resul
     }
 }
 
-/// An error and what is behind it, each once: libraries mostly name what is behind an error themselves.
+/// An error and its causes, each once: many libraries repeat the cause in the text of the error.
 fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();

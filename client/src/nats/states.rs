@@ -1,6 +1,7 @@
-//! The probes of many hosts, and what becomes of them, from the stream of states.
+//! States of the probes of many hosts, from the stream of states of NATS.
 //!
-//! Owns what a reader knows of them: the stream keeps one message of each probe, and one of each host with the names of all that are there.
+//! The stream keeps one message for each probe, and one for each host with the names of its probes; this
+//! module owns the changes that follow from them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -46,16 +47,16 @@ impl NatsWatchRequest {
     }
 }
 
-/// What a watch tells of a host.
+/// A change of a host's probes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostWatched {
     /// The host.
     pub host: String,
-    /// As its daemon would tell it. Tokens are those of the daemon.
+    /// As its daemon would send it. Tokens are those of the daemon.
     pub message: WatchProbesResponse,
 }
 
-/// What becomes of the probes of many hosts: all that there are, host by host, and then every change.
+/// Watch of the probes of many hosts: all of them, host by host, and then every change.
 pub struct NatsWatch {
     stream: Stream,
     subjects: Subjects,
@@ -63,7 +64,7 @@ pub struct NatsWatch {
     messages: Ordered,
     /// By host and name.
     known: BTreeMap<String, BTreeMap<String, Probe>>,
-    /// All that were there have been given out.
+    /// All probes that existed at the beginning were delivered.
     synced: bool,
     /// Messages that are still to be read until then.
     pending: u64,
@@ -114,7 +115,7 @@ async fn consume(stream: &Stream) -> Result<(Ordered, u64), NatsError> {
 }
 
 impl NatsWatch {
-    /// What comes next. After an error, [`NatsWatch::reopen`] goes on.
+    /// The next change. After an error, [`NatsWatch::reopen`] continues.
     ///
     /// # Errors
     /// See [`NatsError`].
@@ -158,12 +159,12 @@ impl NatsWatch {
         }
     }
 
-    /// Whether all probes that there were have been given out.
+    /// Whether all probes that existed at the beginning were delivered.
     pub fn is_synced(&self) -> bool {
         self.synced && self.ready.is_empty()
     }
 
-    /// Goes on after an error: with [`WatchEvent::Restarted`] of each host, and everything anew.
+    /// Continues after an error: with [`WatchEvent::Restarted`] of each host, and then all probes.
     ///
     /// # Errors
     /// See [`NatsError`].
@@ -211,7 +212,7 @@ impl NatsWatch {
         }
         match known.insert(probe.name.clone(), probe.clone()) {
             None => self.tell(host, WatchEvent::Added, probe, &token),
-            // It was published again.
+            // It was published twice.
             Some(before) if before == probe => {}
             Some(before) if before.uid == probe.uid => {
                 self.tell(host, WatchEvent::Changed, probe, &token);
@@ -223,7 +224,7 @@ impl NatsWatch {
         }
     }
 
-    /// What is not in it is gone.
+    /// Probes that are not in the roster were deleted.
     fn roster(&mut self, host: &str, roster: &ProbeRoster) {
         let there: HashSet<&str> = roster.probes.iter().map(|entry| entry.probe.as_str()).collect();
         let known = self.known.entry(host.to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! The events of one host.
+//! Event stream of one host from NATS.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,26 +31,26 @@ pub enum NatsStart {
     Since(SystemTime),
 }
 
-/// Which events.
+/// Options that select events.
 #[derive(Clone, Debug, Default)]
 pub struct NatsRequest {
     start: NatsStart,
     until_now: bool,
-    wanted: Option<Wanted>,
+    wanted: Option<ProbePredicate>,
     filter: Option<NatsFilter>,
     sample_one_in: u64,
     fields: Projection,
 }
 
-type WantedProbe = dyn Fn(&str, &str) -> bool + Send + Sync;
+type WantsProbe = dyn Fn(&str, &str) -> bool + Send + Sync;
 
 /// Whether the probe of a host is wanted.
 #[derive(Clone)]
-struct Wanted(Arc<WantedProbe>);
+struct ProbePredicate(Arc<WantsProbe>);
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for ProbePredicate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wanted")
+        f.write_str("ProbePredicate")
     }
 }
 
@@ -75,10 +75,11 @@ impl NatsRequest {
         self.probes_of_hosts(move |_, probe| wanted(probe))
     }
 
-    /// Only events of probes that this holds for: the host, and the name of the probe. Replaces [`NatsRequest::probes`].
+    /// Only events of probes that this holds for: the host, and the name of the probe. Replaces
+    /// [`NatsRequest::probes`].
     #[must_use]
     pub fn probes_of_hosts(mut self, wanted: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Self {
-        self.wanted = Some(Wanted(Arc::new(wanted)));
+        self.wanted = Some(ProbePredicate(Arc::new(wanted)));
         self
     }
 
@@ -135,15 +136,16 @@ pub struct NatsStream {
     host: String,
     request: NatsRequest,
     messages: Ordered,
-    /// What is not stored: that the host is there, and nothing happens. Absent for a stream that ends.
+    /// Signs of life of the host, which the stream does not store. Absent for a stream that ends.
     alive: Option<Subscriber>,
     /// The latest of those, until everything before it was read.
     sign: Option<Received>,
     log: HostLog,
     ready: VecDeque<StreamItem>,
-    /// The last message that was read, or lies before what is read. 0: none.
+    /// The last message that was read, or precedes the first one to read. 0: none.
     last: u64,
-    /// Up to this message of the whole stream, the host has ended no part behind `there.1`.
+    /// Up to message `there.0` of the whole stream, the host's last complete part ends at
+    /// `there.1`.
     there: (u64, u64),
     filtering: Option<Filtering>,
     /// Events that passed everything but the sampling.
@@ -155,6 +157,16 @@ pub struct NatsStream {
 impl fmt::Debug for NatsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsStream").field("host", &self.host).field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+impl NatsSource {
+    /// The events of one host.
+    ///
+    /// # Errors
+    /// See [`NatsError`].
+    pub async fn open(&self, host: &str, request: NatsRequest) -> Result<NatsStream, NatsError> {
+        NatsStream::open(self.clone(), host, request).await
     }
 }
 
@@ -172,7 +184,7 @@ impl NatsStream {
             let subscribed = source.client.subscribe(subject).await;
             Some(subscribed.map_err(|error| NatsError::request(action, &error))?)
         };
-        // First of the whole stream: an end that comes between is behind both.
+        // The whole stream first: a part that ends in between is after both.
         let behind = source.last().await?;
         let ended = last(&source, host).await?;
         let end = request.until_now.then_some(ended);
@@ -203,10 +215,11 @@ impl NatsStream {
         })
     }
 
-    /// What comes next. None: the end that was asked for. After an error, [`NatsStream::reopen`] goes on behind the last message that was read.
+    /// The next item. None: the requested end. After an error, [`NatsStream::reopen`] continues
+    /// after the last message.
     ///
     /// # Errors
-    /// See [`NatsError`]. After [`NatsError::Malformed`] the stream goes on with the next part.
+    /// See [`NatsError`]. After [`NatsError::Malformed`] the stream continues with the next part.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -246,7 +259,7 @@ impl NatsStream {
             let headers = message.headers.as_ref();
             let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
             let received = self.source.subjects.received(&message.subject, value, message.payload.clone());
-            // What something else published there is none of a log.
+            // Another program published it: it is not part of a log.
             if let Some((_, received)) = received {
                 self.take(received)?;
             }
@@ -268,7 +281,7 @@ impl NatsStream {
         Ok(())
     }
 
-    /// Goes on after an error, behind the last message that was read.
+    /// Continues after an error, after the last message that was read.
     ///
     /// # Errors
     /// See [`NatsError`].
@@ -281,7 +294,7 @@ impl NatsStream {
         Ok(())
     }
 
-    /// Where the log of the host goes on. None before the first part.
+    /// Where to continue in the log of the host. None before the first part.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.log.place()
     }
@@ -302,8 +315,8 @@ pub(super) fn from_time(time: SystemTime) -> Result<DeliverPolicy, NatsError> {
     Ok(DeliverPolicy::ByStartTime { start_time })
 }
 
-/// Whether everything was read that a sign of life is behind: up to the message that it names, or, if the stream does not have that any more, all that
-/// it had of the host.
+/// Whether everything before a sign of life was read: up to the message that it names, or, if the
+/// stream no longer has that one, all messages of the host.
 fn is_read(sign: &Received, last: u64, (behind, ended): (u64, u64)) -> bool {
     let after = sign.after.unwrap_or(0);
     last >= after || (last >= ended && behind >= after)

@@ -1,20 +1,21 @@
-//! `kprobectl accept`: what probes record on this kernel is right.
+//! `kprobectl accept`: arm probes that the daemon holds back after a change of kernel.
 
 use clap::Args;
 use kprobed_client::api::AcceptProbeRequest;
 
 use super::connection::connect;
-use super::selection::choose;
+use super::probe_selection::choose;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-On another build of the kernel, or of its module, a definition can arm and record something else: an argument
-that has moved to another register, a member at another offset, other instructions before a place inside a
-function. Such a probe is held back. `kprobectl get NAME` shows both sides, and the line for this kernel where
-exactly one is possible: `--ported` arms that one. Without it, the probe is armed as it is written. On the
-kernel that it was made for, it is held back from then on.
+On another build of the kernel or of a module, a definition can still be armed and record something
+else: an argument is in another register, a member at another offset, or other instructions precede
+an offset inside a function. The daemon holds such a probe back. `kprobectl get NAME` shows what it
+recorded and what it would record now, and, if there is exactly one equivalent definition for this
+kernel, that line: `--ported` arms it. Without `--ported` the probe is armed as written; then the
+daemon holds it back on the kernel that it was made for.
 
 Examples:
   kprobectl get kprobes/accept
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     ported: bool,
 }
 
-/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let ported = arguments.ported;

@@ -1,4 +1,4 @@
-//! `kprobectl add`: define a probe, or do what a `-:` line asks for.
+//! `kprobectl add`: define probes from a line, a file or fields, or carry out a `-:` line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,30 +7,31 @@ use clap::Args;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{ApplyLineRequest, CreateProbeRequest, FileDefinition, Severity};
-use kprobed_client::{Client, Definition, Error, Planned};
+use kprobed_client::{Client, Definition, Error, PlannedChanges};
 
 use super::connection::connect;
-use super::definition::{definition, definitions, specs};
-use super::labels::{labels, pair};
+use super::create_all::{self, Creation};
+use super::input::{definition, definitions, specs};
+use super::label_arguments::{labels, pair};
 use super::renew::for_so_long;
-use super::together::{self, Asked};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The definition is a line of the kernel's `kprobe_events` language, the same with the words of 2009 (`a0`, `rv`), or a function
+The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a function
 prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
-continues it. The command reads the whole file before it changes anything. A file that only defines is defined as a \
-whole: if one line is refused, nothing is changed, and every line that is refused is named. A file of more than 1000 \
-definitions is checked as a whole, and defined 1000 at a time: all of those or none. Lines of a file that also \
-deletes are carried out in order, up to the first that is refused.
+continues it. The command reads the whole file before it changes anything. A file without deletions is defined as a \
+whole: if the daemon refuses a line, nothing is changed, and every refused line is reported. A file of more than 1000 \
+definitions is checked as a whole, and defined 1000 at a time: all of those or none. A file with deletions \
+is carried out line by line, up to the first refused line.
 
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` and \
-`kprobectl get -o json` print them under `spec`, all of them or none. Documents with all properties of probes are for `kprobectl apply`.
+`kprobectl get -o json` print them under `spec`. It defines all of them or none. `kprobectl apply` \
+takes documents with all properties of probes.
 
 Examples:
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
@@ -70,10 +71,10 @@ pub(crate) struct Arguments {
     /// Give the probes this label; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "delete")]
     labels: Vec<(String, String)>,
-    /// Say what the probes are for
+    /// Describe the purpose of the probes
     #[arg(long, value_name = "TEXT", conflicts_with = "delete")]
     description: Option<String>,
-    /// Say who is to be asked about the probes
+    /// Name who answers questions about the probes
     #[arg(long, value_name = "TEXT", conflicts_with = "delete")]
     owner: Option<String>,
     /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl renew` prolongs it [default: never]
@@ -93,10 +94,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let several = specs.len() > 1;
         let asked = specs.into_iter().zip(1..).map(|(spec, number)| {
             let place = if several { format!("document {number}") } else { String::new() };
-            Ok::<_, Failure>(Asked { request: creation(spec.into(), &arguments)?, place })
+            Ok::<_, Failure>(Creation { request: creation(spec.into(), &arguments)?, place })
         });
         let asked = asked.collect::<Result<Vec<_>, _>>()?;
-        return together::create(&connect(global).await?, &asked, arguments.dry_run, output).await;
+        return create_all::create(&connect(global).await?, &asked, arguments.dry_run, output).await;
     }
     let line = match &arguments.delete {
         Some(name) => format!("-:{name}"),
@@ -118,7 +119,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 impl Arguments {
-    /// Whether they say how a new probe is to be.
+    /// Whether any of them sets a property of a new probe.
     fn define(&self) -> bool {
         let texts = [&self.filter, &self.description, &self.owner];
         self.disabled
@@ -128,7 +129,7 @@ impl Arguments {
     }
 }
 
-/// Does what one line asks for.
+/// Carries out one line.
 async fn one(
     client: &Client,
     line: String,
@@ -146,7 +147,7 @@ async fn one(
         let probe = client.create_probe(request).await?;
         return Ok(output.probe_created(&probe)?);
     }
-    let Planned { mut outcomes, plan } = client.plan_probes(vec![Change::Create(request)]).await?;
+    let PlannedChanges { mut outcomes, plan } = client.plan_probes(vec![Change::Create(request)]).await?;
     if let Outcome::Probe(probe) = outcomes.pop().unwrap_or(Err(Error::Incomplete("outcomes")))? {
         output.probe_created(&probe)?;
         output.plan(&plan);
@@ -154,7 +155,7 @@ async fn one(
     Ok(())
 }
 
-/// What is asked for a definition.
+/// The request that creates a probe with this definition.
 fn creation(definition: Definition, arguments: &Arguments) -> Result<CreateProbeRequest, Failure> {
     Ok(CreateProbeRequest {
         enabled: !arguments.disabled,
@@ -188,10 +189,10 @@ async fn run_file(
     }
     let asked = found.into_iter().map(|one| {
         let place = format!("line {}", one.line);
-        Ok::<_, Failure>(Asked { request: creation(one.text.into(), arguments)?, place })
+        Ok::<_, Failure>(Creation { request: creation(one.text.into(), arguments)?, place })
     });
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
-    together::create(&client, &asked, arguments.dry_run, output).await
+    create_all::create(&client, &asked, arguments.dry_run, output).await
 }
 
 /// Carries out lines in order, up to the first that is refused.

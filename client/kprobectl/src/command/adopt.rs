@@ -1,4 +1,4 @@
-//! `kprobectl adopt`: make probes of events that the kernel has.
+//! `kprobectl adopt`: make probes of kprobe events that the daemon did not define.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,20 @@ use clap::Args;
 use kprobed_client::api::AdoptProbeRequest;
 
 use super::connection::connect;
-use super::labels::{labels, pair};
+use super::label_arguments::{labels, pair};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-An event is adopted as it is: it goes on, and its hits go on being counted. From then on it is a probe like all others: the daemon \
-removes its event with the probe and when it stops, and defines it again when it starts. What others have switched on stays on, \
-and as long as they use the event the kernel does not let it be removed.
+The event stays in the kernel and keeps counting its hits. From then on it is a probe like any other: \
+the daemon removes the event when the probe is deleted and when the daemon stops, and defines it again \
+when it starts. Trace instances of other programs in which the event is enabled keep it enabled, and as \
+long as they use the event, the kernel does not let the daemon remove it.
 
-`kprobectl list --foreign` shows which events there are, and what stands against adopting them. --all-own takes those that look as \
-if a daemon had made them whose database was lost, as they are in its instance: switched on or off, with their filters.
+`kprobectl list --foreign` shows the events, and why one cannot be adopted. --all-own adopts those that \
+look as if a daemon had made them whose database was lost, with their filters, and enabled or disabled \
+as they are in the daemon's instance.
 
 Examples:
   kprobectl list --foreign
@@ -36,13 +38,14 @@ pub(crate) struct Arguments {
     /// Adopt all events that look like the daemon's own
     #[arg(long)]
     all_own: bool,
-    /// Record them from now on [default: as they are in the daemon's instance]
+    /// Record the events [default: their state in the daemon's instance]
     #[arg(long, conflicts_with = "disable")]
     enable: bool,
-    /// Do not record them
+    /// Do not record the events [default: their state in the daemon's instance]
     #[arg(long)]
     disable: bool,
-    /// Record only events that pass this filter, in the kernel's filter language [default: as it is in the daemon's instance]
+    /// Record only events that pass this filter, in the kernel's filter language [default: its
+    /// filter in the daemon's instance]
     #[arg(long, value_name = "FILTER", conflicts_with = "all_own")]
     filter: Option<String>,
     /// Give the probes this label; may be given more than once
@@ -53,7 +56,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let labels: HashMap<_, _> = labels(&arguments.labels)?;
     let client = connect(global).await?;

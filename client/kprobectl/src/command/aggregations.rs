@@ -1,4 +1,4 @@
-//! `kprobectl aggregations`: what the kernel counts, whoever asked for it.
+//! `kprobectl aggregations`: list, read and delete aggregations, whoever created them.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::{AggregationStream, Client};
 
 use super::connection::connect;
-use super::counting::{Counting, Readings, Shown};
-use super::stop::{Stop, StopReason};
+use super::counting::{Counting, ReadingOptions, RowOptions};
+use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{CountPrinter, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-`kprobectl hist`, `latency` and `stacks` make aggregations. They end with the command, or with --keep when they are deleted \
-or their --ttl is over, and always when the daemon stops.
+`kprobectl hist`, `latency` and `stacks` create aggregations. An aggregation ends with its command. With \
+--keep it ends when it is deleted or its --ttl is over. All end when the daemon stops.
 
 Examples:
   kprobectl aggregations
@@ -56,15 +56,15 @@ pub(crate) struct ReadArguments {
     /// Name of the aggregation
     name: String,
     #[command(flatten)]
-    readings: Readings,
-    /// Stop reading after this time; counting goes on [default: until Ctrl-C]
+    readings: ReadingOptions,
+    /// Stop reading after this time; counting continues [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "interval")]
     duration: Option<Duration>,
     /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     unit: LatencyUnit,
     #[command(flatten)]
-    shown: Shown,
+    shown: RowOptions,
 }
 
 /// Arguments of `aggregations delete`.
@@ -105,7 +105,7 @@ async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next name after a failure. The worst exit code wins.
 async fn delete(global: &Global, arguments: DeleteArguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;
@@ -131,11 +131,11 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
     Ok(Exit::Success)
 }
 
-/// What is read goes on counting, and so there is no last reading.
+/// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, shown } = arguments;
     readings.refuse_folded(global, None)?;
-    let mut stop = Stop::new(duration).map_err(Failure::Signals)?;
+    let mut stop = StopCondition::new(duration).map_err(Failure::Signals)?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,
         _ = stop.wait() => return Err(Failure::Interrupted),
@@ -152,7 +152,7 @@ async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) 
 async fn open(
     global: &Global,
     name: String,
-    readings: &Readings,
+    readings: &ReadingOptions,
 ) -> Result<(Client, AggregationStream), Failure> {
     let client = connect(global).await?;
     let interval = readings.interval.unwrap_or_default();

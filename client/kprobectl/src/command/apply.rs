@@ -1,4 +1,4 @@
-//! `kprobectl apply`: make probes what documents say.
+//! `kprobectl apply`: create, update and delete probes so that they match documents.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::{Client, Definition};
 
 use super::connection::connect;
+use super::document_changes::{compare, deletion, to_prune};
 use super::documents;
-use super::labels::selector;
-use super::wanted::{compare, deletion, to_prune};
+use super::label_arguments::selector;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{AppliedProbe, Output};
 
 const AFTER_HELP: &str = "\
-A file has documents in YAML or JSON, one for each probe, with `---` between them; `kprobectl get -o yaml` and `list -o yaml` \
-print such documents:
+A file has YAML or JSON documents, one for each probe, with `---` between them. `kprobectl get -o yaml` \
+and `list -o yaml` print such documents:
 
   probe: kprobes/open
   definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
@@ -30,13 +30,14 @@ print such documents:
   lease: 2h
   on_kernel_change: hold
 
-Only `probe` and `definition` are needed; what is left out is as for a new probe. `spec` takes the definition as fields \
-instead. A document is compared by what it means: applied twice, it changes nothing. Another definition replaces the one \
-there is; the probe then counts from zero. A lease of the same length is not renewed. `take_over: true` is for files of the daemon's \
-directory, which take the probe from a client then; `apply` has --take-over for the other direction.
+Only `probe` and `definition` are required; the other properties have the defaults of a new probe. \
+`spec` takes the definition as fields instead. Documents are compared by meaning: applying one twice \
+changes nothing. A different definition replaces the probe's, and the probe then counts from zero. A \
+lease of the same length is not renewed. `take_over: true` is for files of the daemon's directory: they \
+then take probes over from clients. --take-over of `apply` is for the other direction.
 
-The daemon judges all changes before the first one is made: if one is refused, nothing is changed. Lines of definitions \
-are for `kprobectl add -f`.
+The daemon checks all changes before it makes the first one: if it refuses one, nothing is changed. \
+For lines of definitions use `kprobectl add -f`.
 
 Examples:
   kprobectl apply -f probes.yaml
@@ -53,32 +54,34 @@ pub(crate) struct Arguments {
     pub(super) files: Files,
     #[command(flatten)]
     prune: Prune,
-    /// Make all changes or none, also when one fails that was judged to be good: at most 1000
+    /// Make all changes or none, even if one that passed the check fails; at most 1000 changes
     #[arg(long)]
     atomic: bool,
-    /// Change probes that belong to a file of the daemon too; they do so no more then
+    /// Also change probes that a file of the daemon declares; they then no longer belong to it
     #[arg(long)]
     take_over: bool,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// With several hosts and --dry-run: exit with 1 too if all take a definition, and it does not record the same on all
+    /// With several hosts and --dry-run: also exit with 1 if all hosts accept a definition but
+    /// would record different things
     #[arg(long, requires = "dry_run")]
     pub(super) strict: bool,
 }
 
-/// Where documents are.
+/// Options for the documents.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Files {
-    /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may be given more than once
+    /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may
+    /// be given more than once
     #[arg(short, long = "filename", value_name = "PATH", required = true)]
     pub(super) files: Vec<PathBuf>,
-    /// Search directories in directories too
+    /// Also search subdirectories
     #[arg(short = 'R', long)]
     pub(super) recursive: bool,
 }
 
-/// What else is to go.
+/// Options of `--prune`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Prune {
     /// Delete probes that --selector finds and no document names
@@ -89,8 +92,8 @@ pub(super) struct Prune {
     pub(super) selector: Option<String>,
 }
 
-/// A change, and how it is shown.
-struct Asked {
+/// A requested change, and its result for the output.
+struct RequestedChange {
     change: Option<Change>,
     told: AppliedProbe,
     /// Where its document is; empty for one that has none.
@@ -109,7 +112,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
         None => Vec::new(),
     };
-    // What hosts make of a definition is compared, if there are several.
+    // With several hosts, their meanings of a definition are compared.
     let compared: Vec<_> = planned
         .iter()
         .filter(|one| dry_run && output.is_keeping() && one.change.is_some())
@@ -133,10 +136,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
                 other => other,
             });
             let told = AppliedProbe { name: one.declared.name().to_owned(), action };
-            Asked { change, told, place: one.declared.place() }
+            RequestedChange { change, told, place: one.declared.place() }
         })
         .collect();
-    asked.extend(pruned.iter().map(|probe| Asked {
+    asked.extend(pruned.iter().map(|probe| RequestedChange {
         change: Some(deletion(probe, take_over)),
         told: AppliedProbe { name: probe.name.clone(), action: "deleted" },
         place: String::new(),
@@ -178,10 +181,10 @@ enum Mode {
     All,
 }
 
-/// Sends all changes, and reports those that fail. Returns what would be done, if they are only checked.
+/// Sends all changes, and reports failures. Returns the plan if they are only checked.
 async fn carry_out(
     client: &Client,
-    asked: &mut [Asked],
+    asked: &mut [RequestedChange],
     mode: Mode,
     output: &mut Output,
 ) -> Result<(Exit, Vec<PlannedStep>), Failure> {
@@ -210,8 +213,8 @@ async fn carry_out(
     Ok((exit, plan))
 }
 
-/// Whether the probe has the name that its document gives it: a definition can name another one, or none.
-fn named(asked: &Asked, outcome: &Outcome) -> Result<(), Failure> {
+/// Checks that the probe has the name of its document: a definition can name another one, or none.
+fn named(asked: &RequestedChange, outcome: &Outcome) -> Result<(), Failure> {
     match outcome {
         Outcome::Probe(probe) if probe.name != asked.told.name => {
             Err(Failure::OtherName { found: probe.name.clone(), wanted: asked.told.name.clone() })

@@ -1,4 +1,4 @@
-//! `kprobectl attach`, `kprobectl detach` and `kprobectl attached`.
+//! `kprobectl attach`, `detach` and `attached`: record trace events that the daemon did not define.
 
 use clap::Args;
 use kprobed_client::Error;
@@ -6,12 +6,13 @@ use kprobed_client::api::PlannedStep;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const ATTACH_HELP: &str = "\
-The daemon records the event in its own trace instance: its definition, and its recording by other tools, do not \
-change. It stays attached until `kprobectl detach`, also after a restart. `kprobectl observe` shows its events.
+The daemon records the event in its own trace instance. The definition of the event, and its recording by \
+other tools, do not change. It stays attached until `kprobectl detach`, also over restarts. \
+`kprobectl observe` shows its events.
 
 Examples:
   kprobectl attach sched/sched_process_exec
@@ -20,6 +21,8 @@ Examples:
   kprobectl observe raw_syscalls/sys_enter";
 
 const DETACH_HELP: &str = "\
+The daemon stops recording the event. Its recording by other tools does not change.
+
 Examples:
   kprobectl detach raw_syscalls/sys_enter";
 
@@ -38,7 +41,7 @@ pub(crate) struct AttachArguments {
     /// Record only events that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Check, and show what would be done
+    /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -50,7 +53,7 @@ pub(crate) struct DetachArguments {
     /// GROUP/EVENT of an attached event
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Check, and show what would be done
+    /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -60,7 +63,7 @@ pub(crate) struct DetachArguments {
 #[command(after_help = ATTACHED_HELP)]
 pub(crate) struct AttachedArguments {}
 
-/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn attach(
     global: &Global,
     arguments: AttachArguments,

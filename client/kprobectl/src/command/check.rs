@@ -1,4 +1,4 @@
-//! `kprobectl check`: the verdict on a definition.
+//! `kprobectl check`: the verdict of the running kernel on definitions.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use clap::Args;
 use kprobed_client::api::Verdict;
 
 use super::connection::connect;
-use super::definition::{definition, specs};
-use super::{Exit, Failure, pieces};
-use crate::cli::Global;
+use super::input::{self, definition, specs};
+use super::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -26,7 +26,7 @@ With `-o json` each definition is one object on one line:
   hint        what to write instead        canonical  the line for the kernel
   warnings    findings about a definition that works
   by          kernel, or kprobed if the kernel would take the definition
-Further keys tell more about the place. What does not apply is null.
+Further keys describe the place. What does not apply is null.
 
 These rules are kprobed's own; the kernel would take the definition:
 IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME,
@@ -37,9 +37,10 @@ NO_DEFINITION, WOULD_APPEND, PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 `--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` \
 and `kprobectl get -o yaml` print them under `spec`.
 
-With --hosts, answers are grouped by kernel. A definition that several kernels take is compared: where a register or an offset is another parameter or \
-member there, the prototypes and what is recorded are shown side by side (with -o json: a record `contrast`). That is a \
-warning; with --strict it is an exit code too. `apply --dry-run` compares in the same way.
+With --hosts, answers are grouped by kernel. If several kernels accept a definition, the command compares \
+what it records: if a register or an offset is another parameter or member, it shows the prototypes and \
+the recorded values side by side (with -o json: a record `contrast`). That is a warning; with --strict \
+the exit code is 1 as well. `apply --dry-run` compares in the same way.
 
 Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
@@ -63,7 +64,7 @@ pub(crate) struct Arguments {
     /// Check the definitions in this JSON or YAML file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     spec: Option<PathBuf>,
-    /// With several hosts: exit with 1 too if all take a definition, and it does not record the same on all
+    /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(super) strict: bool,
 }
@@ -84,7 +85,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 
 async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let (text, outcome) = pieces::of_file(path)?;
+    let (text, end) = input::chunks(path)?;
     let mut checks = client.check_probes(text, output.is_keeping()).await?;
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
@@ -93,12 +94,12 @@ async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<E
         if checked.check.is_none_or(|check| check.verdict() != Verdict::Accepted) {
             exit = Exit::Refused;
         }
-        // What is known is shown before anything is waited for.
+        // Print verdicts before waiting for the next one.
         if checks.ready() == 0 {
             output.flush()?;
         }
     }
-    outcome.wait().await?;
+    end.wait().await?;
     Ok(exit)
 }
 

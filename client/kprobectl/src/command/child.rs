@@ -1,6 +1,6 @@
-//! A program that runs while a command follows events.
+//! Child process that runs while a command follows events.
 //!
-//! Owns its start and its end. It is never killed: who started it by this command started it to run.
+//! Owns its start and the wait for its end. It never kills the child: the user started it to run.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -27,22 +27,22 @@ impl Child {
         let not_started = |source| Failure::NotStarted { program: program.to_owned(), source };
         let mut child = Command::new(program).args(arguments).spawn().map_err(not_started)?;
         let (ended, status) = watch::channel(None);
-        // Waits in the kernel. It ends with this program, or with the child.
+        // Blocks until the child ends, or this program does.
         let wait = move || ended.send_replace(Some(child.wait()));
         thread::Builder::new().name("child".to_owned()).spawn(wait).map_err(not_started)?;
         Ok(Self { name: program.to_owned(), status })
     }
 
-    /// Tells when it has ended.
+    /// Completes when it has ended.
     pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut status = self.status.clone();
         async move {
-            // The thread never ends without a word.
+            // The thread always sends before it ends.
             drop(status.wait_for(Option::is_some).await);
         }
     }
 
-    /// Waits for its end. Answers how it ended, if not well.
+    /// Waits for its end. Returns a message if it failed.
     pub(super) async fn wait(mut self) -> Option<String> {
         let status = self.status.wait_for(Option::is_some).await.ok()?;
         match status.as_ref()? {

@@ -1,15 +1,15 @@
-//! `kprobectl config`: contexts, and the hosts in them.
+//! `kprobectl config`: show and change contexts, hosts and groups.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::definition::standard_input;
-use super::labels::pair;
+use super::input::standard_input;
+use super::label_arguments::pair;
 use super::{Exit, Failure};
-use crate::cli::Global;
 use crate::config::{Config, ConfigError, Context, HostEntry, Targets, is_name, place};
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -32,15 +32,17 @@ The configuration is the file $KPROBECTL_CONFIG, or kprobectl/config.yaml in $XD
       groups:
         front: ['web[001-240]']
 
-A context with a `server`, or with one host only, is where commands go that name no hosts. With several hosts they need \
-`--hosts` or `--host-selector`. Options and the variables KPROBED_SERVER, KPROBED_CA, KPROBED_CERT, KPROBED_KEY and \
-KPROBED_DOMAIN count before the context; certificates come all from one of both.
+A command without `--hosts` uses the `server` of the context, or its only host. If the context has several \
+hosts, the command needs `--hosts` or `--host-selector`. Options and the variables KPROBED_SERVER, \
+KPROBED_CA, KPROBED_CERT, KPROBED_KEY and KPROBED_DOMAIN override the context; certificates come either \
+all from there or all from the context.
 
-`--hosts srv:_kprobed._tcp.example.org` means the targets of that SRV record in DNS, each with its port, and takes the place of an inventory. \
-The name is a whole one. The servers of /etc/resolv.conf are asked, or the one behind an `@`: `srv:NAME@127.0.0.1:8600`. Priorities \
-and weights do not count. A certificate must have the name of the target, or a `domain` without `{}`.
+`--hosts srv:_kprobed._tcp.example.org` selects the targets of that SRV record in DNS, each with its port, \
+and needs no inventory. The name must be fully qualified. The servers of /etc/resolv.conf are asked, or \
+the one after an `@`: `srv:NAME@127.0.0.1:8600`. Priorities and weights are ignored. A certificate must \
+have the name of the target, or a `domain` without `{}`.
 
-`use-context` changes one line of the file. The other changes write the whole file anew: comments in it are lost.
+`use-context` changes one line of the file. Other changes rewrite the whole file: comments in it are lost.
 
 Examples:
   kprobectl config set-context prod --port 7443 --ca ca.pem --cert client.pem --key client.key
@@ -70,7 +72,8 @@ enum Action {
     },
     /// Print the name of the current context
     CurrentContext,
-    /// Make a context, or change what is given of one; --server, --ca, --cert, --key, --domain and --parallel belong to it
+    /// Create a context, or change the given properties of one; --server, --ca, --cert, --key,
+    /// --domain and --parallel are properties too
     SetContext(SetContext),
     /// Delete a context
     DeleteContext {
@@ -79,13 +82,13 @@ enum Action {
     },
     /// Print the configuration
     View,
-    /// List the hosts that --hosts and --host-selector mean, or all hosts of the context
+    /// List the hosts that --hosts and --host-selector select [default: all hosts of the context]
     GetHosts,
     /// Add or replace a host of the context
     SetHost(SetHost),
     /// Delete hosts from the context
     DeleteHost {
-        /// As it stands in the file: a name, or names with a range
+        /// The host as written in the file: a name, or names with a range
         name: String,
     },
     /// Add or replace a group of hosts
@@ -107,13 +110,13 @@ enum Action {
 struct SetContext {
     /// Its name
     name: String,
-    /// Port of addresses that have none
+    /// Port of addresses that have none [default: none]
     #[arg(long)]
     port: Option<u16>,
-    /// Changes on more hosts than this need --yes
+    /// Number of hosts above which changes need --yes [default: 20]
     #[arg(long, value_name = "HOSTS")]
     confirm_above: Option<u64>,
-    /// A file with `hosts` and `groups`
+    /// A file with more `hosts` and `groups` [default: none]
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
 }
@@ -122,10 +125,10 @@ struct SetContext {
 struct SetHost {
     /// A name, or names with a range: `web[001-480]`
     name: String,
-    /// Address; `{}` stands for the name [default: the name]
+    /// Address of the host; `{}` stands for its name [default: the name]
     #[arg(long)]
     address: Option<String>,
-    /// Label; may be given more than once
+    /// Label of the host; may be given more than once [default: none]
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 }

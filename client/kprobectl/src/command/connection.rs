@@ -1,6 +1,6 @@
-//! From options and configuration to connections.
+//! Connections to daemons, from options, environment and configuration.
 //!
-//! Owns which of them counts: an option or variable before the context, and the context before the default.
+//! Owns the precedence: an option or variable before the context, and the context before the default.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,26 +9,16 @@ use kprobed_client::fleet::Host;
 use kprobed_client::{Client, ConnectOptions, Identity, Target, TlsOptions};
 
 use super::Failure;
-use super::definition::standard_input;
-use crate::cli::Global;
+use super::input::standard_input;
 use crate::config::{Config, ConfigError, Context, NamedHost, Targets, place};
+use crate::global::{Fleet, Global};
 
-/// What a command talks to.
-pub(super) enum Aim {
-    /// One daemon, as it was named or as the context has it.
+/// The daemon or the hosts that a command runs against.
+pub(crate) enum Destination {
+    /// One daemon, from `--server` or the context.
     One(Host),
-    /// The hosts that were asked for: even one counts as a fleet then.
+    /// The hosts of `--hosts` and `--host-selector`, even if it is only one.
     Many(Fleet),
-}
-
-/// The hosts that were asked for.
-#[derive(Debug)]
-pub(crate) struct Fleet {
-    pub(super) hosts: Vec<Host>,
-    /// The context that names them.
-    pub(super) context: Option<String>,
-    pub(super) parallel: Option<std::num::NonZeroUsize>,
-    pub(super) confirm_above: Option<u64>,
 }
 
 /// Connects to the daemon that options and configuration name.
@@ -38,16 +28,16 @@ pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
     }
     let host = match &global.host {
         Some(host) => host.clone(),
-        None => match aim(global).await? {
-            Aim::One(host) => host,
-            Aim::Many(_) => return Err(Failure::one_host_only()),
+        None => match destination(global).await? {
+            Destination::One(host) => host,
+            Destination::Many(_) => return Err(Failure::one_host_only()),
         },
     };
     Ok(host.connect().await?)
 }
 
-/// Finds out what a command is to talk to.
-pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
+/// Resolves the daemon or the hosts of a command.
+pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure> {
     let config = Config::read()?;
     let context = config.context(global.context.as_deref())?;
     let asks_for_hosts = !global.hosts.is_empty() || global.host_selector.is_some();
@@ -59,7 +49,7 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     };
     let server = |text: &str, domain| {
         let target = read(text).map_err(ConfigError::Target)?;
-        Ok::<_, Failure>(Aim::One(Host { name: text.to_owned(), target, options: options(domain) }))
+        Ok::<_, Failure>(Destination::One(Host { name: text.to_owned(), target, options: options(domain) }))
     };
     if !asks_for_hosts && let Some(text) = &global.server {
         return server(text, None);
@@ -77,7 +67,7 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
         let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
         let targets = Targets { terms, selector, input: &input, limit: global.timeout };
         let hosts = targets.choose(context).await?.iter().map(host).collect::<Result<_, ConfigError>>()?;
-        return Ok(Aim::Many(Fleet {
+        return Ok(Destination::Many(Fleet {
             hosts,
             context: context.map(|(name, _)| name.to_owned()),
             parallel: global.parallel.or(context.and_then(|(_, context)| context.parallel)),
@@ -86,7 +76,7 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     }
     let Some((name, context)) = context else {
         let target = Target::default();
-        return Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }));
+        return Ok(Destination::One(Host { name: target.to_string(), target, options: options(None) }));
     };
     if let Some(text) = &context.server {
         return server(text, context.domain.clone());
@@ -94,14 +84,15 @@ pub(super) async fn aim(global: &Global) -> Result<Aim, Failure> {
     match context.whole()?.expanded()?.as_slice() {
         [] => {
             let target = Target::default();
-            Ok(Aim::One(Host { name: target.to_string(), target, options: options(None) }))
+            Ok(Destination::One(Host { name: target.to_string(), target, options: options(None) }))
         }
-        [one] => Ok(Aim::One(host(one)?)),
+        [one] => Ok(Destination::One(host(one)?)),
         several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
     }
 }
 
-/// Hosts whose names, addresses and names in certificates are known. The certificates of this side are those of options and configuration.
+/// Hosts whose names, addresses and names in certificates are known. The certificates of this side
+/// are those of options and configuration.
 pub(super) fn at_addresses(
     global: &Global,
     known: &[(String, String, Option<String>)],

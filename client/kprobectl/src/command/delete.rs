@@ -10,14 +10,15 @@ use kprobed_client::{Client, Error};
 
 use super::connection::connect;
 use super::documents;
-use super::labels::selector;
-use super::selection::choose;
+use super::label_arguments::selector;
+use super::probe_selection::choose;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Delete several probes with one command: the daemon then changes to a new trace instance once, and not once for each.
+Delete several probes with one command: the daemon then switches to a new trace instance once, and not \
+once for each probe.
 
 Examples:
   kprobectl delete kprobes/open
@@ -42,10 +43,11 @@ pub(crate) struct Arguments {
     /// Delete the probes of the documents in this file or directory, as for `apply`; may be given more than once
     #[arg(short, long = "filename", value_name = "PATH", conflicts_with_all = ["names", "all", "selector"])]
     file: Vec<PathBuf>,
-    /// Search directories in directories too
+    /// Also search subdirectories
     #[arg(short = 'R', long, requires = "file")]
     recursive: bool,
-    /// Delete probes that belong to a file of the daemon too; a file that still declares them makes them again
+    /// Also delete probes that a file of the daemon declares; the daemon defines them again while
+    /// the file declares them
     #[arg(long)]
     take_over: bool,
     /// Only check the request, show what would be done, and change nothing
@@ -53,7 +55,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-/// Goes through all names, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let mut names = arguments.names;
     if !arguments.file.is_empty() {
@@ -76,7 +78,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         .collect();
     let mut exit = Exit::Success;
     let (mut deleted, mut plan) = (Vec::with_capacity(requests.len()), Vec::new());
-    // Several at once cost those that go on recording no more than one.
+    // Several deletions cost the other probes no more than one.
     for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
         let changes = requests.iter().cloned().map(Change::Delete).collect();
         let outcomes = if arguments.dry_run {

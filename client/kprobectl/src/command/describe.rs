@@ -1,11 +1,11 @@
-//! `kprobectl describe`: the types of a function.
+//! `kprobectl describe`: parameters, return type and structures of a function.
 
 use clap::Args;
 use kprobed_client::api::DescribeFunctionRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\

@@ -1,21 +1,22 @@
-//! `kprobectl diff`: what `apply` would change.
+//! `kprobectl diff`: the changes that `apply` would make.
 
 use clap::Args;
 use kprobed_document::{document_of, write};
 
 use super::apply::{Files, Prune};
 use super::connection::connect;
+use super::document_changes::{compare, to_prune};
 use super::documents;
-use super::wanted::{compare, to_prune};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{Output, ProbeDifference};
 
 const AFTER_HELP: &str = "\
-Shows for each probe how the one there is (`-`) differs from what its document says (`+`). Definitions are compared by what \
-they mean. Nothing is changed; whether the daemon would take the changes, `kprobectl apply --dry-run` shows.
+Shows for each probe the lines that differ: `-` as it is now, `+` as its document describes it. \
+Definitions are compared by meaning. The command changes nothing, and the daemon does not check the \
+changes: `kprobectl apply --dry-run` does.
 
-Exit codes: 0 when nothing differs, 1 when something does, more than 1 when that cannot be said.
+Exit codes: 0 no difference; 1 differences; above 1 the comparison failed.
 
 Examples:
   kprobectl diff -f probes.yaml

@@ -1,11 +1,11 @@
-//! `kprobectl disasm`: the code of a function, as places for probes.
+//! `kprobectl disasm`: the instructions of a function, and where a probe can be placed.
 
 use clap::Args;
 use kprobed_client::api::ProbeKind;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -13,7 +13,7 @@ Shows the instructions as they are in memory now. PROBE says how the kernel woul
 with a breakpoint, or with a jump that replaces the breakpoint. If a rule forbids a probe there, it names the rule; \
 `-o wide` adds the reason.
 
-A name that several functions have is refused, with a hint how to name each of them.
+If several functions have the name, the command fails with a hint how to name each of them.
 
 Examples:
   kprobectl disasm vfs_read
@@ -27,7 +27,7 @@ Examples:
 pub(crate) struct Arguments {
     /// The function: `[MODULE:]NAME`, `NAME+OFFSET`, or an address in it
     function: String,
-    /// Show where a return probe can be placed, instead of an entry probe
+    /// Show where a return probe can be placed [default: an entry probe]
     #[arg(long)]
     r#return: bool,
 }

@@ -1,15 +1,15 @@
-//! `kprobectl doctor`: the host, and what is missing on it.
+//! `kprobectl doctor`: checks of the host, with fixes.
 
 use clap::Args;
 use kprobed_client::api::CheckStatus;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Exits with 1 if a check failed. FINDING is what was found; `fix:` is the command or setting that mends it.
+Exits with 1 if a check failed. FINDING is the result of a check; `fix:` is the command or setting that corrects it.
 
 Examples:
   kprobectl doctor

@@ -1,4 +1,6 @@
-//! Documents of probes, in files, in directories and on standard input.
+//! Documents of probes from files, directories and standard input.
+//!
+//! Owns which files a directory stands for, and that each probe has one document.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 use kprobed_document::{Entry, Problem};
 
 use super::Failure;
-use super::definition::content;
+use super::input::content;
 use crate::output::Output;
 
 /// A document and the file that has it.
@@ -90,7 +92,7 @@ fn again(declared: &Declared, first: &str, text: &str) -> Problem {
     }
 }
 
-/// The files that a path stands for: itself, or those in a directory, without hidden ones.
+/// The files of a path: the file itself, or the files of a directory, without hidden ones.
 fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     if path == Path::new("-") || !path.is_dir() {
         files.push(path.to_owned());

@@ -1,19 +1,19 @@
-//! `kprobectl explain`: what a definition does, in words.
+//! `kprobectl explain`: the meaning of a definition in words.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::connection::connect;
-use super::definition::{definition, specs};
+use super::input::{definition, specs};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Prints the line for the kernel, each argument in words, the fields of an event, and the assumptions that were made. \
-Does not look at the place: `kprobectl check` says whether the kernel would accept it. `-o json` and `-o yaml` have \
-the definition as fields, under `spec`.
+It does not check the place: `kprobectl check` reports whether the kernel would accept the definition. \
+`-o json` and `-o yaml` print the definition as fields, under `spec`.
 
 Examples:
   kprobectl explain 'ip_rcv(x64 skb | int skb[32], NULL, string name+8)'

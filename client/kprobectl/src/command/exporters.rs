@@ -1,24 +1,24 @@
-//! `kprobectl exporters`: what the daemon sends elsewhere.
+//! `kprobectl exporters`: the state and the account of the daemon's exporters.
 
 use clap::Args;
 use kprobed_client::api::ExporterState;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The daemon has an exporter for each section `[export.*]` of its configuration that sends events. Each reads \
-the log of events at its own pace and goes on where the other side has taken everything: what waits is in \
-the history on disk, not in memory, and is sent again after a failure.
+The daemon has an exporter for each section `[export.*]` of its configuration that sends events. Each \
+exporter reads the log of events at its own pace. Events that wait are in the history on disk, not in \
+memory; after a failure it sends again what the receiver has not acknowledged.
 
 READ = ACKNOWLEDGED + QUEUED + DROPPED + EXPIRED + NOT SELECTED, since the daemon was started:
-  READ          events of the log from where the exporter went on
-  ACKNOWLEDGED  taken by the other side
-  QUEUED        not sent yet; `?` while the exporter goes through an earlier run of the daemon
-  DROPPED       refused by the other side for good; the last reason is shown
-  EXPIRED       no longer in the history when the exporter came to them
+  READ          events of the log after the position at which the exporter started
+  ACKNOWLEDGED  events that the receiver accepted
+  QUEUED        not sent yet; `?` while the exporter reads an earlier run of the daemon
+  DROPPED       events that the receiver refused finally; the last reason is shown
+  EXPIRED       deleted from the history before the exporter read them
   NOT SELECTED  left out by `probes`, `labels` and `filter` of its section
 
 Exits with 1 if an exporter fails or its terms do not add up.

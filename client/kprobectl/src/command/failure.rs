@@ -1,6 +1,6 @@
-//! How a command ends.
+//! Exit codes, and the failures of commands with their hints.
 //!
-//! Owns the exit codes, which are promised in `kprobectl --help`.
+//! Owns the exit codes, which `kprobectl --help` documents.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::rollout::StateError;
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
-    /// All was done.
+    /// Everything was done.
     Success = 0,
     /// Refused, not found, or a check failed.
     Refused = 1,
@@ -37,10 +37,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it should.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// The daemon said no, or nothing.
+    /// A call failed.
     #[error(transparent)]
     Client(#[from] Error),
     /// The configuration, or what it names, is wrong.
@@ -54,7 +54,7 @@ pub(crate) enum Failure {
         /// What to do instead.
         hint: Option<String>,
     },
-    /// Nothing to do it to.
+    /// No probe matches.
     #[error("no probe matches `{0}`")]
     NoMatch(String),
     /// A definition of another probe than its document.
@@ -65,7 +65,7 @@ pub(crate) enum Failure {
         /// What the document names.
         wanted: String,
     },
-    /// A label that is there with another value.
+    /// The probe has the label with another value.
     #[error("`{probe}` has the label `{label}`")]
     Labelled {
         /// The probe.
@@ -78,13 +78,13 @@ pub(crate) enum Failure {
     NoFunction {
         /// What was not found.
         problem: String,
-        /// What may have been meant.
+        /// Similar names.
         suggestions: Vec<String>,
     },
     /// Several functions of that name.
     #[error("{} functions are named `{name}`", candidates.len())]
     SeveralFunctions {
-        /// What was asked for.
+        /// Options of a roll-out.
         name: String,
         /// All of them.
         candidates: Vec<Function>,
@@ -175,7 +175,7 @@ impl Failure {
         }
     }
 
-    /// Whether whoever read our output went away.
+    /// Whether the reader of stdout closed the pipe.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -192,7 +192,7 @@ impl Failure {
             | Self::RolloutInterrupted(_)
             | Self::Interrupted => Exit::Interrupted,
             Self::Usage { .. } | Self::Config(_) | Self::Rollout(_) => Exit::Usage,
-            // Whoever closed the pipe has seen all that he wanted to see.
+            // The reader that closed the pipe needs no more output.
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
             | Self::Published { .. }
@@ -277,7 +277,7 @@ impl Operation for Failure {
             }
             Self::Published { is_there: true, .. } => Outcome::Failed,
             Self::Published { is_there: false, .. } => Outcome::Unreachable,
-            // What is wrong is here: it was found before anything was asked.
+            // A local problem, found before any host was asked.
             Self::Config(_)
             | Self::Rollout(_)
             | Self::Usage { .. }
@@ -291,7 +291,7 @@ impl Operation for Failure {
     }
 }
 
-/// What to write to mean one of several functions.
+/// How to name one of several functions.
 fn candidate(function: &Function) -> String {
     let place = match function.place.as_str() {
         "" => "only its address names it",

@@ -1,4 +1,4 @@
-//! `kprobectl filter`: the kernel filter of a probe.
+//! `kprobectl filter`: show, set, clear or try the kernel filter of a probe.
 
 use clap::Args;
 use kprobed_client::api::UpdateProbeRequest;
@@ -6,17 +6,18 @@ use kprobed_client::event::StreamRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
 use crate::glob;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and parentheses. Events \
-that do not pass are not recorded, but still counted as hits.
+The filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and \
+parentheses. The kernel does not record events that do not pass, and still counts them as hits.
 
---dry-run changes nothing. It takes a filter of `kprobectl observe --filter`, which may use comm, pid, tgid, cpu, probe \
-and host too, and prints for each probe the kernel filter that selects the same events, or as many more as the kernel \
-cannot tell apart. It exits with 1 if that is not exact for every probe.
+--dry-run changes nothing. It takes a filter of `kprobectl observe --filter`, which may also use comm, \
+pid, tgid, cpu, probe and host. For each probe it prints the kernel filter that selects these events, \
+and more events if the kernel cannot make every comparison. It exits with 1 unless the kernel filter \
+is exact for every probe.
 
 Examples:
   kprobectl filter kprobes/open
@@ -30,15 +31,15 @@ Examples:
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it; with --dry-run also `*` and `?`
     name: String,
-    /// The new filter, as one argument or several [default: print the present one]
+    /// The new filter, as one argument or several [default: print the current filter]
     expression: Vec<String>,
     /// Remove the filter
     #[arg(long, conflicts_with = "expression")]
     clear: bool,
-    /// Filter a probe that belongs to a file of the daemon too; it does so no more then
+    /// Also filter a probe that a file of the daemon declares; it then no longer belongs to it
     #[arg(long)]
     take_over: bool,
-    /// Change nothing, and print what the kernel could do of a filter of `kprobectl observe`
+    /// Change nothing, and print the kernel filter for a filter of `kprobectl observe`
     #[arg(long, requires = "expression")]
     dry_run: bool,
 }

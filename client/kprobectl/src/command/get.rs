@@ -1,4 +1,4 @@
-//! `kprobectl get`: everything about one probe.
+//! `kprobectl get`: all properties of one probe.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -6,11 +6,11 @@ use kprobed_client::api::ListHitRatesRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{Output, ProbePast, to_proto_time};
 
 const AFTER_HELP: &str = "\
-`-o yaml` prints a document, which `kprobectl apply -f` takes back; `-o json` prints everything.
+`-o yaml` prints a document that `kprobectl apply -f` accepts; `-o json` prints all properties.
 
 Examples:
   kprobectl get kprobes/open

@@ -1,16 +1,16 @@
-//! `kprobectl hist`: how often, by what, and how it is spread.
+//! `kprobectl hist`: counts of events by keys.
 
 use clap::Args;
 use kprobed_client::api::AggregationKey;
 
-use super::counting::{By, Histogram};
+use super::counting::{CountKey, Histogram};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The kernel counts, and no event is recorded: the probe may be disabled. Counting ends with the command, unless --keep \
-is given.
+The kernel counts and records no event: the probe may be disabled. Counting ends with the command, \
+unless --keep is given.
 
 A KEY is one of:
   thread, comm, cpu, stack  the thread, the name of its task, the CPU, the call stack in the kernel
@@ -18,16 +18,16 @@ A KEY is one of:
   FIELD.log2                powers of two, drawn as bars
   FIELD.buckets=N           buckets of width N, drawn as bars
   FIELD.sym                 addresses, by function
-  FIELD.sym-offset          addresses, each for itself
+  FIELD.sym-offset          addresses, by function and offset
   FIELD.exact               a field that is named like another key, such as `comm`
   host                      with --hosts: the counts of each host, instead of their sum
-Without a key all events are counted together.
+Without a key, one row counts all events.
 
-The last reading has everything that was counted, also with --deltas. `dropped` is the number of events for which the \
-kernel's table had no row left.
+The last reading has all counts, even with --deltas. `dropped` is the number of events for which the \
+kernel's table had no free row.
 
-`(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A percentile is given as \
-its bucket.
+`(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A \
+percentile is given as its bucket.
 
 Examples:
   kprobectl hist open --duration 10s
@@ -43,9 +43,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Count separately by this; at most 3 keys besides `host` [default: all together]
+    /// Count separately by this key; at most 3 keys besides `host` [default: one row for all events]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
-    keys: Vec<By<AggregationKey>>,
+    keys: Vec<CountKey<AggregationKey>>,
     #[command(flatten)]
     histogram: Histogram,
 }

@@ -5,10 +5,10 @@ use kprobed_client::Client;
 use kprobed_client::api::{Probe, UpdateProbeRequest};
 
 use super::connection::connect;
-use super::labels::{Changes, changes, selector};
-use super::selection::{Chosen, choose};
+use super::label_arguments::{Changes, changes, selector};
+use super::probe_selection::{ChosenProbe, choose};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -28,13 +28,13 @@ pub(crate) struct Arguments {
     /// Probes (GROUP/EVENT, or EVENT if only one probe has it), and changes: KEY=VALUE sets a label, KEY- removes one
     #[arg(required = true, value_name = "NAME|KEY=VALUE|KEY-")]
     words: Vec<String>,
-    /// Instead of names: all probes whose labels match, as for `list`
+    /// Change all probes whose labels match, as for `list`, instead of named ones
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
     selector: Option<String>,
     /// Replace values of labels that the probes already have
     #[arg(long)]
     overwrite: bool,
-    /// Label probes that belong to a file of the daemon too; they do so no more then
+    /// Also label probes that a file of the daemon declares; they then no longer belong to it
     #[arg(long)]
     take_over: bool,
     /// Only check the request, and change nothing
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-/// Goes through all probes, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next probe after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let mut changes = changes(&arguments.words)?;
     let names = std::mem::take(&mut changes.names);
@@ -78,10 +78,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(exit)
 }
 
-/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure that no other client sets one in between.
+/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag
+/// makes sure that no other client sets one in between.
 async fn change(
     client: &Client,
-    one: Chosen,
+    one: ChosenProbe,
     mut request: UpdateProbeRequest,
     overwrite: bool,
 ) -> Result<Probe, Failure> {

@@ -1,4 +1,4 @@
-//! `kprobectl latency`: the time from one probe to another.
+//! `kprobectl latency`: the distribution of the time between two probes.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use clap::Args;
 use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::{AggregationSpec, ContextKey, LatencySpec};
 
-use super::counting::{By, Life, Shown, count};
+use super::counting::{CountKey, Lifetime, RowOptions, count};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The kernel measures from an event of START to the next event of END in the same thread, or with the same value of the \
-field of --match. A second START before the END replaces the first. No event is recorded: the probes may be disabled.
+The kernel measures from an event of START to the next event of END in the same thread, or with the same \
+value of the field of --match. A second START before the END replaces the first. The kernel records no \
+event: the probes may be disabled.
 
 To measure how long a function takes, use a probe on its entry as START and one on its return as END.
 
-Latencies are counted in buckets: powers of two of nanoseconds, or --bucket wide. The average is exact; a percentile is \
-given as its bucket.
+Latencies are counted in buckets: powers of two of nanoseconds, or of the width --bucket. The average is \
+exact; a percentile is given as its bucket.
 
 Examples:
   kprobectl latency read read_return --duration 10s
@@ -40,12 +41,13 @@ pub(crate) struct Arguments {
     /// Probe at which the time ends
     #[arg(value_name = "END")]
     end: String,
-    /// Field of both probes with the same value at the start and its end [default: the thread]
+    /// Field that both probes have, with the same value in START and END [default: the thread]
     #[arg(long = "match", value_name = "FIELD", default_value = "", hide_default_value = true)]
     match_field: String,
-    /// Count separately by `thread`, `comm` or `cpu` of END, at most 2 of them; with --hosts also by `host`
+    /// Count separately by `thread`, `comm` or `cpu` of END; at most 2 keys besides `host`, which
+    /// needs --hosts [default: one row]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
-    keys: Vec<By<ContextKey>>,
+    keys: Vec<CountKey<ContextKey>>,
     /// Measure only from events of START that pass this filter, in the kernel's filter language [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     start_filter: String,
@@ -55,16 +57,16 @@ pub(crate) struct Arguments {
     /// Width of a bucket, 1ns or more [default: powers of two]
     #[arg(long, value_name = "DURATION", value_parser = bucket)]
     bucket: Option<u64>,
-    /// Unit of times
+    /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     unit: LatencyUnit,
     /// Rows in the kernel's table of results, 128 to 16384 [default: 2048]
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
     #[command(flatten)]
-    life: Life,
+    life: Lifetime,
     #[command(flatten)]
-    shown: Shown,
+    shown: RowOptions,
 }
 
 /// Nanoseconds of a bucket.
@@ -78,7 +80,7 @@ fn bucket(text: &str) -> Result<u64, String> {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let view = arguments.shown.view(&[LATENCY_COLUMN.to_owned()], arguments.unit)?;
-    let (keys, is_by_host) = By::split(arguments.keys);
+    let (keys, is_by_host) = CountKey::split(arguments.keys);
     let spec = LatencySpec {
         start_probe: arguments.start,
         end_probe: arguments.end,

@@ -1,14 +1,14 @@
-//! `kprobectl ledger`: where every event went.
+//! `kprobectl ledger`: the account of every event.
 
 use clap::Args;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Exits with 1 when the ledger is settled and does not close.
+`kprobectl help ledger` explains every column. Exits with 1 when the ledger is settled and does not close.
 
 Examples:
   kprobectl ledger
@@ -17,8 +17,8 @@ Examples:
 
 /// With the meaning of every column; the names in brackets are those of `-o json`.
 pub(crate) const AFTER_LONG_HELP: &str = "\
-A row closes if its terms add up. The ledger is settled if nothing was recorded while it was read:
-then all its terms belong to one moment. `?` is a term that is not known.
+A row closes if its terms add up. The ledger is settled if nothing was recorded while the daemon read
+it: then all its terms belong to one moment. `?` is a term that is not known.
 
 Probes: HITS = READ + UNDECODABLE + NOT READ, and NOT READ = LOST + DISABLED + FILTERED + OWN,
 since the probe was defined or the daemon started
@@ -49,13 +49,13 @@ Buffers, one for each CPU
                   [commit_overrun]
   DROPPED EVENTS  events that the kernel refused because the buffer was full and another program
                   had switched overwriting off [dropped_events]
-  RESETS          times that another program emptied the buffer [resets]; how many events were lost
-                  is counted nowhere
+  RESETS          times that another program emptied the buffer [resets]; the kernel does not
+                  count the events lost by it
   UNDECODABLE     events that the daemon read and could not decode [undecodable]
   PAGES           pages with events that it read [pages]
   BYTES           size of the buffer [buffer_bytes]
   FIRST READ, LAST READ        time stamps of the events, in seconds of the trace clock
-  FIRST OVERRUN, LAST OVERRUN  time stamps of the first events behind those gaps
+  FIRST OVERRUN, LAST OVERRUN  time stamps of the first events after those gaps
 
 Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTERED + NOT SELECTED
   SUBSCRIBER    its number [subscriber_id]
@@ -63,10 +63,10 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
   READ          events that the daemon read since then [read]
   DELIVERED     events that it sent to the subscriber [delivered, delivered_span]
   QUEUED        events that wait to be sent [queued]
-  DROPPED       events that did not fit into the queue [dropped, dropped_span]; OVERFLOW says what
-                happens then [overflow]
+  DROPPED       events that did not fit into the queue [dropped, dropped_span]; OVERFLOW is the
+                policy [overflow]
   LIMITED       events over the subscriber's own limit on the rate [limited]
-  SAMPLED OUT   events that its sampling passed over [sampled_out]
+  SAMPLED OUT   events that its sampling left out [sampled_out]
   FILTERED      events that its filter held back [filtered]
   NOT SELECTED  events of probes that it did not ask for [not_selected]
   REPLAYED      events of the history that it was sent [replayed]; no part of READ
@@ -75,8 +75,8 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
   LOSS RECORDS  gaps that it was sent [loss_records]
   FIRST DELIVERED, LAST DELIVERED, FIRST DROPPED, LAST DROPPED  time stamps of those events
 
-Probes that are on and do not record what was asked, since another program has switched, filtered or
-removed their events, are named under the tables with the reason [problems]
+Enabled probes that do not record as requested, because another program has disabled, filtered or
+removed their events, are listed below the tables with the reason [problems]
 
 History [spool]: READ = STORED + IN MEMORY + NOT STORED
   HISTORY READ  events that the daemon read while the history was kept [read]
@@ -89,14 +89,14 @@ History [spool]: READ = STORED + IN MEMORY + NOT STORED
   EXPIRED       events that it deleted since it started, to stay within the limits [expired]
   BYTES         bytes on disk [bytes]
   OLDEST        time of the oldest event on disk [oldest_time]
-The last error of the history [last_error] stands below.
+The last error of the history [last_error] is printed below.
 
 Exporters [exporters]: READ = ACKNOWLEDGED + QUEUED + DROPPED + EXPIRED + NOT SELECTED
   EXPORTER      its section of the configuration [name]
   READ          events of the log since the exporter or the daemon was started [read, start_time]
-  ACKNOWLEDGED  events that the other side took [acknowledged]
-  QUEUED        events that it has not come to; they wait in the history [queued]
-  DROPPED       events that the other side refused for good [dropped]
+  ACKNOWLEDGED  events that the receiver accepted [acknowledged]
+  QUEUED        events that it has not read yet; they wait in the history [queued]
+  DROPPED       events that the receiver refused finally [dropped]
   EXPIRED       events that were no longer in the history [expired]; gaps of unknown size are
                 counted beside them [unknown_gaps]
   NOT SELECTED  events that its settings leave out [not_selected]

@@ -1,44 +1,47 @@
-//! `kprobectl list`: probes by name.
+//! `kprobectl list`: probes, changes of probes (`--watch`), and foreign events (`--foreign`).
 
 use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
 
 use super::connection::connect;
-use super::published::From;
+use super::nats::NatsArguments;
 use super::{Exit, Failure};
-use crate::cli::Global;
 use crate::glob;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-STATE is what the kernel has now:
-  armed                  records
-  disabled               is switched off, as it was asked for
-  pending-module         its module is not loaded: it is armed when the module comes
-  drifted                is in the kernel, and not as it was asked for
-  failed                 is not in the kernel, or was changed by another program after every repair
-  held-back              is kept out of the kernel: it might record something else than on the kernel that it was made for
-  shadowed-by-livepatch  is in code that is not run: a livepatch has redirected the function
-  expired                was taken out of the kernel when its lease ended
-The reason and a hint stand under the table.
+STATE is the state of the probe in the kernel:
+  armed                  it is recorded
+  disabled               it is not recorded, as requested
+  pending-module         its module is not loaded; it is armed when the module is loaded
+  drifted                the kernel has it, but not as requested
+  failed                 the kernel does not have it, or another program undid every repair
+  held-back              it might record something else than on the kernel that it was made for
+  shadowed-by-livepatch  a livepatch has redirected the function, so that its code does not run
+  expired                its lease has ended, and the daemon has removed it from the kernel
+Reasons and hints are printed below the table.
 
-LEASE is how long a probe is still there (`held`: as long as the command that defined it runs). Probes without a lease stay. \
-`kprobectl renew` brings back one that has expired.
+LEASE is the time until the daemon removes the probe (`held`: when the command that defined it ends). \
+Probes without a lease stay. `kprobectl renew` brings an expired probe back.
 
---watch prints a line for each probe, and one for each change: when the probe or its state is not as it was. Changes by other \
-programs are noticed when the daemon looks for them (`[reconcile]` in its configuration). `-o wide` adds kind, location, filter and labels. \
-`-o json` prints an object in each line: `probe`, and `event`, which is `present`, `synced` (these were all, without a probe), `added`, \
-`changed`, `deleted`, or `restarted` (changes were missed, and all probes follow). `-o yaml` prints the document of the probe each time, \
-after a comment with the event and the state.
+--watch prints a line for each probe, and then one for each change of a probe or its state. The daemon \
+notices changes by other programs when it looks for them (`[reconcile]` in its configuration). \
+`-o wide` adds kind, location, filter and labels. `-o json` prints one object per line: `probe`, and \
+`event`, which is `present`, `synced` (all probes were printed; without a probe), `added`, `changed`, \
+`deleted`, or `restarted` (changes were missed, and all probes follow). `-o yaml` prints the document of \
+the probe each time, after a comment with the event and the state.
 
---watch --from follows the probes of all hosts that publish to NATS (`[export.nats]` of their daemons), with the name of the host in each line: `host` in \
-JSON. All of them come first, host by host; one that was not reached meanwhile is shown as it was published last.
+--watch --from follows the probes of all hosts that publish to NATS (`[export.nats]` of their daemons), \
+with the name of the host in each line (`host` in JSON). All probes come first, host by host; the probes \
+of an unreachable host are shown as it published them last.
 
---foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): `kprobectl adopt` makes probes of \
-them. ENABLED IN names the trace instances in which an event is switched on. What perf and BPF use is not known.
+--foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): \
+`kprobectl adopt` makes probes of them. ENABLED IN names the trace instances in which an event is \
+enabled. Use by perf and BPF is not known.
 
-`-o yaml` prints documents, which `kprobectl apply -f` takes back; `-o json` prints everything.
+`-o yaml` prints documents that `kprobectl apply -f` accepts; `-o json` prints all properties.
 
 Examples:
   kprobectl list
@@ -58,17 +61,18 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
-    /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`, `key notin (a,b)`; with commas all of them must
+    /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`,
+    /// `key notin (a,b)`; with commas between, all must match [default: all probes]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
     /// Follow the probes: print all of them, and then every change, until Ctrl-C
     #[arg(short, long)]
-    pub(super) watch: bool,
-    /// Instead of probes: the kprobe events of the host that are not the daemon's, which it never touches
+    pub(crate) watch: bool,
+    /// List the kprobe events that the daemon did not define, instead of probes
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
     foreign: bool,
     #[command(flatten)]
-    from: From,
+    from: NatsArguments,
 }
 
 impl Arguments {
@@ -87,12 +91,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             return Err(Failure::usage(message, Some("add `--watch`".to_owned())));
         }
         #[cfg(not(feature = "nats"))]
-        return Err(super::published::refused());
+        return Err(super::nats::refused());
         #[cfg(feature = "nats")]
         {
             let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
             let Arguments { from, selector, .. } = arguments;
-            return super::published::watch(global, from, (pattern, &selector), output).await;
+            return super::nats::watch(global, from, (pattern, &selector), output).await;
         }
     }
     let client = connect(global).await?;
@@ -136,7 +140,7 @@ async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> 
     Ok(Exit::Success)
 }
 
-/// Prints what becomes of probes until it is interrupted.
+/// Prints changes of probes until it is interrupted.
 async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let request = WatchProbesRequest {
         name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! `kprobectl profile`: hits and skipped runs, now and in the past.
+//! `kprobectl profile`: hits and skipped runs of probes, now and in the past.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -6,24 +6,27 @@ use kprobed_client::Client;
 use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest, ListHitRatesRequest};
 
 use super::connection::connect;
-use super::published::From;
+use super::nats::NatsArguments;
 use super::{Exit, Failure};
-use crate::cli::Global;
 use crate::glob;
+use crate::global::Global;
 use crate::output::{Chart, Output, to_proto_time};
 use crate::quantity::{point_in_time, step};
 
 const AFTER_HELP: &str = "\
-HITS is how often the probe's handler ran, NMISSED how often the kernel skipped it: another kprobe was
-handled on the same CPU, or more calls than MAXACTIVE were under way (kprobe_profile).
+HITS is the number of runs of the probe's handler, NMISSED the number of runs that the kernel skipped, \
+because another kprobe was handled on the same CPU or more than MAXACTIVE calls were in progress \
+(kprobe_profile).
 
-With --step, hits are added up by intervals, which begin at multiples of the step in UTC, and shown as bars over time:
-HITS/s is their average over the time in which the daemon watched, HIGHEST that of the highest bar. A blank is a time
-in which it did not watch. The daemon keeps samples for 6 hours, counts by the minute for 30 days and by the hour for
-400 days, unless its configuration says otherwise; the step becomes as long as what is kept.
+With --step, hits are added up by intervals, which begin at multiples of the step in UTC, and shown as \
+bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. A blank \
+is an interval in which the daemon did not watch. The daemon keeps samples for 6 hours, counts by the \
+minute for 30 days and by the hour for 400 days, unless it is configured otherwise; if only longer \
+intervals are kept, the step becomes longer.
 
-With --from the counts are those that daemons have published to NATS (`[export.nats]`): the last of each probe of all hosts, or, with --since, \
---until or --history, all that have changed in that time. Labels are those that probes have now.
+With --from the counts are those that daemons have published to NATS (`[export.nats]`): the last of each \
+probe of all hosts, or, with --since, --until or --history, all changes in that time. Labels are the \
+current labels of the probes.
 
 Examples:
   kprobectl profile
@@ -41,23 +44,24 @@ Examples:
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`)
     glob: Option<String>,
-    /// Only probes whose labels match now, as for `list`; not for samples, which have no labels
+    /// Only probes whose current labels match, as for `list`; not for samples, which have no labels [default: all]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
-    /// Show the samples of the past
+    /// Show the samples of the past instead of the current counts
     #[arg(long, conflicts_with = "step")]
     history: bool,
     /// Show hits over time by intervals of this length: whole seconds, such as `10s`, `5m` or `1d`
     #[arg(long, value_name = "DURATION", value_parser = step, requires = "since")]
     step: Option<u32>,
-    /// Only samples since then: how long ago (`10m`), a time of day (`07:00`), or a date with a time; implies --history
+    /// Only samples since this time: how long ago (`10m`), a time of day (`07:00`), or a date with
+    /// a time; implies --history [default: all]
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     since: Option<Timestamp>,
-    /// Only samples before then, in the same forms; implies --history
+    /// Only samples before this time, in the same forms; implies --history [default: now]
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     until: Option<Timestamp>,
     #[command(flatten)]
-    from: From,
+    from: NatsArguments,
 }
 
 impl Arguments {
@@ -113,7 +117,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 #[cfg(not(feature = "nats"))]
 #[expect(clippy::unused_async, reason = "as with the feature")]
 async fn published(_: &Global, _: Arguments, _: String, _: &mut Output) -> Result<Exit, Failure> {
-    Err(super::published::refused())
+    Err(super::nats::refused())
 }
 
 /// What daemons have published.
@@ -134,8 +138,8 @@ async fn published(
         ));
     }
     let (since, until) = (arguments.since, arguments.until);
-    let range = arguments.is_of_the_past().then_some(super::published::Range { since, until });
-    super::published::profiles(global, arguments.from, (pattern, &arguments.selector), range, output).await
+    let range = arguments.is_of_the_past().then_some(super::nats::Range { since, until });
+    super::nats::profiles(global, arguments.from, (pattern, &arguments.selector), range, output).await
 }
 
 /// Hits over time.

@@ -1,27 +1,28 @@
-//! `kprobectl reconcile`: look at the probes now.
+//! `kprobectl reconcile`: look at all probes now and repair them.
 
 use clap::Args;
 use kprobed_client::api::ReconcileOutcome;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The daemon looks by itself when it starts, soon after another program has written to what probes depend on, when modules come and go, \
-and at times (`[reconcile]` in its configuration). A probe that another program keeps changing is repaired less and less often, and is \
-left alone after five repairs; --force begins anew.
+The daemon does this by itself: when it starts, after another program has written to files that probes \
+depend on, when modules are loaded or removed, and periodically (`[reconcile]` in its configuration). A \
+probe that another program keeps changing is repaired less and less often, and is left alone after five \
+repairs; --force starts again.
 
-OUTCOME is what was done:
-  as-wanted     nothing: it was as it should be, or waits for what it is to wait for
-  repaired      its event was defined, switched or filtered again
-  not-repaired  it could not be repaired; the reason stands under the table
-  not-due       it was repaired a short time ago
+OUTCOME is the result for each probe:
+  as-wanted     it is as requested, or waits for its module; nothing was done
+  repaired      its event was defined, enabled, disabled or filtered again
+  not-repaired  the repair failed; the reason is printed below the table
+  not-due       it was repaired a short time ago, and is not repaired yet
   left-alone    it was repaired too often
-  would-repair  nothing, because of --dry-run: it would be repaired
+  would-repair  it would be repaired without --dry-run
 
-Exit code 1: a probe is still not as it should be.
+Exit code 1: a probe is still not as requested.
 
 Examples:
   kprobectl reconcile
@@ -33,10 +34,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Also repair probes that were repaired too often or too lately
+    /// Also repair probes that were repaired too often or too recently
     #[arg(long)]
     force: bool,
-    /// Look, and show what would be done
+    /// Only look, show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! `kprobectl renew`: leases that begin again.
+//! `kprobectl renew`: start the leases of probes anew.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use kprobed_client::Client;
 use kprobed_client::api::{Lease, ListProbesRequest, Probe, UpdateProbeRequest};
 
 use super::connection::connect;
-use super::labels::selector;
+use super::label_arguments::selector;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-A lease begins again, now, and lasts as long as before, or as long as --for says. A probe whose lease has ended is brought back while \
-`kprobectl list` still shows it: one hour, unless the daemon is configured differently. A probe without a lease gets one with --for.
+The lease starts anew, now, with its duration or with that of --for. An expired probe is brought back \
+while `kprobectl list` still shows it: for one hour, unless the daemon is configured otherwise. --for \
+gives a lease to a probe that has none.
 
 Examples:
   kprobectl renew open
@@ -30,10 +31,10 @@ pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(required_unless_present = "selector", value_name = "NAME")]
     names: Vec<String>,
-    /// Instead of names: all probes whose labels match and that have a lease
+    /// Renew all probes whose labels match, as for `list`, and that have a lease, instead of named ones
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
     selector: Option<String>,
-    /// For so long from now on (`30m`, `2h`) [default: as long as before]
+    /// Set the duration of the lease (`30m`, `2h`) [default: as before]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasting: Option<Duration>,
     /// Remove the lease: the probe stays until it is deleted
@@ -41,7 +42,7 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
-/// Goes through all probes, whatever happens to one of them. The worst exit code wins.
+/// Continues with the next probe after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;

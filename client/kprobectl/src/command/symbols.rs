@@ -5,7 +5,7 @@ use kprobed_client::api::ListFunctionsRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\

@@ -1,36 +1,41 @@
-//! `kprobectl trace`: probes for as long as it runs, and their events.
+//! `kprobectl trace`: temporary probes and their events.
 //!
-//! Owns the arguments. Everything else is what `observe` does with probes of its own.
+//! Owns the arguments. `observe` has the temporary probes and the loop.
 
 use std::time::Duration;
 
 use clap::Args;
+use kprobed_client::api::EventOrder;
 
-use super::connection::Fleet;
-use super::observe::{self, Conditions, Form};
+use super::observe::{Conditions, OutputOptions, Session, Show, TraceOnHosts, judge_wait};
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::{Fleet, Global};
 use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-Defines probes, follows their events in the order of time, and deletes the probes at the end. It defines all of them or none. Each argument is \
-one definition, as for `kprobectl add`, in quotes; the name of a function alone stands for its entry.
+Defines probes, follows their events in the order of time, and deletes the probes at the end. It defines \
+all of them or none. Each argument is one definition, as for `kprobectl add`, in quotes; the name of a \
+function alone means its entry.
 
-The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` has ended. Every event that the probes \
-recorded until then is shown or reported as lost: recording begins after the daemon has subscribed the command, and the daemon reads the \
-rest before it deletes the probes. The command after `--` is never stopped: if tracing ends before it does, `kprobectl trace` waits for it. \
-If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the connection; \
-if the network fails, after 30 seconds.
+The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
+has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
+begins after the daemon has subscribed the command, and the daemon reads the last events before it \
+deletes the probes. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits \
+for it. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
+connection; if the network fails, after 30 seconds.
 
-Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defines probes that outlive the command, for a time.
+Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defines probes that outlive \
+the command, for a limited time.
 
 --filter, --pid, --comm and --cpu select events as for `kprobectl observe`.
 
-With --hosts or --host-selector it defines the probes on all hosts, and shows their events in one order of time, as `kprobectl observe` does. \
-They are defined on every host before the first of them records. A host that refuses a definition, or that is lost, is named, with the reason, and \
-is in the ledger of hosts; the others go on, unless --fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or `confirm_above` of the context) it only \
-shows what would be defined, until --yes is added. The command after `--` runs here, once.
+With --hosts or --host-selector it defines the probes on all hosts before the first of them records, and \
+shows their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
+or is lost, is reported with the reason and counted in the ledger of hosts; the others continue, unless \
+--fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or \
+`confirm_above` of the context) the command only shows what it would define, unless --yes is given. The \
+command after `--` runs once, on this machine.
 
 Examples:
   kprobectl trace kernel_clone
@@ -45,40 +50,68 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// What to probe: definitions, each in quotes, or names of functions
+    /// Definitions, each in quotes, or names of functions
     #[arg(required = true, value_name = "DEFINITION")]
-    pub(super) definitions: Vec<String>,
-    /// Run this command, and stop when it has ended
+    definitions: Vec<String>,
+    /// Run this command, and stop when it has ended [default: none]
     #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<String>,
+    command: Vec<String>,
     /// Stop after this many events [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) count: Option<u64>,
+    count: Option<u64>,
     /// Stop after this time [default: no limit]
     #[arg(long = "for", visible_alias = "duration", value_name = "DURATION", value_parser = duration)]
-    pub(super) duration: Option<Duration>,
-    /// With --hosts: how long the others wait for a host that says nothing, before they go on without it
+    duration: Option<Duration>,
+    /// With --hosts: how long the others wait for a silent host before they continue without it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub(super) max_wait: Duration,
+    max_wait: Duration,
     /// Print no notes and no summary
     #[arg(short, long)]
-    pub(super) quiet: bool,
+    quiet: bool,
     #[command(flatten)]
-    pub(super) conditions: Conditions,
+    conditions: Conditions,
     #[command(flatten)]
-    pub(super) form: Form,
+    form: OutputOptions,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    observe::trace(global, arguments, output).await
+    let session = Session {
+        request: arguments.conditions.request()?.order(EventOrder::Time),
+        definitions: arguments.definitions,
+        command: arguments.command,
+        count: arguments.count,
+        duration: arguments.duration,
+        quiet: arguments.quiet,
+        form: arguments.form,
+        ordered: true,
+        cursor_file: None,
+        ends: false,
+        once: true,
+    };
+    session.run(global, output).await
 }
 
 /// `kprobectl trace` on many hosts.
-pub(super) async fn run_on_many(
+pub(crate) async fn run_on_many(
     global: &Global,
     arguments: Arguments,
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    observe::trace_on_many(global, arguments, fleet, output).await
+    judge_wait(arguments.max_wait)?;
+    let tracing = TraceOnHosts {
+        request: arguments.conditions.request()?,
+        definitions: arguments.definitions,
+        command: arguments.command,
+        max_wait: arguments.max_wait,
+        show: Show {
+            count: arguments.count,
+            duration: arguments.duration,
+            quiet: arguments.quiet,
+            form: arguments.form,
+            ends: false,
+            since_ns: None,
+        },
+    };
+    tracing.run(global, fleet, output).await
 }

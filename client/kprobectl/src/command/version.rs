@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -19,7 +19,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Print only the version of this command, without asking the daemon
+    /// Print only the version of this command, and do not connect to the daemon
     #[arg(long)]
     pub(crate) client: bool,
 }

@@ -1,4 +1,4 @@
-//! The files of this command: where they are, and how they are read and replaced.
+//! Files of `kprobectl`: their paths, and how they are read and replaced.
 
 use std::env;
 use std::ffi::OsString;
@@ -99,7 +99,8 @@ fn with_current(text: &str, name: &str) -> String {
     edited
 }
 
-/// Where the hosts of the last run of a context are that did not answer. None: there is no place for state.
+/// Path of the list of hosts that did not answer in the last run of a context. None: there is no
+/// directory for state.
 pub(crate) fn state_file(context: Option<&str>) -> Option<PathBuf> {
     let directory = directory("XDG_STATE_HOME", ".local/state")?;
     Some(match context {
@@ -121,7 +122,7 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Where the roll-out of a context is. None: there is no place for state.
+/// Path of the roll-out of a context. None: there is no directory for state.
 pub(crate) fn rollout_file(context: Option<&str>) -> Option<PathBuf> {
     let directory = directory("XDG_STATE_HOME", ".local/state")?;
     Some(match context {
@@ -130,7 +131,8 @@ pub(crate) fn rollout_file(context: Option<&str>) -> Option<PathBuf> {
     })
 }
 
-/// Replaces a file so that it has either its old content or all of the new one, whenever the process or the machine stops.
+/// Replaces a file so that it has either its old content or all of the new one, whenever the
+/// process or the machine stops.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ConfigError> {
     // A link stays a link.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());

@@ -1,12 +1,49 @@
-//! The hosts of a context.
+//! Inventory of a context: its hosts by name, with addresses, labels and groups.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use kprobed_client::fleet::names;
 
-use super::targets::NamedHost;
 use super::{Config, ConfigError, Context, Inventory, is_name};
+use crate::glob;
+
+/// A host of the inventory, or an address that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedHost {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) domain: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) groups: Vec<String>,
+    /// It is an address and nothing else: the inventory does not have it.
+    pub(crate) is_address: bool,
+}
+
+impl NamedHost {
+    pub(super) fn is_called(&self, pattern: &str) -> bool {
+        glob::matches(pattern.as_bytes(), self.name.as_bytes())
+    }
+
+    /// A host that is an address and nothing else.
+    pub(super) fn of_address(address: &str) -> Self {
+        Self {
+            name: address.to_owned(),
+            address: address.to_owned(),
+            domain: None,
+            labels: BTreeMap::new(),
+            groups: Vec::new(),
+            is_address: true,
+        }
+    }
+
+    /// The name in its certificate, if that is not the host of its address. `of_all` is the name
+    /// for all hosts, in which `{}` stands for the host's name in the inventory.
+    pub(crate) fn certificate_name(&self, of_all: Option<&String>) -> Option<String> {
+        let of_all = of_all.filter(|of_all| !self.is_address || !of_all.contains("{}"));
+        self.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &self.name)))
+    }
+}
 
 impl Context {
     /// Its hosts and groups, with those of its inventory file.

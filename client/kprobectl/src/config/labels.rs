@@ -1,4 +1,4 @@
-//! Selectors of hosts by their labels, in the grammar of kubectl.
+//! Label selectors of hosts, in the grammar of kubectl.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
-//! Contexts: fleets, and how to reach them.
+//! Configuration of `kprobectl`: contexts with hosts, groups and certificates.
 //!
-//! Owns the configuration file of this command: its form, its place, and how it is written; and which hosts are meant. It never connects to a
-//! host.
+//! Owns the form of the file, its path, how it is written, and which hosts `--hosts` selects. It never
+//! connects to a host.
 
 mod file;
 mod inventory;
@@ -10,8 +10,9 @@ mod srv;
 mod targets;
 
 pub(crate) use file::{replace, rollout_file, state_file};
+pub(crate) use inventory::NamedHost;
 pub(crate) use labels::LabelSelector;
-pub(crate) use targets::{NamedHost, Targets, place};
+pub(crate) use targets::{Targets, place};
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +64,7 @@ pub(crate) struct Context {
     /// Commands that change something ask for `--yes` on more hosts than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) confirm_above: Option<u64>,
-    /// A file with `hosts` and `groups` beside this one.
+    /// A further file with `hosts` and `groups`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inventory: Option<PathBuf>,
     /// Hosts by name, or by names with a range.

@@ -1,7 +1,7 @@
-//! Hosts that DNS has: `srv:NAME`.
+//! Hosts from DNS: `srv:NAME` stands for the targets of SRV records.
 //!
-//! Owns the look-up of SRV records: which servers are asked, how often, and what an answer means. Priorities and weights say which host to
-//! prefer, and all hosts are meant here: they do not count. The addresses of the hosts are looked up by the system when they are connected to.
+//! Owns the look-up: which servers are asked, how often, and what an answer means. Priorities and
+//! weights are ignored, since all targets are meant. The system resolves their addresses later.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use thiserror::Error;
 /// Port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// What is to be looked up, and where.
+/// A name to look up, and the server to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SrvName {
     name: Name<Vec<u8>>,
@@ -107,8 +107,8 @@ fn at(servers: &[SocketAddr]) -> ResolvConf {
 }
 
 impl SrvName {
-    /// The hosts of the records with their ports: each once, sorted, in lower case and without a dot at the end. It takes no longer than
-    /// `limit`.
+    /// The hosts of the records with their ports: each once, sorted, in lower case and without a
+    /// dot at the end. It takes no longer than `limit`.
     ///
     /// # Errors
     /// When there are none, or that is not known.

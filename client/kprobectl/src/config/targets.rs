@@ -1,57 +1,20 @@
-//! Which hosts are meant.
+//! Hosts that `--hosts` and `--host-selector` select.
 //!
-//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and the rest of the last run.
+//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and the
+//! hosts that did not answer in the last run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kprobed_client::fleet::names;
 use kprobed_client::{Target, TargetError};
 
-use super::inventory::beside;
+use super::inventory::{NamedHost, beside};
 use super::srv::SrvName;
 use super::{Config, ConfigError, Context, LabelSelector, state_file};
-use crate::glob;
 
-/// A host of the inventory, or an address that was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedHost {
-    pub(crate) name: String,
-    pub(crate) address: String,
-    pub(crate) domain: Option<String>,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) groups: Vec<String>,
-    /// It is an address and nothing else: the inventory does not have it.
-    pub(crate) is_address: bool,
-}
-
-impl NamedHost {
-    pub(super) fn is_called(&self, pattern: &str) -> bool {
-        glob::matches(pattern.as_bytes(), self.name.as_bytes())
-    }
-
-    /// A host that is an address and nothing else.
-    fn of_address(address: &str) -> Self {
-        Self {
-            name: address.to_owned(),
-            address: address.to_owned(),
-            domain: None,
-            labels: BTreeMap::new(),
-            groups: Vec::new(),
-            is_address: true,
-        }
-    }
-
-    /// The name in its certificate, if that is not the host of its address. `of_all` is that of all hosts, in which `{}` stands for the name
-    /// that a host has in the inventory.
-    pub(crate) fn certificate_name(&self, of_all: Option<&String>) -> Option<String> {
-        let of_all = of_all.filter(|of_all| !self.is_address || !of_all.contains("{}"));
-        self.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &self.name)))
-    }
-}
-
-/// What is asked for, in the words of the command line.
+/// The hosts that a command line selects.
 pub(crate) struct Targets<'a> {
     pub(crate) terms: &'a [String],
     pub(crate) selector: Option<&'a LabelSelector>,
@@ -62,7 +25,7 @@ pub(crate) struct Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// The hosts that are meant, each once, in the order in which they are named.
+    /// The selected hosts, each once, in the order in which they are named.
     pub(crate) async fn choose(
         &self,
         context: Option<(&str, &Context)>,
@@ -74,7 +37,7 @@ impl Targets<'_> {
         let all = ["all".to_owned()];
         let terms = if self.terms.is_empty() { &all } else { self.terms };
         let mut chosen =
-            Chosen { inventory: &inventory, limit: self.limit, hosts: Vec::new(), seen: BTreeSet::new() };
+            HostChoice { inventory: &inventory, limit: self.limit, hosts: Vec::new(), seen: BTreeSet::new() };
         for list in terms {
             for term in names::split(list) {
                 match term {
@@ -96,14 +59,14 @@ impl Targets<'_> {
     }
 }
 
-struct Chosen<'a> {
+struct HostChoice<'a> {
     inventory: &'a [NamedHost],
     limit: Duration,
     hosts: Vec<NamedHost>,
     seen: BTreeSet<String>,
 }
 
-impl Chosen<'_> {
+impl HostChoice<'_> {
     async fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
@@ -156,7 +119,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
-/// The names that the last run left over.
+/// The names that the last run saved for `@failed`.
 fn failed(context: Option<&str>) -> Result<String, ConfigError> {
     let text = match state_file(context) {
         Some(path) if path.exists() => read(&path)?,
@@ -165,7 +128,8 @@ fn failed(context: Option<&str>) -> Result<String, ConfigError> {
     if text.trim().is_empty() { Err(ConfigError::NothingFailed) } else { Ok(text) }
 }
 
-/// Where a host's daemon is: an address without a port has that of the context. `read` knows whether there are certificates.
+/// The target of a host; an address without a port gets that of the context. `read` parses it for a
+/// client with or without certificates.
 pub(crate) fn place(
     host: &NamedHost,
     port: Option<u16>,
@@ -198,7 +162,7 @@ impl Config {
 }
 
 impl Context {
-    /// A path of the context, as it is from here.
+    /// A path of the context, relative to the working directory.
     pub(crate) fn file(path: Option<&PathBuf>) -> Result<Option<PathBuf>, ConfigError> {
         path.map(|path| beside(path)).transpose()
     }

@@ -1,4 +1,4 @@
-//! Events of the host that are recorded.
+//! Attached events: table, messages, JSON and YAML.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::style::Tone;
 use super::table::{Cell, Table};
 use super::time::rfc3339;
 
-/// An attached event, for programs.
+/// An attached event, as JSON and YAML.
 #[derive(Serialize)]
 struct AttachedView<'a> {
     name: &'a str,

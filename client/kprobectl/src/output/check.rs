@@ -1,4 +1,4 @@
-//! The verdict on a definition.
+//! Verdicts of `kprobectl check`: carets, explanations, JSON and YAML.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,7 +14,8 @@ use super::data::{arming, dialect, hex};
 use super::diagnostic::{self, DiagnosticView};
 use super::style::{Style, Tone};
 
-/// A verdict, for programs. What stands first is promised in `kprobectl check --help`; what does not apply is null.
+/// A verdict as JSON and YAML. `kprobectl check --help` documents the first fields; what does not
+/// apply is null.
 #[derive(Serialize)]
 struct CheckView<'a> {
     definition: &'a str,
@@ -22,11 +23,11 @@ struct CheckView<'a> {
     errno: u32,
     /// The kernel's own code: that of its `error_log`.
     reason: Option<&'a str>,
-    /// What tells apart the reasons that the kernel has one code for.
+    /// The exact reason, if the kernel has one code for several.
     rule: Option<&'a str>,
     /// Whose rule that is.
     by: Option<&'static str>,
-    /// Where the caret stands, in bytes.
+    /// Position of the caret, in bytes.
     position: Option<u32>,
     hint: Option<&'a str>,
     canonical: Option<&'a str>,
@@ -49,7 +50,7 @@ struct CheckView<'a> {
     listing: Option<Vec<InstructionView<'a>>>,
 }
 
-/// What a definition records, for programs.
+/// What a definition records, as JSON and YAML.
 #[derive(Serialize)]
 struct MeaningView<'a> {
     prototype: Option<&'a str>,
@@ -61,7 +62,7 @@ struct MeaningView<'a> {
 struct ValueView<'a> {
     argument: &'a str,
     written: &'a str,
-    /// Null where nothing tells.
+    /// Null if not known.
     meaning: Option<&'a str>,
 }
 
@@ -76,7 +77,7 @@ impl<'a> MeaningView<'a> {
     }
 }
 
-/// One instruction, for programs.
+/// One instruction, as JSON and YAML.
 #[derive(Serialize)]
 struct InstructionView<'a> {
     offset: u32,
@@ -170,7 +171,8 @@ impl Output {
         self.message(&format!("line {}:\n{findings}", found.line));
     }
 
-    /// Prints the verdict on one of many definitions: one line or one document each, for programs.
+    /// Prints the verdict on one of many definitions: one line or one document each, as JSON and
+    /// YAML.
     pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
         let Some(answer) = &checked.check else { return Ok(()) };
         self.remember(&checked.definition, answer);
@@ -212,7 +214,8 @@ fn head(answer: &CheckProbeResponse, style: Style) -> String {
     head + "\n"
 }
 
-/// The instructions, with `>` at the one that was asked for, or around the byte that was, and `*` at the nearest that work.
+/// The instructions, with `>` at the one that was asked for, or around the byte that was, and `*`
+/// at the nearest that work.
 fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
     let asked = asked_offset(&answer.location);
     let offset_width = answer.listing.iter().map(|one| one.offset.to_string().len()).max().unwrap_or(0);

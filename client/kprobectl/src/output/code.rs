@@ -1,4 +1,4 @@
-//! Functions and their code.
+//! Functions and disassembly: tables, JSON and YAML.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::data::{arming, hex};
 use super::style::Tone;
 use super::table::{Cell, Table};
 
-/// A function, for programs.
+/// A function, as JSON and YAML.
 #[derive(Serialize)]
 struct FunctionView<'a> {
     name: &'a str,
@@ -22,7 +22,7 @@ struct FunctionView<'a> {
     place: Option<&'a str>,
 }
 
-/// An instruction, for programs.
+/// An instruction, as JSON and YAML.
 #[derive(Serialize)]
 struct CodeView<'a> {
     function: &'a str,
@@ -65,7 +65,7 @@ impl<'a> CodeView<'a> {
 }
 
 impl Output {
-    /// Prints functions: one line or one document each, for programs.
+    /// Prints functions: one line or one document each, as JSON and YAML.
     pub(crate) fn functions(&mut self, functions: &[Function]) -> io::Result<()> {
         let mut table = Table::new(&["FUNCTION", "MODULE", "SIZE", "TRACEABLE", "BLACKLISTED", "PLACE"]);
         for one in functions {
@@ -99,7 +99,8 @@ impl Output {
         if self.is_structured() { Ok(()) } else { self.table(&table) }
     }
 
-    /// Prints the code of a function: one line or one document for each instruction, for programs.
+    /// Prints the code of a function: one line or one document for each instruction, as JSON and
+    /// YAML.
     pub(crate) fn disassembly(&mut self, answer: &DisassembleFunctionResponse) -> io::Result<()> {
         let Some(function) = &answer.function else { return Ok(()) };
         if self.is_structured() {

@@ -1,4 +1,4 @@
-//! Contexts and hosts of the configuration.
+//! Contexts, hosts and the configuration: tables, JSON and YAML.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -90,7 +90,7 @@ impl Output {
 
     /// Prints the configuration as its file has it; paths of keys, and never what is in them.
     pub(crate) fn configuration(&mut self, config: &Config) -> io::Result<()> {
-        if self.format == crate::cli::Format::Json {
+        if self.format == crate::global::Format::Json {
             self.structured(config).map(|_printed| ())
         } else {
             self.yaml(config)

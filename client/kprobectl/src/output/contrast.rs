@@ -1,4 +1,4 @@
-//! One definition on several kernels: where all take it, and it does not record the same.
+//! Contrast of one definition between kernels: hosts that accept it and record different things.
 
 use std::fmt::Write as _;
 use std::io;
@@ -20,7 +20,8 @@ pub(crate) struct Judged {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Contrast {
     definition: String,
-    /// `differs`: it records other values; `unknown`: nothing tells; `same`: only the rest of the prototype is another one.
+    /// `differs`: it records other values; `unknown`: it is not known; `same`: only the rest of the
+    /// prototype is another one.
     records: &'static str,
     groups: Vec<Group>,
     /// What to write instead. Null where that is not known.
@@ -41,7 +42,7 @@ struct Group {
 struct Value {
     argument: String,
     written: String,
-    /// Empty where nothing tells.
+    /// Empty if not known.
     meaning: String,
 }
 
@@ -85,7 +86,7 @@ impl Contrast {
             (values, meaning.code.clone())
         };
         let differs = groups.iter().any(|(_, meaning)| recorded(meaning) != recorded(first));
-        // Memory behind a pointer without a type is the same on the same kernel only.
+        // Memory at a pointer without a type is comparable on the same kernel only.
         let kernels = groups.iter().flat_map(|(group, _)| &group.kernels);
         let several = kernels.clone().any(|kernel| Some(kernel) != kernels.clone().next());
         let records = if differs {
@@ -161,8 +162,9 @@ fn add<'a>(
     groups.push((group, meaning));
 }
 
-/// A parameter that every kernel has under one name can be written by that name, wherever it is passed. The name is taken from the first kernel that
-/// the definition means a parameter on, which need not be what its writer meant: so all are named.
+/// A parameter that every kernel has under one name can be written by that name, wherever it is
+/// passed. The name is taken from the first kernel that the definition means a parameter on, which
+/// need not be what its writer meant: so all are named.
 fn hint(groups: &[(Group, &CheckedMeaning)]) -> Option<String> {
     let mut offers = Vec::new();
     for (group, meaning) in groups {

@@ -1,9 +1,11 @@
 //! Comma-separated values (RFC 4180, with newlines as on Unix).
+//!
+//! Kept, and not the crate `csv`: it writes only, in ten lines.
 
 use std::io;
 
 use super::Output;
-use crate::cli::Format;
+use crate::global::Format;
 
 impl Output {
     /// Prints a line of headings and a line for each row, if that is asked for, and says whether it did.

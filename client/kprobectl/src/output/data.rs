@@ -1,4 +1,4 @@
-//! Pieces that several outputs share: bytes that may not be text, text that may not fit a line, names of what the API numbers.
+//! Values that several outputs print: bytes as text or hex, one-line text, names of API enums.
 
 use kprobed_client::api::{Arming, Dialect};
 use kprobed_client::event::Escaped;

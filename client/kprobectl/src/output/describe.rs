@@ -1,4 +1,4 @@
-//! The types of a function.
+//! Types of a function: tables, JSON and YAML.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use serde::Serialize;
 use super::Output;
 use super::table::{Cell, Table};
 
-/// A description, for programs.
+/// A description, as JSON and YAML.
 #[derive(Serialize)]
 struct DescriptionView<'a> {
     function: Option<FunctionView<'a>>,
     structure: Option<StructureView<'a>>,
 }
 
-/// A function, for programs.
+/// A function, as JSON and YAML.
 #[derive(Serialize)]
 struct FunctionView<'a> {
     name: &'a str,
@@ -30,7 +30,7 @@ struct FunctionView<'a> {
     other_prototypes: &'a [String],
 }
 
-/// A parameter, for programs.
+/// A parameter, as JSON and YAML.
 #[derive(Serialize)]
 struct ParameterView<'a> {
     name: Option<&'a str>,
@@ -40,7 +40,7 @@ struct ParameterView<'a> {
     has_members: bool,
 }
 
-/// A structure, for programs.
+/// A structure, as JSON and YAML.
 #[derive(Serialize)]
 struct StructureView<'a> {
     c_type: &'a str,
@@ -48,7 +48,7 @@ struct StructureView<'a> {
     members: Vec<MemberView<'a>>,
 }
 
-/// A member, for programs.
+/// A member, as JSON and YAML.
 #[derive(Serialize)]
 struct MemberView<'a> {
     name: &'a str,

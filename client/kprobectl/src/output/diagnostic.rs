@@ -1,4 +1,6 @@
-//! Findings about a text, with the text below and carets under the spans.
+//! Diagnostics with the source text and carets under each span.
+//!
+//! Kept, and not `annotate-snippets`: the daemon's spans are of one line, and the form is the compiler's.
 
 use std::fmt::Write as _;
 
@@ -7,8 +9,9 @@ use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
 use serde::Serialize;
 
 use super::style::{Style, Tone};
+use super::width::columns_of;
 
-/// A finding, for programs.
+/// A finding, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct DiagnosticView<'a> {
     severity: &'static str,
@@ -106,17 +109,19 @@ fn push_carets(rendered: &mut String, text: &str, diagnostic: &Diagnostic, style
     if text.is_empty() {
         return;
     }
-    // One character for one: escaping would move what stands behind.
+    // A blank for each control character: escaping would move what follows.
     let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let start = characters_before(text, diagnostic.span_start);
-    let length = characters_before(text, diagnostic.span_end).saturating_sub(start).max(1);
+    let start = columns_before(&shown, text, diagnostic.span_start);
+    let length = columns_before(&shown, text, diagnostic.span_end).saturating_sub(start).max(1);
     let carets = style.paint(Tone::Bad, &"^".repeat(length));
     writeln!(rendered, "  | {shown}\n  | {}{carets}", " ".repeat(start)).ok();
 }
 
-/// Number of characters that begin before a byte offset; all of them when it lies behind the end.
-fn characters_before(text: &str, offset: u32) -> usize {
-    text.char_indices().take_while(|(start, _)| *start < offset as usize).count()
+/// Columns of the characters that begin before a byte offset of the text, as they are shown; all of
+/// them if it is after the end.
+fn columns_before(shown: &str, text: &str, offset: u32) -> usize {
+    let characters = text.char_indices().take_while(|(start, _)| *start < offset as usize).count();
+    columns_of(&shown.chars().take(characters).collect::<String>())
 }
 
 #[cfg(test)]
@@ -158,6 +163,17 @@ mod tests {
         error: something is missing [BAD_INSN_BNDRY]
           | p:öpen do_sys_openat2+3 a=%di
           |                              ^
+        hint: `+4` works
+        ");
+    }
+
+    #[test]
+    fn carets_follow_wide_characters() {
+        let text = "p:読む do_sys_openat2+3";
+        insta::assert_snapshot!(render(text, &[finding("not an instruction boundary", 9, 25)], Style::new(false)), @"
+        error: not an instruction boundary [BAD_INSN_BNDRY]
+          | p:読む do_sys_openat2+3
+          |        ^^^^^^^^^^^^^^^^
         hint: `+4` works
         ");
     }

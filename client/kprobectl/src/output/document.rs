@@ -1,4 +1,4 @@
-//! Documents of probes: themselves, what is wrong with them, what was done for them, and what they differ in.
+//! Documents of probes: YAML, problems with their place, results of `apply`, and diffs.
 
 use std::io;
 
@@ -10,9 +10,9 @@ use similar::TextDiff;
 use super::Output;
 use super::data::one_line;
 use super::style::Tone;
-use crate::cli::Format;
+use crate::global::Format;
 
-/// What became of the probe of a document.
+/// Result for the probe of a document.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AppliedProbe {
     /// Its name.
@@ -34,7 +34,7 @@ pub(crate) struct ProbeDifference {
     pub(crate) after: String,
 }
 
-/// The same, for programs.
+/// The same, as JSON and YAML.
 #[derive(Serialize)]
 struct DifferenceView<'a> {
     name: &'a str,
@@ -91,7 +91,7 @@ impl Output {
         }
     }
 
-    /// Prints what became of the probes of documents.
+    /// Prints the results for the probes of documents.
     pub(crate) fn applied(&mut self, applied: &[AppliedProbe]) -> io::Result<()> {
         if self.structured(&applied)? {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a definition does, in words.
+//! Explanations of definitions.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::data::dialect;
 use super::diagnostic::DiagnosticView;
 use kprobed_document::spec::Spec;
 
-/// An explanation, for programs.
+/// An explanation, as JSON and YAML.
 #[derive(Serialize)]
 struct ExplanationView<'a> {
     dialect: Option<&'static str>,
@@ -25,14 +25,14 @@ struct ExplanationView<'a> {
     spec: Option<Spec>,
 }
 
-/// One argument, for programs.
+/// One argument, as JSON and YAML.
 #[derive(Serialize)]
 struct ArgumentView<'a> {
     text: &'a str,
     meaning: &'a str,
 }
 
-/// One field, for programs.
+/// One field, as JSON and YAML.
 #[derive(Serialize)]
 struct FieldView<'a> {
     name: &'a str,

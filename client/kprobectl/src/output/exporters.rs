@@ -1,4 +1,4 @@
-//! Exporters: how they stand, and where their events went.
+//! Exporters: their state and their account.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::style::Tone;
 use super::table::{Cell, Table};
 use super::time::rfc3339;
 
-/// The terms of an exporter, for programs.
+/// The terms of an exporter, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct ExporterTerms<'a> {
     pub(super) name: &'a str,
@@ -47,7 +47,7 @@ impl<'a> ExporterTerms<'a> {
         }
     }
 
-    /// The sum, and what is counted beside it.
+    /// The sum, and the counters that are not part of it.
     pub(super) fn cells(&self) -> [Cell; 8] {
         [
             Cell::maybe(self.read),
@@ -66,7 +66,7 @@ impl<'a> ExporterTerms<'a> {
 pub(super) const TERMS: [&str; 8] =
     ["READ", "= ACKNOWLEDGED", "+ QUEUED", "+ DROPPED", "+ EXPIRED", "+ NOT SELECTED", "CLOSES", "FAILURES"];
 
-/// An exporter, for programs.
+/// An exporter, as JSON and YAML.
 #[derive(Serialize)]
 struct ExporterView<'a> {
     name: &'a str,
@@ -81,12 +81,12 @@ struct ExporterView<'a> {
     cursor: Option<String>,
     refusal: Option<&'a str>,
     place_error: Option<&'a str>,
-    /// What is published beside events; `null` for nothing.
+    /// What is published besides events; `null` for nothing.
     beside: Option<BesideView<'a>>,
     ledger: Option<ExporterTerms<'a>>,
 }
 
-/// What is published beside events, for programs.
+/// What is published besides events, as JSON and YAML.
 #[derive(Serialize)]
 struct BesideView<'a> {
     states: u64,

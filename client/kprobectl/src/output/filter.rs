@@ -1,4 +1,4 @@
-//! What a filter means for each probe.
+//! Filters of probes, and what `filter --dry-run` finds.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::diagnostic::{self, DiagnosticView};
 use super::style::Tone;
 use super::table::{Cell, Table};
 
-/// The answer for one probe, for programs.
+/// The answer for one probe, as JSON and YAML.
 #[derive(Serialize)]
 struct ProbeFilterView<'a> {
     probe: &'a str,

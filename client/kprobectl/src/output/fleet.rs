@@ -1,4 +1,4 @@
-//! What many hosts say: one record for each for programs, equal answers once for people, and the ledger for both.
+//! Answers of many hosts: one record each as JSON and YAML, equal answers once as text, and the ledger.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(crate) struct Said {
     pub(crate) messages: String,
 }
 
-/// One host, and what became of it.
+/// One host, and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRecord {
     pub(crate) host: String,
@@ -26,7 +26,7 @@ pub(crate) struct HostRecord {
     pub(crate) said: Said,
 }
 
-/// The same, for programs.
+/// The same, as JSON and YAML.
 #[derive(Serialize)]
 struct HostView<'a> {
     host: &'a str,
@@ -94,7 +94,7 @@ impl Output {
 
     /// Reads back what a command printed in a form for programs.
     fn answer(&self, data: &str) -> io::Result<Value> {
-        let mut values = if self.format == crate::cli::Format::Json {
+        let mut values = if self.format == crate::global::Format::Json {
             serde_json::Deserializer::from_str(data)
                 .into_iter()
                 .collect::<Result<Vec<Value>, _>>()
@@ -116,7 +116,7 @@ impl Output {
         })
     }
 
-    /// Prints equal answers once, for people, and the ledger for all.
+    /// Prints the ledger, and as text equal answers once.
     pub(crate) fn hosts(
         &mut self,
         records: &[HostRecord],
@@ -146,7 +146,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints what hosts say beside their data, on stderr: equal messages once.
+    /// Prints messages of hosts on stderr, equal ones once.
     pub(crate) fn host_messages(&mut self, records: &[HostRecord]) {
         for (outcome, kernel, said, hosts) in folded(records) {
             if known(&said.messages).is_none() {
@@ -172,7 +172,7 @@ fn head(kernel: &str, hosts: &[&str]) -> String {
     format!("{} ({count}{kernel})", names::fold(hosts.iter().copied()))
 }
 
-/// A head with its messages: beside it, if that is one line.
+/// A head with its messages: on its line if there is only one.
 fn told(head: &str, messages: &str) -> String {
     match known(messages) {
         Some(messages) if messages.contains('\n') => format!("{head}\n{messages}\n"),

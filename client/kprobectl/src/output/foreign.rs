@@ -1,4 +1,4 @@
-//! Events that the daemon did not define, and what becomes of them.
+//! Foreign events, and adopted probes.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::probe::{ProbeView, state};
 use super::style::Tone;
 use super::table::{Cell, Table};
 
-/// An event, for programs.
+/// An event, as JSON and YAML.
 #[derive(Serialize)]
 struct ForeignView<'a> {
     name: &'a str,
@@ -27,7 +27,7 @@ struct ForeignView<'a> {
     definition: &'a str,
 }
 
-/// A probe that was adopted, for programs.
+/// A probe that was adopted, as JSON and YAML.
 #[derive(Serialize)]
 struct AdoptedView<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The host, and versions.
+//! Checks of `kprobectl doctor`, and versions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
 
-/// The host, for programs.
+/// The host, as JSON and YAML.
 #[derive(Serialize)]
 struct HostView<'a> {
     hostname: &'a str,
@@ -55,7 +55,7 @@ struct ForeignView<'a> {
     kernel_definition: &'a str,
 }
 
-/// Versions, for programs.
+/// Versions, as JSON and YAML.
 #[derive(Serialize)]
 struct VersionView<'a> {
     client_version: &'a str,

@@ -1,4 +1,4 @@
-//! Leases: how long a probe is to be there.
+//! Leases of probes: the time that is left.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::Output;
 use super::time::rfc3339;
 
-/// A lease, for programs.
+/// A lease, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct LeaseView<'a> {
-    /// In seconds, as it was asked for. Absent if a client holds the probe.
+    /// In seconds, as requested. Absent if a client holds the probe.
     duration_s: Option<f64>,
     expire_time: Option<String>,
     /// Name of the hold. Empty for a lease with a duration.
@@ -32,7 +32,8 @@ impl<'a> LeaseView<'a> {
     }
 }
 
-/// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a client. Empty if it stays.
+/// The time that a probe has left: `1h 59m 3s`, `ended`, or `held` if a client holds it. Empty
+/// without a lease.
 pub(super) fn left(probe: &Probe, now: Timestamp) -> String {
     let Some(lease) = &probe.lease else { return String::new() };
     if lease.duration.is_none() {
@@ -61,7 +62,7 @@ pub(super) fn sentence(probe: &Probe, now: Timestamp) -> String {
 }
 
 impl Output {
-    /// Prints probes whose leases were renewed, and how long they are there now.
+    /// Prints probes whose leases were renewed, and the time that is left.
     pub(crate) fn probes_renewed(&mut self, probes: &[Probe]) -> io::Result<()> {
         if self.probes_structured(probes)? {
             return Ok(());

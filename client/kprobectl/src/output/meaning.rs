@@ -1,11 +1,11 @@
-//! What a definition records on the running kernel, beside what it recorded where it was made.
+//! Change of meaning: what a definition records on the running kernel, and on the one it was made for.
 
 use std::fmt::Write as _;
 
 use kprobed_client::api::{KernelBuild, MeaningChange, MeaningDifference};
 use serde::Serialize;
 
-/// The difference, for programs.
+/// The difference, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct MeaningView<'a> {
     made_for: Option<BuildView<'a>>,
@@ -55,7 +55,8 @@ impl<'a> MeaningView<'a> {
 /// Blanks between the two sides.
 const GAP: usize = 3;
 
-/// Both sides of each difference: beside each other where that fits, otherwise one below the other. Then the line for the running kernel.
+/// Both sides of each difference: side by side if they fit, otherwise one below the other. Then the
+/// line for the running kernel.
 pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
     let heading = |word: &str, kernel: Option<&KernelBuild>, module: Option<&KernelBuild>| {
         let kernel = kernel.map_or("unknown", |kernel| kernel.name.as_str());

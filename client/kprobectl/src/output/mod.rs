@@ -1,7 +1,7 @@
-//! Everything that is printed.
+//! Output of all commands.
 //!
-//! Owns stdout and stderr, the forms of output and the names in them: the structures here that are serialised are a promise to
-//! scripts, whatever happens to the API. Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
+//! Owns stdout and stderr, the output formats, and the names in JSON and YAML, which scripts depend on.
+//! Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
 
 mod aggregation;
 mod attached;
@@ -56,7 +56,7 @@ use serde::Serialize;
 
 use self::style::Style;
 use self::table::Table;
-use crate::cli::{ColorChoice, Format};
+use crate::global::{ColorChoice, Format};
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! What a probe has been through: its hits, and the states that it has had.
+//! Past of a probe: its hits, and its states.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct ProbePast {
     states: Vec<StateView>,
 }
 
-/// A state that a probe has had, for programs.
+/// A state that a probe has had, as JSON and YAML.
 #[derive(Serialize)]
 struct StateView {
     time: Option<String>,

@@ -1,4 +1,4 @@
-//! Probes.
+//! Probes: tables, properties, messages, JSON and YAML.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use super::time::rfc3339;
 use super::width::columns;
 use kprobed_document::spec::Spec;
 
-/// A probe, for programs.
+/// A probe, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct ProbeView<'a> {
     name: &'a str,
@@ -54,7 +54,7 @@ pub(super) struct ProbeView<'a> {
     spec: Option<Spec>,
 }
 
-/// A probe and its past, for programs.
+/// A probe and its past, as JSON and YAML.
 #[derive(Serialize)]
 struct WithPast<'a> {
     #[serde(flatten)]
@@ -63,7 +63,7 @@ struct WithPast<'a> {
     past: &'a ProbePast,
 }
 
-/// A field of events, for programs.
+/// A field of events, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct FieldView {
     pub(super) name: String,
@@ -71,7 +71,7 @@ pub(super) struct FieldView {
     fault_detected: bool,
 }
 
-/// A probe that is gone, for programs.
+/// A probe that is gone, as JSON and YAML.
 #[derive(Serialize)]
 struct DeletedView<'a> {
     name: &'a str,
@@ -79,13 +79,13 @@ struct DeletedView<'a> {
     note: &'a str,
 }
 
-/// Names of probes that are gone, for programs.
+/// Names of probes that are gone, as JSON and YAML.
 #[derive(Serialize)]
 struct DeletedNames<'a> {
     deleted: &'a [String],
 }
 
-/// The filter of a probe, for programs.
+/// The filter of a probe, as JSON and YAML.
 #[derive(Serialize)]
 struct FilterView<'a> {
     name: &'a str,
@@ -194,7 +194,7 @@ fn state_cell(probe: &Probe) -> Cell {
 }
 
 impl Output {
-    /// Prints a new probe: its name, which is all that a script wants; what else is to be said goes to stderr.
+    /// Prints the name of a new probe on stdout, for scripts, and warnings on stderr.
     pub(crate) fn probe_created(&mut self, probe: &Probe) -> io::Result<()> {
         if self.structured(&ProbeView::new(probe))? {
             return Ok(());
@@ -240,7 +240,7 @@ impl Output {
             .try_for_each(|probe| self.line(format!("{} {}", probe.name, labels_text(probe)).trim_end()))
     }
 
-    /// Prints on stderr why a probe is not as it was asked for.
+    /// Prints on stderr why a probe is not in its desired state.
     pub(crate) fn note_state(&mut self, probe: &Probe) {
         if !probe.state_message.is_empty() {
             self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_message));

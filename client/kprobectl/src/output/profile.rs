@@ -1,4 +1,4 @@
-//! Hit counts.
+//! Hit counts of probes: tables, CSV, JSON and YAML.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::Output;
 use super::table::{Cell, Table};
 use super::time::rfc3339;
 
-/// Hit counts, for programs.
+/// Hit counts, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct ProfileView<'a> {
     probe: &'a str,

@@ -1,4 +1,4 @@
-//! Probes that were looked at, and what was done about them.
+//! Results of `kprobectl reconcile`.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::probe::state_name;
 use super::style::Tone;
 use super::table::{Cell, Table};
 
-/// A probe that was looked at, for programs.
+/// A probe that was looked at, as JSON and YAML.
 #[derive(Serialize)]
 struct ReconciledView<'a> {
     name: &'a str,

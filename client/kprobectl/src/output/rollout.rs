@@ -1,4 +1,4 @@
-//! Roll-outs: what happens, and how they stand.
+//! Roll-outs: events, and the state of each host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,9 +11,9 @@ use super::Output;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339_ns;
-use crate::rollout::{Happened, Host, OnFailure, Phase, State, Step};
+use crate::rollout::{Host, OnFailure, Phase, RolloutEvent, State, Step};
 
-/// Something that happened, for programs.
+/// Something that happened, as JSON and YAML.
 #[derive(Serialize)]
 struct EventView<'a> {
     rollout: &'a str,
@@ -25,7 +25,7 @@ struct EventView<'a> {
     message: &'a str,
 }
 
-/// A roll-out, for programs.
+/// A roll-out, as JSON and YAML.
 #[derive(Serialize)]
 struct RolloutView<'a> {
     rollout: &'a str,
@@ -49,7 +49,7 @@ struct HostView<'a> {
     wave: usize,
     step: &'static str,
     kernel: Option<&'a str>,
-    /// Probes that were changed, or are to be.
+    /// Probes of the change.
     changes: Vec<ChangeView<'a>>,
     /// The worst figure of each gate, as read last.
     figures: &'a BTreeMap<String, String>,
@@ -107,8 +107,8 @@ fn shown_wave(state: &State) -> usize {
 
 impl Output {
     /// Prints something that happened.
-    pub(crate) fn rollout_event(&mut self, rollout: &str, happened: &Happened) -> io::Result<()> {
-        let Happened { time_ms, wave, event, hosts, message } = happened;
+    pub(crate) fn rollout_event(&mut self, rollout: &str, happened: &RolloutEvent) -> io::Result<()> {
+        let RolloutEvent { time_ms, wave, event, hosts, message } = happened;
         let time = rfc3339_ns(time_ms.saturating_mul(1_000_000));
         if self.structured_stream(&EventView {
             rollout,
@@ -135,7 +135,7 @@ impl Output {
         self.line(&format!("{time} wave {wave}: {what}{hosts}{}", super::data::one_line(&message)))
     }
 
-    /// Prints how a roll-out stands. One without a file is a plan.
+    /// Prints the state of a roll-out. One without a file is a plan.
     pub(crate) fn rollout(&mut self, state: &State, path: Option<&Path>) -> io::Result<()> {
         if self.structured(&RolloutView::new(state, path))? {
             return Ok(());

@@ -1,8 +1,11 @@
-//! Columns of text.
+//! Tables of text, aligned by display width.
+//!
+//! Kept, and not a crate: these have no borders, no wrapping, and a colour for each cell.
 
 use std::fmt::Write as _;
 
 use super::style::{Style, Tone};
+use super::width::columns_of;
 
 /// A table: headings, and rows of cells.
 pub(super) struct Table {
@@ -55,7 +58,7 @@ impl Cell {
     }
 
     fn width(&self) -> usize {
-        self.text.chars().count()
+        columns_of(&self.text)
     }
 }
 
@@ -105,10 +108,10 @@ impl Table {
 
 /// Names and values below each other, for one thing that has many.
 pub(super) fn properties(style: Style, properties: &[(&str, String)]) -> String {
-    let width = properties.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let width = properties.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in properties {
-        let padding = " ".repeat(width - name.chars().count());
+        let padding = " ".repeat(width - columns_of(name));
         let value = if value.is_empty() { "-" } else { value };
         writeln!(text, "{}{padding}  {}", style.paint(Tone::Strong, name), super::data::one_line(value)).ok();
     }
@@ -129,6 +132,20 @@ mod tests {
         kprobes/open     7  a\nb
         x                ?  -
         ");
+        let mut table = Table::new(&["TASK", "OWNER"]);
+        table.row(vec![Cell::text("読む"), Cell::text("a")]);
+        table.row(vec![Cell::text("rée"), Cell::text("b")]);
+        insta::assert_snapshot!(table.render(Style::new(false)), @r"
+        TASK  OWNER
+        読む  a
+        rée   b
+        ");
+    }
+
+    #[test]
+    fn colours_take_no_columns() {
+        let mut table = Table::new(&["NAME"]);
+        table.row(vec![Cell::toned("x", Tone::Bad)]);
         assert!(table.render(Style::new(true)).contains("\x1b[1;31mx\x1b[0m"));
     }
 }

@@ -1,8 +1,8 @@
-//! Times of the API and times for people.
+//! Conversion of times: those of the API, RFC 3339.
 
 use jiff::Timestamp;
 
-/// A time of the API from one of ours.
+/// A time of the API.
 pub(crate) fn to_proto_time(time: Timestamp) -> prost_types::Timestamp {
     // The API wants nanoseconds that count upward, also before 1970.
     let nanoseconds = time.as_nanosecond();

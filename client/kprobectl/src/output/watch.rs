@@ -1,4 +1,4 @@
-//! What becomes of probes, as it happens.
+//! Changes of probes for `list --watch`.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use super::Output;
 use super::probe::{ProbeView, kind, labels_text, state};
 use super::style::Tone;
 use super::time::rfc3339;
-use crate::cli::Format;
+use crate::global::Format;
 
-/// A message of a watch, for programs.
+/// A message of a watch, as JSON and YAML.
 #[derive(Serialize)]
 struct WatchView<'a> {
     /// Of several.
@@ -23,8 +23,8 @@ struct WatchView<'a> {
 }
 
 impl Output {
-    /// Prints a message of a watch: a line or a document for a probe, a note for the rest.
-    /// `host` is there if it is one of several.
+    /// Prints a message of a watch: a line or a document for a probe, a note for the rest. `host`:
+    /// one of several.
     pub(crate) fn watched(&mut self, host: Option<&str>, message: &WatchProbesResponse) -> io::Result<()> {
         let (event, tone) = match message.event() {
             WatchEvent::Present => ("present", Tone::Faint),

@@ -1,9 +1,10 @@
-//! How wide output for people may be, and which characters it may have.
+//! Width of the terminal and of text, and whether the locale has Unicode.
 
 use std::env;
 use std::io;
 
 use terminal_size::{Width, terminal_size_of};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Columns of what is not a terminal, and of a terminal that does not say.
 const DEFAULT_COLUMNS: usize = 80;
@@ -26,12 +27,24 @@ fn is_utf8(locale: &str) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// The beginning of a text, if it is longer than that.
+/// Columns that a text takes on a terminal: two for each wide character, none for a combining one.
+pub(crate) fn columns_of(text: &str) -> usize {
+    text.width()
+}
+
+/// The text, cut with `~` at its end if it is wider than that.
 pub(super) fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
+    if columns_of(text) <= columns {
         return text.to_owned();
     }
-    let mut shown: String = text.chars().take(columns.saturating_sub(1)).collect();
+    let mut room = columns.saturating_sub(1);
+    let fits = |character: &char| {
+        let width = character.width().unwrap_or(0);
+        let is_fitting = width <= room;
+        room = room.saturating_sub(width);
+        is_fitting
+    };
+    let mut shown: String = text.chars().take_while(fits).collect();
     if columns > 0 {
         shown.push('~');
     }
@@ -48,6 +61,9 @@ mod tests {
             (cut("open", 4), cut("opened", 4), cut("x", 0)),
             ("open".into(), "ope~".into(), String::new())
         );
+        // Two columns each; the accent is a character of its own, and takes none.
+        assert_eq!((columns_of("読む"), columns_of("e\u{301}")), (4, 1));
+        assert_eq!((cut("読む", 4), cut("読む本", 4)), ("読む".into(), "読~".into()));
         assert!(is_utf8("de_DE.UTF-8") && is_utf8("C.utf8") && !is_utf8("C"));
     }
 }

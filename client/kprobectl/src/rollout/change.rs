@@ -1,29 +1,28 @@
-//! The change of a wave.
+//! Change of a wave: verdict, recorded requests, and sending them.
 //!
-//! Owns that it is written down before it is sent, and the difference between what was sent and what was carried out.
+//! Owns that a request is in the state before it is sent, and the check whether it was carried out.
 
 use std::collections::BTreeMap;
 
 use kprobed_client::api::Probe;
 use kprobed_document::Document;
 
-use super::drive::happened;
-use super::plan::{self, Trace};
-use super::setback::{fail, go_on_without, trouble};
-use super::state::{Armed, FormError, Host, State, Step};
-use super::verdict::REFUSED;
-use super::world::{Ask, Done, Looked, Said, Stopped, World};
+use super::failing_hosts::{REFUSED, fail, go_on_without, trouble};
+use super::recorded_change::{self, Armed, ChangeEvidence};
+use super::state::{FormError, Host, State, Step};
+use super::transition::happened;
+use super::world::{ChangeDone, HostAnswer, HostQuery, Inspection, Stopped, World};
 
-/// Asks the hosts of a wave once more for their verdict, and writes down what is to be sent.
+/// Asks the hosts of a wave once more for their verdict, and records the requests.
 pub(super) async fn intend<W: World>(
     world: &W,
     state: &mut State,
     hosts: Vec<usize>,
 ) -> Result<(), Stopped<W::Error>> {
-    let asks = hosts.iter().map(|index| (*index, Ask::Look)).collect();
+    let asks = hosts.iter().map(|index| (*index, HostQuery::Look)).collect();
     let (mut found, mut silent, mut refused) = (BTreeMap::new(), Vec::new(), Vec::new());
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Looked(looked)) => {
+        Ok(HostAnswer::Inspected(looked)) => {
             state.hosts[index].note = looked.verdict.objection();
             if state.hosts[index].note.is_empty() {
                 found.insert(index, looked);
@@ -47,13 +46,13 @@ pub(super) async fn intend<W: World>(
     happened(world, state, "intended", &intended, String::new())
 }
 
-/// Turns what a host said into the requests that it is sent.
-fn write_down(state: &mut State, index: usize, looked: Looked) -> Result<(), String> {
-    let Looked { verdict, reading } = looked;
+/// Turns a host's verdict into the requests to send.
+fn write_down(state: &mut State, index: usize, looked: Inspection) -> Result<(), String> {
+    let Inspection { verdict, reading } = looked;
     let (mut changes, mut armed) = (Vec::new(), BTreeMap::new());
     for one in verdict.planned {
         match (one.change, &one.live) {
-            (Some(asked), live) => changes.push(state.intend(&one.name, asked, live.as_ref())?),
+            (Some(asked), live) => changes.push(state.record(&one.name, asked, live.as_ref())?),
             (None, Some(live)) => {
                 armed.insert(one.name, Armed { uid: live.uid, etag: live.etag.clone() });
             }
@@ -67,7 +66,7 @@ fn write_down(state: &mut State, index: usize, looked: Looked) -> Result<(), Str
     Ok(())
 }
 
-/// Sends what is written down.
+/// Sends the recorded requests.
 pub(super) async fn make<W: World>(
     world: &W,
     state: &mut State,
@@ -76,10 +75,10 @@ pub(super) async fn make<W: World>(
     let asks = requests(state, &hosts, false)?;
     let (mut made, mut silent, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Made(done)) if done.len() == state.hosts[index].changes.len() => {
+        Ok(HostAnswer::Made(done)) if done.len() == state.hosts[index].changes.len() => {
             let host = &mut state.hosts[index];
             for (change, done) in host.changes.iter().zip(done) {
-                if let Done::Probe(probe) = done {
+                if let ChangeDone::Probe(probe) = done {
                     host.armed.insert(change.probe.clone(), Armed { uid: probe.uid, etag: probe.etag });
                 }
             }
@@ -96,7 +95,7 @@ pub(super) async fn make<W: World>(
     }
     if !refused.is_empty() {
         for index in &refused {
-            // All or nothing: such a host has nothing.
+            // All or nothing: such a host has no change.
             let host = &mut state.hosts[*index];
             host.step = Step::Waiting;
             host.changes.clear();
@@ -106,8 +105,8 @@ pub(super) async fn make<W: World>(
     go_on_without(world, state, &silent).map(|_goes_on| ())
 }
 
-/// Looks at hosts that refused: an id that a host has forgotten looks like a refusal, and what it has tells the two apart. Gives the hosts that did
-/// refuse.
+/// Looks at hosts that refused: a repeated request whose id the host has forgotten looks like a
+/// refusal, and the host's probes show which it is. Returns the hosts that did refuse.
 async fn carried_out_before<W: World>(
     world: &W,
     state: &mut State,
@@ -120,9 +119,9 @@ async fn carried_out_before<W: World>(
         return Ok(still);
     }
     let documents = state.documents()?;
-    let asks = refused.iter().map(|index| (*index, Ask::Probes)).collect();
+    let asks = refused.iter().map(|index| (*index, HostQuery::Probes)).collect();
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Probes(probes)) => {
+        Ok(HostAnswer::Probes(probes)) => {
             let host = &mut state.hosts[index];
             match all_done(host, &documents, &probes) {
                 Some(armed) => {
@@ -141,25 +140,29 @@ async fn carried_out_before<W: World>(
 
 /// The probes of a host, if all of its changes were carried out.
 fn all_done(host: &Host, documents: &[Document], probes: &[Probe]) -> Option<Vec<(String, Armed)>> {
-    let one = |change: &super::state::Change| {
+    let one = |change: &recorded_change::Change| {
         let document = documents.iter().find(|document| document.name == change.probe)?;
-        let wanted = plan::wanted_after(change, document).ok()?;
+        let wanted = recorded_change::wanted_after(change, document).ok()?;
         let live = probes.iter().find(|probe| probe.name == change.probe);
-        match plan::trace(change, &wanted, None, live) {
-            Trace::Done(armed) => Some((change.probe.clone(), armed)),
-            Trace::NotDone | Trace::Foreign => None,
+        match recorded_change::trace(change, &wanted, None, live) {
+            ChangeEvidence::Done(armed) => Some((change.probe.clone(), armed)),
+            ChangeEvidence::NotDone | ChangeEvidence::Foreign => None,
         }
     };
     host.changes.iter().map(one).collect()
 }
 
-/// The requests of hosts as they are written down: the changes, or what puts them back.
-pub(super) fn requests(state: &State, hosts: &[usize], back: bool) -> Result<Vec<(usize, Ask)>, FormError> {
+/// The recorded requests of hosts: the changes, or those that put them back.
+pub(super) fn requests(
+    state: &State,
+    hosts: &[usize],
+    back: bool,
+) -> Result<Vec<(usize, HostQuery)>, FormError> {
     let request = |index: &usize| {
         let host = &state.hosts[*index];
         let changes = if back { &host.undo } else { &host.changes };
-        let asked = changes.iter().map(plan::decoded).collect::<Result<Vec<_>, _>>();
-        Ok((*index, Ask::Make(asked.map_err(FormError::Damaged)?)))
+        let asked = changes.iter().map(recorded_change::decoded).collect::<Result<Vec<_>, _>>();
+        Ok((*index, HostQuery::Make(asked.map_err(FormError::Damaged)?)))
     };
     hosts.iter().map(request).collect()
 }

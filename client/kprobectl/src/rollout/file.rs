@@ -1,4 +1,4 @@
-//! The file of a roll-out: locked by whoever drives it, and replaced as a whole.
+//! State file of a roll-out: locked by the process that drives it, and replaced as a whole.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -43,7 +43,7 @@ pub(crate) enum StateError {
     /// Cannot be written.
     #[error(transparent)]
     Write(#[from] ConfigError),
-    /// A value that has no JSON form, which no state has.
+    /// A value without a JSON form; no state has one.
     #[error("the state cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -98,18 +98,18 @@ impl StateFile {
         }
     }
 
-    /// Reads a state, without the lock: to look at it.
+    /// Reads a state without the lock, for display.
     ///
     /// # Errors
-    /// When there is none, or none that can be understood.
+    /// When there is none, or it is not valid.
     pub(crate) fn read(path: &Path) -> Result<State, StateError> {
         let bytes =
             std::fs::read(path).map_err(|source| StateError::Read { path: path.to_owned(), source })?;
         State::decode(&bytes).map_err(|problem| StateError::Form { path: path.to_owned(), problem })
     }
 
-    /// Replaces the file: whenever the machine stops, it has the old state or the new one. When this returns, it is the new one: file and
-    /// directory are on the disk.
+    /// Replaces the file: whenever the machine stops, it has the old state or the new one. When
+    /// this returns, it is the new one: file and directory are on the disk.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -122,7 +122,8 @@ impl StateFile {
     }
 }
 
-/// Makes a directory with all that leads to it. When this returns, they are on the disk: otherwise a file in them could be lost with its directory.
+/// Makes a directory with all that leads to it. When this returns, they are on the disk: otherwise
+/// a file in them could be lost with its directory.
 fn make_durable_directory(directory: &Path) -> io::Result<()> {
     if directory.as_os_str().is_empty() || directory.is_dir() {
         return Ok(());
@@ -136,7 +137,7 @@ fn make_durable_directory(directory: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// The file that asks the driver of a state to pause, by being there.
+/// The file whose existence asks the driver of a state to pause.
 pub(crate) fn pause_file(path: &Path) -> PathBuf {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
     with_ending(&path, ".pause")

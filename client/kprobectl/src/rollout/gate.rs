@@ -1,6 +1,6 @@
-//! What must hold before the next wave.
+//! Gates of a roll-out: limits that must hold before the next wave.
 //!
-//! Owns the notation of gates (`loss<=0.1%`), the defaults, and exact comparison. It never reads a host.
+//! Owns the notation (`loss<=0.1%`), the defaults, and exact comparison. It never reads a host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a gate is about.
+/// The figure that a gate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
     /// Probes of a host that are not as wanted.
@@ -19,20 +19,20 @@ pub(crate) enum Metric {
     Loss,
     /// Hits of a probe that the kernel skipped.
     Misses,
-    /// Hits of a probe in a second: what it costs the tasks that hit it.
+    /// Hits of a probe per second: the load on the tasks that hit it.
     Hits,
-    /// Processor time of the daemon while the wave is watched.
+    /// CPU time of the daemon during the soak.
     Cpu,
 }
 
-/// The most that passes.
+/// Limit of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// So many.
+    /// A number.
     Count(u64),
-    /// So many of a million: of hits, or of the time of one core.
+    /// Millionths of hits, or of the time of one core.
     Share(u32),
-    /// So many a second.
+    /// Per second.
     Rate(u64),
 }
 
@@ -41,11 +41,11 @@ pub(crate) enum Limit {
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Gate {
     pub(crate) metric: Metric,
-    /// Absent: the gate is open.
+    /// Absent: the gate is disabled.
     pub(crate) limit: Option<Limit>,
 }
 
-/// Why a text is no gate.
+/// Why a text is not a gate.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum GateError {
     /// Unknown name or form.
@@ -56,16 +56,16 @@ pub(crate) enum GateError {
     /// A limit of another kind.
     #[error("`{limit}` is not a limit of `{metric}`: write {wanted}")]
     Limit {
-        /// What stands there.
+        /// The text of the limit.
         limit: String,
         /// The gate.
         metric: &'static str,
-        /// What it takes.
+        /// The notation that it takes.
         wanted: &'static str,
     },
 }
 
-/// Digits behind the point of a percentage; a share is kept in millionths.
+/// Decimal places of a percentage; a share is kept in millionths.
 const DIGITS: usize = 4;
 
 /// All of it, in millionths.
@@ -140,7 +140,7 @@ fn share(percent: &str) -> Option<u32> {
 }
 
 impl Limit {
-    /// Whether a count passes, out of so many.
+    /// Whether a count out of `of` passes.
     pub(crate) fn covers(self, count: u64, of: u64) -> bool {
         match self {
             Self::Count(limit) | Self::Rate(limit) => count <= limit,
@@ -212,7 +212,7 @@ impl From<Gate> for String {
 pub(crate) struct Gates(Vec<Gate>);
 
 impl Gates {
-    /// The defaults, with those that are given instead. Of several about the same, the last one counts.
+    /// The defaults, replaced by the given gates. Of several for one metric, the last one counts.
     pub(crate) fn with(given: &[Gate]) -> Self {
         let one = |metric: Metric| {
             let default = Gate { metric, limit: Some(metric.default_limit()) };
@@ -221,7 +221,7 @@ impl Gates {
         Self(Metric::ALL.into_iter().map(one).collect())
     }
 
-    /// The limit of a metric; none if that gate is open.
+    /// The limit of a metric; none if that gate is disabled.
     pub(crate) fn limit(&self, metric: Metric) -> Option<Limit> {
         self.0.iter().rev().find(|gate| gate.metric == metric).and_then(|gate| gate.limit)
     }

@@ -1,29 +1,36 @@
-//! Roll-outs: a change that goes over a fleet in waves, and back where a gate is not passed.
+//! Roll-outs: a change over a fleet in waves, undone if a gate fails.
 //!
-//! Owns what is done next and when it stops:
+//! Owns the decisions about the next action and the end:
 //!
 //! ```text
 //! waves (who, when) -> drive -> verdict (all hosts, before any change)
-//!                        |   -> change (look, write down, send) -> soak (read, judge against gates) -> next wave, pause or undo
+//!                        |   -> change (look, record, send) -> soak (read, judge) -> next wave, pause or undo
 //!                        |
-//!                      state (a value) -> file (a file that outlives the process)
+//!                      state (a value) -> file (outlives the process)
 //! ```
 //!
-//! The rules: nothing is changed while a host of any wave has not said its verdict; nothing is sent that is not in the state before; what was sent can
-//! be sent again, because its request id is in the state; what was told is in the state; a gate without data is not passed. Everything
-//! outside is behind [`World`], so that a test can stop the process after each of its actions. It never connects, and it never prints.
+//! Invariants:
+//!
+//! - no host is changed before every host of every wave has given its verdict;
+//! - every request and every reported event is in the state before it is sent or reported;
+//! - a request can be sent again, because its id is in the state;
+//! - a gate without data does not pass.
+//!
+//! Everything outside is behind [`World`], so that a test can stop the process after each action. This
+//! module never connects and never prints.
 
 mod change;
+mod cpu_share;
 mod drive;
+mod failing_hosts;
 mod file;
 mod gate;
-mod judge;
-mod plan;
-mod processor;
+mod judgement;
 mod reading;
-mod setback;
+mod recorded_change;
 mod soak;
 mod state;
+mod transition;
 mod undo;
 mod verdict;
 mod waves;
@@ -32,11 +39,15 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use drive::{begin, drive, resume, take_back};
+pub(crate) use drive::drive;
 pub(crate) use file::{StateError, StateFile, pause_file};
 pub(crate) use gate::{Gate, Gates};
 pub(crate) use reading::{ProbeReading, Reading, Spent};
-pub(crate) use state::{Happened, Host, OnFailure, Phase, Setting, State, Step};
+pub(crate) use state::{Host, OnFailure, Phase, RolloutEvent, Setting, State, Step};
+pub(crate) use transition::{begin, resume, take_back};
 pub(crate) use verdict::{Outlook, ask_for_verdicts};
 pub(crate) use waves::Waves;
-pub(crate) use world::{Ask, Done, Heard, Looked, Planned, Said, Stopped, Trouble, Verdict, World};
+pub(crate) use world::{
+    AnswerHandler, ChangeDone, HostAnswer, HostFailure, HostQuery, Inspection, PlannedProbe, Stopped,
+    Verdict, World,
+};

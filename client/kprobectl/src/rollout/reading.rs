@@ -1,18 +1,18 @@
-//! What a host says of itself at one moment.
+//! Reading of a host: its counters and health at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A reading of a host: counters as they are, absent where the host does not know them.
+/// A reading of a host. Counters are absent if the host does not know them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reading {
-    /// The boot: counters of another one say nothing.
+    /// Boot id: counters of different boots are not comparable.
     pub(crate) boot_id: String,
     /// When the daemon was started, in milliseconds since 1970.
     pub(crate) daemon_start_ms: u64,
-    /// Absent where the host does not say it.
+    /// Absent if the host does not report it.
     pub(crate) spent: Option<Spent>,
     /// Checks of the host that fail.
     pub(crate) failed_checks: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Reading {
 pub(crate) struct Spent {
     /// Processor time, user and system, in nanoseconds.
     pub(crate) processor_ns: u64,
-    /// How long it runs, in nanoseconds.
+    /// Its uptime in nanoseconds.
     pub(crate) uptime_ns: u64,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct ProbeReading {
     pub(crate) uid: i64,
     pub(crate) etag: String,
     pub(crate) enabled: bool,
-    /// Whether its state is what was asked for.
+    /// Whether its state is as requested.
     pub(crate) is_as_wanted: bool,
     /// Its state, with the reason.
     pub(crate) state: String,
@@ -47,6 +47,6 @@ pub(crate) struct ProbeReading {
     pub(crate) misses: Option<u64>,
     /// Hits as the ledger has them.
     pub(crate) ledger_hits: Option<u64>,
-    /// Events of it that were lost. Absent where the ledger does not know the part of this probe.
+    /// Events of it that were lost. Absent if the ledger does not know this probe's part.
     pub(crate) lost: Option<u64>,
 }

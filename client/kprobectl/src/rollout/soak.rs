@@ -1,32 +1,32 @@
-//! The time for which a wave is watched.
+//! Soak of a wave: repeated readings, judged against the gates.
 //!
-//! Owns how often hosts are read, and what a reading leads to. Readings are not written down: a process that follows watches the wave anew,
-//! from what was there before the change.
+//! Owns how often hosts are read, and what a reading leads to. Readings are not in the state: another
+//! process starts the soak anew, from the reading before the change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::drive::{is_paused, pause, publish, remember};
-use super::judge::{Judgement, Since, judge, leading};
+use super::failing_hosts::{fail, go_on_without, reason, trouble};
+use super::judgement::{Judgement, Since, judge, leading};
 use super::reading::Reading;
-use super::setback::{fail, go_on_without, reason, trouble};
 use super::state::{State, Step};
-use super::world::{Ask, Said, Stopped, World};
+use super::transition::{is_paused, pause, publish, remember};
+use super::world::{HostAnswer, HostQuery, Stopped, World};
 
-/// How often a wave is read while it soaks, at least.
+/// Fewest readings of a wave during its soak.
 const READINGS: u64 = 5;
 
 /// The longest time between two readings, in milliseconds.
 const LONGEST_MS: u64 = 10_000;
 
-/// Watches a wave, and lets it pass.
+/// Runs the soak of a wave, and marks it as passed.
 pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), Stopped<W::Error>> {
     let begun = world.now_ms();
     let step = (state.setting.soak_ms / READINGS).clamp(1, LONGEST_MS);
     for index in state.at(Step::Changed) {
         state.hosts[index].soak_begun = None;
     }
-    // Figures of a time need two readings, however long it takes to get them.
+    // Rates need two readings, however long they take.
     for readings in 0_u64.. {
         let hosts = state.at(Step::Changed);
         if hosts.is_empty() {
@@ -35,7 +35,7 @@ pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), S
         if is_paused(world, state)? {
             return Ok(());
         }
-        // A process that ended may have read a moment ago, and a rate needs time.
+        // An earlier process may have read just before, and a rate needs time.
         if readings > 0 || hosts.iter().any(|index| state.hosts[*index].last.is_some()) {
             world.wait(Duration::from_millis(step)).await.map_err(Stopped::World)?;
         }
@@ -54,22 +54,22 @@ pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), S
     }
     let figures = worst(state, &passed);
     let one = remember(world, state, "passed", &passed, figures);
-    // In the same write: a wave that has passed is not watched again.
+    // In the same write, so that a passed wave is not watched again.
     state.wave += 1;
     publish(world, state, &one)
 }
 
-/// Reads hosts, and judges them. False: the wave does not go on.
+/// Reads and judges hosts. False: the wave stops.
 async fn read<W: World>(
     world: &W,
     state: &mut State,
     hosts: &[usize],
     is_last: bool,
 ) -> Result<bool, Stopped<W::Error>> {
-    let asks = hosts.iter().map(|index| (*index, Ask::Read)).collect();
+    let asks = hosts.iter().map(|index| (*index, HostQuery::Read)).collect();
     let (mut failed, mut missing, mut silent, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Read(reading)) => {
+        Ok(HostAnswer::Read(reading)) => {
             let Judgement { failed: bad, missing: unknown, figures } =
                 take_in(state, index, *reading, is_last);
             let host = &mut state.hosts[index];
@@ -88,7 +88,7 @@ async fn read<W: World>(
         fail(world, state, "a gate is not passed", &failed)?;
         return Ok(false);
     }
-    // A host that will not be read is as one that cannot be.
+    // A host that refuses to be read counts as one that does not answer.
     silent.extend(refused);
     if !missing.is_empty() {
         let reason = reason(state, "data is missing", &missing);

@@ -1,38 +1,40 @@
-//! What a roll-out knows: all that another machine needs to go on with it.
+//! State of a roll-out: everything that another machine needs to continue it.
 //!
-//! Owns the form of the file, and what makes a file that can be read one that can be trusted. Keys and certificates are never in it.
+//! Owns the form of the file and its validation. Keys and certificates are never in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kprobed_client::Target;
+use kprobed_client::api::Probe;
+use kprobed_client::api::probe_change::Change as Asked;
 use kprobed_document::Document;
 use serde::{Deserialize, Serialize};
 
 use super::gate::Gates;
-use super::plan;
 use super::reading::{Reading, Spent};
+use super::recorded_change::{Armed, Change, decoded};
 
-/// The form of the file. Another one is another number.
+/// Version of the file format.
 pub(super) const FORMAT: u32 = 1;
 
-/// How a roll-out stands.
+/// Phase of a roll-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Phase {
-    /// It goes forward, or its client was stopped while it did.
+    /// It is running, or its client was stopped while it was.
     Running,
-    /// It waits for a person.
+    /// It is paused until `resume` or `undo`.
     Paused,
-    /// It goes back, or its client was stopped while it did.
+    /// It is being undone, or its client was stopped while it was.
     Undoing,
-    /// Every host is as it was before.
+    /// Every host is back in its state before the change.
     Undone,
     /// Every host has passed.
     Done,
 }
 
 impl Phase {
-    /// As files and programs have it.
+    /// Its name in files and in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -44,15 +46,15 @@ impl Phase {
     }
 }
 
-/// How a host stands.
+/// State of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// Nothing was asked of it.
+    /// It was not asked yet.
     Waiting,
-    /// It was asked for its verdict, and takes the change. Nothing is changed.
+    /// It accepts the change. Nothing is changed yet.
     Accepted,
-    /// What is to be changed is written down; it may have been sent.
+    /// Its requests are recorded; they may have been sent.
     Intended,
     /// It has the change, or had it before.
     Changed,
@@ -60,14 +62,14 @@ pub(crate) enum Step {
     Passed,
     /// It did not answer, or refused before anything was changed, and that is tolerated.
     LeftOut,
-    /// What is to be put back is written down; it may have been sent.
+    /// The requests that put it back are recorded; they may have been sent.
     UndoIntended,
-    /// It is as it was before.
+    /// It is back in its state before the change.
     Undone,
 }
 
 impl Step {
-    /// As files and programs have it.
+    /// Its name in files and in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -82,37 +84,14 @@ impl Step {
     }
 }
 
-/// What is done when a gate is not passed.
+/// Action if a gate fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnFailure {
-    /// Everything is put back, on all hosts that were changed
+    /// Undo the change on all hosts
     Undo,
-    /// It stops, and leaves everything as it is
+    /// Pause, and change no further host
     Pause,
-}
-
-/// One change of one probe, as it is sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Change {
-    pub(crate) probe: String,
-    /// Made before it was sent for the first time: sent again, it is carried out once.
-    pub(crate) request_id: String,
-    /// The request: a `kprobed.v1.ProbeChange` in hexadecimal.
-    pub(crate) request: String,
-    /// The document of the probe as it was; absent if there was none.
-    pub(crate) before: Option<String>,
-    /// Its etag as it was.
-    pub(crate) before_etag: Option<String>,
-}
-
-/// A probe as a change left it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Armed {
-    pub(crate) uid: i64,
-    pub(crate) etag: String,
 }
 
 /// A host of the roll-out.
@@ -133,13 +112,13 @@ pub(crate) struct Host {
     pub(crate) before: Option<Reading>,
     /// The latest since the change.
     pub(crate) last: Option<Reading>,
-    /// What its daemon had used when it was read first since the wave is watched.
+    /// CPU time of its daemon at the first reading of the soak.
     pub(crate) soak_begun: Option<Spent>,
     /// All probes of the roll-out, as the change left them.
     pub(crate) armed: BTreeMap<String, Armed>,
-    /// What was changed, or is to be.
+    /// Requests of the change, sent or not.
     pub(crate) changes: Vec<Change>,
-    /// What was put back, or is to be.
+    /// Requests that put it back, sent or not.
     pub(crate) undo: Vec<Change>,
     /// The worst figure of each gate, as read last.
     pub(crate) figures: BTreeMap<String, String>,
@@ -148,7 +127,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A host to which nothing was done.
+    /// A host that was not asked yet.
     pub(crate) fn new(name: String, address: String, domain: Option<String>) -> Self {
         Self {
             name,
@@ -174,23 +153,24 @@ impl Host {
     }
 }
 
-/// One thing that happened.
+/// An event of a roll-out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Happened {
+pub(crate) struct RolloutEvent {
     /// In milliseconds since 1970.
     pub(crate) time_ms: u64,
     /// The wave, from 1.
     pub(crate) wave: usize,
-    /// `started`, `accepted`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`, `resumed`, `undoing`, `undone` or `done`.
+    /// `started`, `accepted`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`,
+    /// `resumed`, `undoing`, `undone` or `done`.
     pub(crate) event: String,
-    /// Which hosts it is about. Empty: the whole.
+    /// The hosts that it concerns. Empty: the whole roll-out.
     pub(crate) hosts: Vec<String>,
-    /// What people should know.
+    /// Message.
     pub(crate) message: String,
 }
 
-/// What was asked for.
+/// Options of a roll-out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setting {
@@ -215,18 +195,18 @@ pub(crate) struct State {
     pub(crate) id: String,
     pub(crate) setting: Setting,
     pub(crate) phase: Phase,
-    /// Why it is paused, or goes back. Empty: neither.
+    /// Why it is paused or being undone. Empty: it is neither.
     pub(crate) reason: String,
-    /// The wave that is worked on, from 0.
+    /// The current wave, from 0.
     pub(crate) wave: usize,
     /// Number of the next request id.
     pub(super) next_request: u64,
     /// By wave.
     pub(crate) hosts: Vec<Host>,
-    pub(crate) history: Vec<Happened>,
+    pub(crate) history: Vec<RolloutEvent>,
 }
 
-/// Why bytes are no state.
+/// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormError {
     /// Not JSON, or other fields.
@@ -240,7 +220,7 @@ pub(crate) enum FormError {
         /// The number that it has.
         found: u64,
     },
-    /// A value that no roll-out has.
+    /// A value that is not valid.
     #[error("it is damaged: {0}")]
     Damaged(String),
 }
@@ -266,16 +246,28 @@ impl State {
         self.hosts.iter().map(|host| host.wave + 1).max().unwrap_or(0)
     }
 
-    /// Hosts of the wave that is worked on, which are at this step.
+    /// Hosts of the current wave in this state.
     pub(super) fn at(&self, step: Step) -> Vec<usize> {
         (0..self.hosts.len())
             .filter(|index| self.hosts[*index].wave == self.wave && self.hosts[*index].step == step)
             .collect()
     }
 
-    /// Hosts of whatever wave that are at this step.
+    /// Hosts of all waves in this state.
     pub(crate) fn of_all_waves(&self, step: Step) -> Vec<usize> {
         (0..self.hosts.len()).filter(|index| self.hosts[*index].step == step).collect()
+    }
+
+    /// Records a request under an id of its own.
+    pub(super) fn record(
+        &mut self,
+        probe: &str,
+        asked: Asked,
+        before: Option<&Probe>,
+    ) -> Result<Change, String> {
+        let request_id = format!("{}-{}", self.id, self.next_request);
+        self.next_request = self.next_request.saturating_add(1);
+        Change::new(probe, request_id, asked, before)
     }
 
     /// The documents.
@@ -343,7 +335,7 @@ impl State {
             }
             wave = host.wave;
             for change in host.changes.iter().chain(&host.undo) {
-                if let Err(problem) = plan::decoded(change) {
+                if let Err(problem) = decoded(change) {
                     return damaged(format!("the host `{}`, `{}`: {problem}", host.name, change.probe));
                 }
             }

@@ -1,20 +1,20 @@
-//! Back to what was before.
+//! Undo of a roll-out: each host back to its state before the change.
 //!
-//! Owns what is put back and what is left alone: a probe that someone else has changed since is not touched, and a host that cannot be put
-//! back keeps the roll-out from being undone.
+//! Owns what is put back and what is left alone: a probe that another client has changed since is not
+//! touched, and a host that cannot be put back keeps the roll-out from being undone.
 
 use std::collections::BTreeMap;
 
 use kprobed_client::api::Probe;
 
 use super::change::requests;
-use super::drive::happened;
-use super::plan::{self, Trace};
-use super::setback::{reason, trouble};
+use super::failing_hosts::{reason, trouble};
+use super::recorded_change::{self, ChangeEvidence};
 use super::state::{FormError, Phase, State, Step};
-use super::world::{Ask, Done, Said, Stopped, World};
+use super::transition::happened;
+use super::world::{ChangeDone, HostAnswer, HostQuery, Stopped, World};
 
-/// Puts back all hosts that may have been changed. False: some could not be, and a person has to look.
+/// Undoes the change on all hosts that may have it. False: some hosts could not be put back.
 pub(super) async fn undo<W: World>(world: &W, state: &mut State) -> Result<bool, Stopped<W::Error>> {
     let (mut silent, mut refused) = (Vec::new(), Vec::new());
     intend(world, state, &mut silent, &mut refused).await?;
@@ -31,7 +31,7 @@ pub(super) async fn undo<W: World>(world: &W, state: &mut State) -> Result<bool,
     Ok(silent.is_empty())
 }
 
-/// Writes down what puts each host back.
+/// Records the requests that put each host back.
 async fn intend<W: World>(
     world: &W,
     state: &mut State,
@@ -44,10 +44,10 @@ async fn intend<W: World>(
     if touched.is_empty() {
         return Ok(());
     }
-    let asks = touched.iter().map(|index| (*index, Ask::Probes)).collect();
+    let asks = touched.iter().map(|index| (*index, HostQuery::Probes)).collect();
     let mut found: BTreeMap<usize, Vec<Probe>> = BTreeMap::new();
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Probes(probes)) => {
+        Ok(HostAnswer::Probes(probes)) => {
             found.insert(index, probes);
         }
         other => trouble(state, index, other, silent, refused),
@@ -69,12 +69,12 @@ async fn intend<W: World>(
     world.save(state).map_err(Stopped::World)
 }
 
-/// What puts a host back, or why that cannot be.
+/// The requests that put a host back, or why that is not possible.
 fn reversals(
     state: &mut State,
     index: usize,
     probes: &[Probe],
-) -> Result<Result<Vec<super::state::Change>, String>, FormError> {
+) -> Result<Result<Vec<recorded_change::Change>, String>, FormError> {
     let documents = state.documents()?;
     let mut asked = Vec::new();
     let mut foreign = Vec::new();
@@ -82,15 +82,15 @@ fn reversals(
         let document = documents.iter().find(|document| document.name == change.probe);
         let document =
             document.ok_or_else(|| FormError::Damaged(format!("`{}` has no document", change.probe)))?;
-        let wanted = plan::wanted_after(change, document).map_err(FormError::Damaged)?;
+        let wanted = recorded_change::wanted_after(change, document).map_err(FormError::Damaged)?;
         let live = probes.iter().find(|probe| probe.name == change.probe);
-        match plan::trace(change, &wanted, state.hosts[index].armed.get(&change.probe), live) {
-            _ if plan::is_back(change, live) => {}
-            Trace::NotDone => {}
-            Trace::Foreign => foreign.push(format!("`{}`", change.probe)),
-            Trace::Done(_) => {
+        match recorded_change::trace(change, &wanted, state.hosts[index].armed.get(&change.probe), live) {
+            _ if recorded_change::is_back(change, live) => {}
+            ChangeEvidence::NotDone => {}
+            ChangeEvidence::Foreign => foreign.push(format!("`{}`", change.probe)),
+            ChangeEvidence::Done(_) => {
                 let Some(live) = live else { continue };
-                if let Some(back) = plan::reversal(change, live).map_err(FormError::Damaged)? {
+                if let Some(back) = recorded_change::reversal(change, live).map_err(FormError::Damaged)? {
                     asked.push((change.probe.clone(), back, live.clone()));
                 }
             }
@@ -104,12 +104,12 @@ fn reversals(
     }
     let mut back = Vec::new();
     for (name, request, live) in asked {
-        back.push(state.intend(&name, request, Some(&live)).map_err(FormError::Damaged)?);
+        back.push(state.record(&name, request, Some(&live)).map_err(FormError::Damaged)?);
     }
     Ok(Ok(back))
 }
 
-/// Sends what is written down.
+/// Sends the recorded requests.
 async fn send<W: World>(
     world: &W,
     state: &mut State,
@@ -124,15 +124,15 @@ async fn send<W: World>(
     let asks = requests(state, &intended, true)?;
     let mut back = Vec::new();
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Made(done)) if done.len() == state.hosts[index].undo.len() => {
+        Ok(HostAnswer::Made(done)) if done.len() == state.hosts[index].undo.len() => {
             let host = &mut state.hosts[index];
             let differs = host.undo.iter().zip(&done).find(|(sent, done)| {
                 let change = host.changes.iter().find(|change| change.probe == sent.probe);
                 let live = match done {
-                    Done::Probe(probe) => Some(&**probe),
-                    Done::Deleted => None,
+                    ChangeDone::Probe(probe) => Some(&**probe),
+                    ChangeDone::Deleted => None,
                 };
-                !change.is_some_and(|change| plan::is_back(change, live))
+                !change.is_some_and(|change| recorded_change::is_back(change, live))
             });
             if let Some((sent, _)) = differs {
                 host.note = format!("`{}` was put back, and is not as it was", sent.probe);
@@ -144,7 +144,8 @@ async fn send<W: World>(
         }
         other => {
             trouble(state, index, other, silent, refused);
-            // A refusal is about the request as it is written: the next try looks again. What was not answered is sent again as it is.
+            // After a refusal the next attempt looks at the host again; a request without an answer
+            // is sent again unchanged.
             if refused.last() == Some(&index) {
                 state.hosts[index].step = Step::Changed;
             }

@@ -1,15 +1,15 @@
-//! What all hosts say before the first one is changed.
+//! Verdicts of all hosts before the first change.
 //!
-//! Owns who was asked, and what a refusal or a missing answer means then: it stops the roll-out while nothing is changed anywhere. That a host
-//! has accepted stands in the state, so that it is not asked again by a process that follows; its own wave asks it once more, right before
-//! its change.
+//! Owns which hosts were asked, and what a refusal or a missing answer means: the roll-out stops while
+//! nothing is changed anywhere. The state records that a host has accepted, so that another process does
+//! not ask it again; its own wave asks it once more, right before its change.
 
-use super::drive::{happened, pause};
-use super::setback::{are_tolerated, fail, leave_out, reason, trouble};
+use super::failing_hosts::{REFUSED, SILENT, are_tolerated, fail, leave_out, reason, trouble};
 use super::state::{State, Step};
-use super::world::{Ask, Said, Stopped, World};
+use super::transition::{happened, pause};
+use super::world::{HostAnswer, HostQuery, Stopped, World};
 
-/// What hosts say to the change, as places in the state, each host in one of the lists.
+/// Verdicts of hosts, as indexes into the state, each host in one of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     pub(crate) accepted: Vec<usize>,
@@ -21,7 +21,7 @@ pub(crate) struct Verdicts {
 /// What the verdicts of all hosts mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
-    /// It goes on: no more hosts than tolerated refuse or do not answer.
+    /// It continues: no more hosts than tolerated refuse or do not answer.
     Good,
     /// The change is refused.
     Refused,
@@ -41,7 +41,7 @@ impl Verdicts {
         }
     }
 
-    /// Why it does not go on, for people. Empty: it does.
+    /// Why it does not continue. Empty: it does.
     pub(crate) fn reason(&self, state: &State) -> String {
         match self.outlook(state) {
             Outlook::Good => String::new(),
@@ -51,10 +51,7 @@ impl Verdicts {
     }
 }
 
-pub(super) const REFUSED: &str = "the change is refused";
-pub(super) const SILENT: &str = "no answer";
-
-/// Asks hosts that were not asked yet, of whatever wave, and notes what each says.
+/// Asks hosts of all waves that were not asked yet, and notes each answer.
 ///
 /// # Errors
 /// When the state cannot be written.
@@ -63,10 +60,10 @@ pub(crate) async fn ask_for_verdicts<W: World>(
     state: &mut State,
     hosts: Vec<usize>,
 ) -> Result<Verdicts, Stopped<W::Error>> {
-    let asks = hosts.into_iter().map(|index| (index, Ask::Judge)).collect();
+    let asks = hosts.into_iter().map(|index| (index, HostQuery::Judge)).collect();
     let Verdicts { mut accepted, mut refused, mut silent } = Verdicts::default();
     let mut said = |state: &mut State, index: usize, said| match said {
-        Ok(Said::Judged(verdict)) => {
+        Ok(HostAnswer::Judged(verdict)) => {
             let host = &mut state.hosts[index];
             host.note = verdict.objection();
             host.kernel = verdict.kernel;
@@ -86,7 +83,8 @@ pub(crate) async fn ask_for_verdicts<W: World>(
     Ok(Verdicts { accepted, refused, silent })
 }
 
-/// Asks the hosts that were not asked yet, and goes on only if all of them accept, but for those that are tolerated.
+/// Asks the hosts that were not asked yet, and continues only if all accept, apart from tolerated
+/// ones.
 pub(super) async fn judge_all<W: World>(
     world: &W,
     state: &mut State,

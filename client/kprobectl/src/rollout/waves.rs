@@ -1,6 +1,6 @@
-//! How far each wave reaches.
+//! Waves of a roll-out: which hosts are changed together.
 //!
-//! Owns the notation `1,5%,100%`, and the cut of a list of hosts into waves.
+//! Owns the notation `1,5%,100%`, and the division of a list of hosts into waves.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,11 +16,11 @@ pub(crate) struct Waves(Vec<Reach>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Hosts(u64),
-    /// Of a hundred, rounded up.
+    /// A percentage, rounded up.
     Percent(u8),
 }
 
-/// Why a text names no waves.
+/// Why a text does not describe waves.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum WavesError {
     /// Not a number.
@@ -121,10 +121,10 @@ impl fmt::Display for Waves {
 }
 
 impl Waves {
-    /// Cuts so many hosts into waves: each host is in exactly one. A wave that would add none is left out.
+    /// Divides this many hosts into waves: each host is in exactly one. Empty waves are left out.
     ///
     /// # Errors
-    /// When hosts are left over behind the last wave.
+    /// When hosts are left over after the last wave.
     pub(crate) fn cut(&self, hosts: usize) -> Result<Vec<Range<usize>>, WavesError> {
         let (mut waves, mut begin) = (Vec::new(), 0);
         for reach in &self.0 {

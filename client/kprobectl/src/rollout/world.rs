@@ -1,23 +1,22 @@
-//! What a roll-out asks of the outside, and the answers.
+//! Interface of a roll-out to hosts, the state file and the clock: queries and answers.
 //!
-//! Owns the words between what decides and what acts: behind [`World`] are hosts over a network and a file on a disk, or those of a test. It
-//! decides nothing.
+//! Owns the types between decisions and actions. Behind [`World`] are real hosts and a file on disk, or
+//! those of a test. It decides nothing.
 
 use std::time::Duration;
 
 use kprobed_client::api::Probe;
 use kprobed_client::api::probe_change::Change as Asked;
 
-use super::plan;
 use super::reading::Reading;
-use super::state::{FormError, Happened, State};
+use super::state::{FormError, RolloutEvent, State};
 
-/// What is asked of a host.
+/// A query to a host.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
-    /// What it says to the documents. Changes nothing.
+pub(crate) enum HostQuery {
+    /// The verdict on the documents. Changes nothing.
     Judge,
-    /// The same, and its counters.
+    /// The verdict and the counters.
     Look,
     /// These changes, all or none.
     Make(Vec<Asked>),
@@ -27,76 +26,92 @@ pub(crate) enum Ask {
     Probes,
 }
 
-impl Ask {
-    /// Whether a process that follows needs the answer. The others are asked for again.
+impl HostQuery {
+    /// Whether another process needs the answer. Other queries are repeated.
     pub(crate) const fn is_kept(&self) -> bool {
         matches!(self, Self::Judge | Self::Make(_))
     }
 }
 
-/// What a host says.
+/// An answer of a host.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum HostAnswer {
     Judged(Box<Verdict>),
-    Looked(Box<Looked>),
-    /// What became of each change, in order.
-    Made(Vec<Done>),
+    Inspected(Box<Inspection>),
+    /// The outcome of each change, in order.
+    Made(Vec<ChangeDone>),
     Read(Box<Reading>),
     Probes(Vec<Probe>),
 }
 
-/// What a host says to the documents.
+/// A host's verdict on the documents.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     /// Release of its kernel.
     pub(crate) kernel: String,
     /// One for each document, in their order.
-    pub(crate) planned: Vec<Planned>,
+    pub(crate) planned: Vec<PlannedProbe>,
     /// Why it refuses the change. Empty: it does not.
     pub(crate) refusals: Vec<String>,
 }
 
 impl Verdict {
-    /// Why the host is not to be changed, by itself or because it could not be put back. Empty: it can be.
+    /// Why the host must not be changed: its refusals, and changes that could not be undone. Empty:
+    /// it can be changed.
     pub(super) fn objection(&self) -> String {
-        let obstacles = self.planned.iter().filter_map(plan::obstacle);
+        let obstacles = self.planned.iter().filter_map(PlannedProbe::obstacle);
         self.refusals.iter().cloned().chain(obstacles).collect::<Vec<_>>().join("; ")
     }
 }
 
 /// A host before it is changed.
 #[derive(Clone, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Inspection {
     pub(crate) verdict: Verdict,
     pub(crate) reading: Reading,
 }
 
 /// A document on a host.
 #[derive(Clone, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedProbe {
     pub(crate) name: String,
-    /// The probe as it is.
+    /// The probe that the host has, if any.
     pub(crate) live: Option<Probe>,
-    /// Absent: it is as the document says.
+    /// Absent: the probe matches the document.
     pub(crate) change: Option<Asked>,
+}
+
+impl PlannedProbe {
+    /// Why the probe could not be put back after this change. None: it could.
+    fn obstacle(&self) -> Option<String> {
+        let live = self.live.as_ref()?;
+        self.change.as_ref()?;
+        let holder = live.lease.as_ref().map_or("", |lease| lease.holder.as_str());
+        (!holder.is_empty()).then(|| {
+            format!(
+                "`{}` lives as long as a client holds it, and could not be put back: end that client, or use another name",
+                self.name
+            )
+        })
+    }
 }
 
 /// A change that was made.
 #[derive(Clone, Debug)]
-pub(crate) enum Done {
+pub(crate) enum ChangeDone {
     Probe(Box<Probe>),
     Deleted,
 }
 
-/// Why a host did not do what it was asked.
+/// Why a host failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
-    /// Whether it said no: nothing was changed. Otherwise it may have done it.
+pub(crate) struct HostFailure {
+    /// Whether it refused, and changed nothing. Otherwise it may have carried out the request.
     pub(crate) is_refusal: bool,
     pub(crate) message: String,
 }
 
-/// Why a process does not go on. The state has all that was done.
+/// Why the process stops. The state has everything that was done.
 #[derive(Debug)]
 pub(crate) enum Stopped<E> {
     /// The world failed, as when the state cannot be written.
@@ -111,38 +126,39 @@ impl<E> From<FormError> for Stopped<E> {
     }
 }
 
-/// Takes in what a host says: the host's place in the state, and its answer.
-pub(crate) type Heard<'a> = dyn FnMut(&mut State, usize, Result<Said, Trouble>) + 'a;
+/// Handles an answer: the host's index in the state, and the answer.
+pub(crate) type AnswerHandler<'a> = dyn FnMut(&mut State, usize, Result<HostAnswer, HostFailure>) + 'a;
 
-/// Everything outside.
+/// Interface to everything outside.
 pub(crate) trait World {
     /// Why it fails.
     type Error;
 
-    /// Asks hosts, several at a time, and hands over what each says as it comes. Where answers are kept ([`Ask::is_kept`]) the state is
-    /// written now and then between them.
+    /// Asks hosts, several at a time, and passes each answer on as it arrives. If answers are kept
+    /// ([`HostQuery::is_kept`]), the state is written from time to time.
     async fn ask(
         &self,
         state: &mut State,
-        asks: Vec<(usize, Ask)>,
-        said: &mut Heard<'_>,
+        asks: Vec<(usize, HostQuery)>,
+        said: &mut AnswerHandler<'_>,
     ) -> Result<(), Self::Error>;
 
-    /// Writes the state, so that it outlives the process and the machine's power.
+    /// Writes the state durably: it survives the process and a power failure.
     fn save(&self, state: &State) -> Result<(), Self::Error>;
 
-    /// Lets others see the state, if it was not written for long. Nothing that is new in it is needed to go on.
+    /// Writes the state for `rollout status` if the file is old. Nothing new in it is needed to
+    /// continue.
     fn show(&self, state: &State) -> Result<(), Self::Error>;
 
-    /// Tells something that happened. It is in the state that was saved.
-    fn tell(&self, happened: &Happened) -> Result<(), Self::Error>;
+    /// Reports an event, which is in the saved state.
+    fn tell(&self, happened: &RolloutEvent) -> Result<(), Self::Error>;
 
-    /// Lets time pass.
+    /// Sleeps.
     async fn wait(&self, time: Duration) -> Result<(), Self::Error>;
 
     /// Milliseconds since 1970.
     fn now_ms(&self) -> u64;
 
-    /// Whether someone asked for a pause.
+    /// Whether a pause was requested.
     fn is_pause_asked(&self) -> bool;
 }

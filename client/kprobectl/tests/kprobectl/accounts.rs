@@ -1,4 +1,4 @@
-//! Commands that report: profile, ledger, doctor, version.
+//! Tests of commands that report: profile, ledger, doctor, version.
 
 use insta::assert_snapshot;
 

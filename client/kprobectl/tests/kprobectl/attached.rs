@@ -1,4 +1,4 @@
-//! Commands about events of the host, and the calls below them.
+//! Tests of attached events, and of the library's calls for them.
 
 use insta::assert_snapshot;
 use kprobed_client::api::AttachedEventState;

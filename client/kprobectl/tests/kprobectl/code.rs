@@ -1,4 +1,4 @@
-//! Commands about the kernel's code.
+//! Tests of `symbols` and `disasm`.
 
 use insta::assert_snapshot;
 

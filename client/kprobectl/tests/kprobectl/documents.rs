@@ -1,4 +1,4 @@
-//! `apply`, `diff`, and `-o yaml`: what is printed can be applied, and mistakes are said with their places.
+//! Tests of `apply`, `diff` and `-o yaml`: printed documents can be applied, and problems have places.
 
 use insta::assert_snapshot;
 

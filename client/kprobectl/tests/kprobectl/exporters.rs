@@ -1,4 +1,4 @@
-//! What the daemon sends elsewhere.
+//! Tests of `kprobectl exporters`.
 
 use insta::assert_snapshot;
 use kprobed_client::api::ExporterState;

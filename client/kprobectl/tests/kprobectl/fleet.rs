@@ -1,4 +1,4 @@
-//! Commands on many hosts: some answer, and one is dead, one hangs, one breaks off and one refuses.
+//! Tests of commands on many hosts: some answer, and others are dead, hang, break off or refuse.
 
 use std::fmt::Write as _;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! What the command says of itself.
+//! Tests of help texts.
 
 use insta::assert_snapshot;
 
@@ -20,7 +20,7 @@ fn help_says_what_there_is() {
 
     Commands:
       add           Define a probe and start recording
-      apply         Make probes what documents say
+      apply         Create and change probes as documents describe them
       diff          Show what `apply` would change
       check         Check whether the running kernel would accept a probe
       explain       Explain a definition in words
@@ -29,7 +29,7 @@ fn help_says_what_there_is() {
       disasm        Show the code of a function, and where it can be probed
       list          List probes
       get           Show all properties of a probe
-      accept        Arm probes that are held back: what they record on this kernel is right
+      accept        Arm probes that the daemon holds back after a change of kernel
       enable        Switch recording on
       disable       Switch recording off, and keep the probes
       filter        Show, set or clear the kernel filter of a probe
@@ -44,14 +44,14 @@ fn help_says_what_there_is() {
       detach        Stop recording attached events
       attached      List attached events
       hist          Count events in the kernel, by fields, tasks or CPUs
-      latency       Measure the time between two probes in the kernel
-      stacks        Count the call stacks that lead to a probe in the kernel
+      latency       Measure in the kernel the time between two probes
+      stacks        Count in the kernel the call stacks that lead to a probe
       aggregations  List, read and delete aggregations
       profile       Show how often probes were hit, and how often the kernel skipped them
-      ledger        Show where every event went
-      exporters     Show what the daemon sends elsewhere, and how that stands
+      ledger        Show the account of every event: read, lost, filtered
+      exporters     Show the state and the account of the daemon's exporters
       doctor        Check the host, and show how to fix what is missing
-      rollout       Change a fleet wave by wave, and put everything back if a gate is not passed
+      rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails
       config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script
       version       Print the versions of this command and the daemon
@@ -77,26 +77,28 @@ fn help_says_what_there_is() {
               one]
 
           --hosts <LIST>
-              Do it on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses, `all`,
-              `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for those
-              of the last run that did not answer; counts before --server
+              Run the command on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses,
+              `all`, `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for
+              those that did not answer in the last run; overrides --server
 
       -L, --host-selector <SELECTOR>
-              Only on hosts whose labels match, as for `list --selector`
+              Run the command on the hosts whose labels match, as for `list --selector` [default: all of
+              --hosts]
 
           --parallel <N>
               Most hosts that are asked at the same time; streams stay open, one for each host [default:
               that of the context, or 64]
 
           --fail-fast
-              Try no further host after one that did not answer
+              Try no further host after the first that did not answer
 
           --tolerate <HOSTS>
-              So many hosts may fail to answer without an effect on the exit code: `3` or `5%`
+              Number or percentage of hosts that may fail to answer without an effect on the exit code:
+              `3` or `5%` [default: 0]
 
           --yes
-              Change something on many hosts without a question [asked above 20 hosts, or
-              `confirm_above` of the context]
+              Change many hosts without a confirmation [needed above 20 hosts, or `confirm_above` of the
+              context]
 
           --ca <FILE>
               Certificate of the authority that signed the daemon's certificate, a PEM file; needed for
@@ -120,7 +122,7 @@ fn help_says_what_there_is() {
               [env: KPROBED_DOMAIN=]
 
       -o, --output <FORMAT>
-              Form of the output
+              Format of the output
 
               Possible values:
               - table:  Columns for people
@@ -155,9 +157,9 @@ fn help_says_what_there_is() {
       2  wrong usage of this command
       3  the daemon cannot be reached
       4  interrupted or disconnected before everything was done
-    On many hosts (--hosts) it is the highest of these, unless no more hosts than --tolerate are without
-    an answer:
-      1  a host refused the request, or its answer is such a one as above
+    With several hosts (--hosts) the highest of these counts. Hosts that fail to answer count only if
+    they are more than --tolerate:
+      1  a host refused the request, or its own answer has exit code 1
       3  a host could not be reached, or did not answer in time
       4  a host failed in the middle, or was not tried
 
@@ -181,7 +183,8 @@ fn help_says_what_there_is() {
 
     Arguments:
       [PROBE-GLOB]...
-              Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
+              Only probes whose names match (`*`, `?`), including probes that are defined later
+              [default: all]
 
     Options:
       -p, --probe <DEFINITION>
@@ -195,8 +198,7 @@ fn help_says_what_there_is() {
               Stop after this time [default: no limit]
 
           --max-wait <DURATION>
-              With --hosts: how long the others wait for a host that says nothing, before they go on
-              without it
+              With --hosts: how long the others wait for a silent host before they continue without it
               
               [default: 10s]
 
@@ -211,29 +213,32 @@ fn help_says_what_there_is() {
               Only events that pass this filter [default: all]
 
           --pid <N>
-              Only events of this thread id, as seen outside of containers
+              Only events of this thread id, in the initial PID namespace; may be given more than once
+              [default: all]
               
               [alias: --tid]
 
           --comm <GLOB>
-              Only events of tasks whose name matches (`*`, `?`)
+              Only events of tasks whose name matches (`*`, `?`); may be given more than once [default:
+              all]
 
           --cpu <N>
-              Only events of this CPU
+              Only events of this CPU; may be given more than once [default: all]
 
           --sample <N>
               Only every Nth event [default: 1]
 
       -l, --selector <SELECTOR>
-              Only probes whose labels match, as for `list`. For events of the history, the labels at
-              that time count
+              Only probes whose labels match, as for `list`; for events of the history, their labels at
+              that time [default: all]
 
     Time:
           --since <TIME>
-              Begin with the history, at this time: `10m` ago, `07:00`, or a date with a time
+              Begin with the events of the history since this time: `10m` ago, `07:00`, or a date with a
+              time
 
           --last <N>
-              Begin with the history, N events back
+              Begin with the last N events of the history
 
           --oldest
               Begin with the oldest event of the history
@@ -242,10 +247,10 @@ fn help_says_what_there_is() {
               Follow new events after the history
 
           --no-follow
-              Stop after the events that happened until now
+              Stop after the events that were recorded before the command began
 
           --cursor <FILE>
-              Begin at the place in this file, if it exists, and save the place there
+              Begin at the position in this file, if it exists, and save the position there
 
     Delivery:
           --order <HOW>
@@ -258,7 +263,7 @@ fn help_says_what_there_is() {
               [default: cpu]
 
           --pace <WHAT>
-              What to optimise for [default: between both]
+              What to optimise for [default: a compromise]
 
               Possible values:
               - latency:    Each event as early as possible
@@ -293,7 +298,7 @@ fn help_says_what_there_is() {
               Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
 
           --time <HOW>
-              Form of time
+              Format of times
 
               Possible values:
               - wall:  Time of day, in the local zone
@@ -311,21 +316,21 @@ fn help_says_what_there_is() {
     From NATS:
           --from <URL>
               Read what daemons have published to this server (`[export.nats]`), without a connection to
-              any of them: `nats://HOST:PORT` or `tls://HOST:PORT`; --hosts names hosts of the stream
-              then
+              any of them: `nats://HOST:PORT` or `tls://HOST:PORT`; --hosts then names hosts of the
+              stream
 
           --stream <NAME>
-              The stream of events; that of states has `_STATE` behind it
+              Name of the stream of events; the stream of states has this name with `_STATE`
               
               [default: KPROBED]
 
           --subject-prefix <PREFIX>
-              What subjects begin with
+              First part of the subjects
               
               [default: kprobed]
 
           --credentials <FILE>
-              File of a user as `nsc` writes it
+              File with the JWT and seed of a user, as `nsc` writes it
 
           --token <FILE>
               File with a token
@@ -334,43 +339,44 @@ fn help_says_what_there_is() {
               File with `USER:PASSWORD`
 
     Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest
-    read the history and end with it, unless -f follows on. If the connection is lost, the command
-    connects again and reads the events in between from the history; those that the history does not
-    have are reported as lost.
+    read the history and end with it, unless -f follows new events after it. If the connection is lost,
+    the command connects again and reads the missed events from the history; events that the history
+    does not have are reported as lost.
 
-    `observing N probes` on stderr says that the daemon has subscribed the command: every event recorded
-    from then on is shown or reported as lost. A script waits for this line before it causes events. It
-    is not printed with -q, nor when only the history is read.
+    The note `observing N probes` on stderr means that the daemon has subscribed the command: every
+    event recorded from then on is shown or reported as lost. A script should wait for it before it
+    causes events. It is not printed with -q, or if only the history is read.
 
     --filter is an expression of the kernel's filter language over the fields of the probe and comm, pid
     (thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and
     globs, && || ! and parentheses. A field of the probe that has one of these names is written
     fields.NAME. The daemon evaluates the filter, for this command alone. --pid, --comm and --cpu are
-    short for parts of it. A kernel filter (`kprobectl filter`) keeps events from being recorded at all.
+    short for parts of it; values of one of them are alternatives. A kernel filter (`kprobectl filter`)
+    keeps events from being recorded at all.
 
     TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a
     time, in RFC 3339 or as printed by --wide. A time without a zone is local.
 
-    --cursor saves the place where the command ended in a file, and the next run goes on there. A batch
-    of events that -n cut is shown again.
+    --cursor saves the position at which the command ended in a file, and the next run continues there.
+    If -n ends the command inside a batch of events, the next run shows that batch again.
 
-    With --hosts or --host-selector the events of all hosts are in one order of time. The clock of each
-    host is compared with that of this one over the connection, again and again, and the order is by the
-    corrected time, which is the one shown; JSON has both. Events of two hosts that are closer together
-    than the error bounds of their clocks (shown with each host) may have happened the other way round.
-    An event is shown when every host has said that nothing earlier comes. A host that says nothing for
-    --max-wait holds up no other any longer: what it sends after that, and what is older than events
-    that were shown, is marked `late`. Hosts that are lost, late and back are shown among the events,
-    and at the end what became of each.
+    With --hosts or --host-selector the events of all hosts are shown in one order of time. The command
+    measures the offset of each host's clock over the connection, again and again, and shows and orders
+    events by the corrected time; JSON has both times. Events of two hosts that are closer together than
+    the error bounds of their clocks (shown with each host) may have happened in the other order. An
+    event is shown when every host has reported that no earlier one follows. If a host is silent for
+    --max-wait, the others do not wait for it any longer: what it sends after that, and events that are
+    older than shown ones, are marked `late`. State changes of hosts are shown among the events, and at
+    the end the outcome of each.
 
     --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration):
-    the same events, gaps and losses, of one host or a thousand over one connection, merged in the same
-    way. The clocks of the hosts cannot be compared there: the order is by the wall clock of each. Hosts
-    are those of which the stream has something when the command begins. Globs, --filter, --pid, --comm,
-    --cpu, --sample, --fields and -l select here what a daemon would select; -l goes by the labels that
-    probes have now, and a field that no probe has selects nothing. --last, --cursor, -p and the limits
-    of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and
-    `common_cpu` in a filter. --ca, --cert and --key are for tls://.
+    the same events, gaps and losses, of any number of hosts over one connection, merged in the same
+    way. Clocks cannot be measured there: the order is by the wall clock of each host. Hosts are those
+    with messages in the stream when the command begins. Globs, --filter, --pid, --comm, --cpu,
+    --sample, --fields and -l are evaluated by this command; -l matches the current labels of probes,
+    and a field that no probe has selects nothing. --last, --cursor, -p and the limits of queues need a
+    daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter.
+    --ca, --cert and --key are for tls://.
 
     -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
     PROBE-GLOB only its events are shown.

@@ -1,4 +1,4 @@
-//! Labels: on new probes, on those that are there, and to find probes by.
+//! Tests of labels: on new and existing probes, and in selectors.
 
 use std::collections::HashMap;
 

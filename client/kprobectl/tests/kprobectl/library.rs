@@ -1,4 +1,4 @@
-//! The library against a fake daemon.
+//! Tests of the client library against a fake daemon.
 
 use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitProfileSamplesRequest};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The library and the real `kprobectl` against a fake daemon.
+//! Tests of the client library and the real `kprobectl` against a fake daemon.
 
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;

@@ -1,4 +1,4 @@
-//! Events of many hosts in one order: some hosts are far ahead, some hang, some die, and some come back.
+//! Tests of merged events: hosts that are ahead, hang, die and come back.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -128,7 +128,8 @@ pub(crate) fn account<'a>(objects: &'a [Value], host: &str) -> &'a Value {
     of_type(objects, "host").into_iter().find(|one| one["host"] == host).unwrap()
 }
 
-/// Events of different hosts are farther apart then than the error bounds of their clocks: only so is their order known.
+/// Events of different hosts are farther apart then than the error bounds of their clocks: only so
+/// is their order known.
 pub(crate) fn let_time_pass() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(5) {

@@ -1,4 +1,4 @@
-//! Following events, and how it ends.
+//! Tests of `observe`: how it follows, and how it ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Commands about probes: what they print, and how they end.
+//! Tests of commands about probes: output and exit codes.
 
 use std::io::Write as _;
 use std::process::Stdio;

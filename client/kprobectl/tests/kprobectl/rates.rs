@@ -1,4 +1,4 @@
-//! `profile --step`: hits over time.
+//! Tests of `profile --step`.
 
 use insta::assert_snapshot;
 

@@ -1,4 +1,4 @@
-//! Daemons that cannot be reached.
+//! Tests of daemons that cannot be reached.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Commands about what the kernel has and the daemon did not define, and about what others have changed.
+//! Tests of `adopt`, `list --foreign` and `reconcile`.
 
 use insta::assert_snapshot;
 use kprobed_client::api::{AdoptProbeRequest, ReconcileOutcome, ReconciledProbe};

@@ -1,4 +1,4 @@
-//! `kprobectl rollout` against several daemons that keep what they are given: some refuse, one is dead, one never answers.
+//! Tests of `kprobectl rollout` against daemons that keep probes: some refuse, are dead, or never answer.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;

@@ -1,4 +1,4 @@
-//! Hosts that DNS has: `--hosts srv:NAME`.
+//! Tests of `--hosts srv:NAME`.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,4 +1,4 @@
-//! `trace`: probes for as long as it runs.
+//! Tests of `trace`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;

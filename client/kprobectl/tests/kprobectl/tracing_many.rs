@@ -1,4 +1,4 @@
-//! `trace` on many hosts: its probes are there for as long as it runs, on all of them.
+//! Tests of `trace` on many hosts.
 
 use std::time::{Duration, Instant};
 

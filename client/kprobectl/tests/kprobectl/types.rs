@@ -1,4 +1,4 @@
-//! Describing functions.
+//! Tests of `describe`.
 
 use insta::assert_snapshot;
 

@@ -1,4 +1,4 @@
-//! `list --watch`, and the watch of the library.
+//! Tests of `list --watch`, and of the library's watch.
 
 use insta::assert_snapshot;
 use kprobed_client::api::{WatchEvent, WatchProbesRequest};

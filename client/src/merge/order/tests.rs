@@ -1,4 +1,4 @@
-//! Any hosts, any interleaving, any deaths.
+//! Property tests of the order: any hosts, any interleaving, any deaths.
 
 use std::collections::VecDeque;
 
@@ -63,7 +63,8 @@ enum Sent {
 }
 
 impl Log {
-    /// Pieces and the watermarks that are true of them: two CPUs take turns, so that a piece may begin before the one before it ends.
+    /// Pieces and the watermarks that are true of them: two CPUs take turns, so that a piece may
+    /// begin before the one before it ends.
     fn sent(&self, first: i32) -> VecDeque<Sent> {
         let (mut now, mut number) = ([1_000_u64; 2], first);
         let pieces: Vec<Vec<(u64, i32)>> = self

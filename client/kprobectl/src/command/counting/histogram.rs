@@ -1,21 +1,21 @@
-//! Counting the events of one probe: what `hist` and `stacks` have in common.
+//! Arguments and request of a histogram, which `hist` and `stacks` share.
 
 use clap::Args;
 use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::{AggregationKey, AggregationSpec, HistogramSpec};
 
-use super::{By, Life, Shown, count};
-use crate::cli::Global;
+use super::{CountKey, Lifetime, RowOptions, count};
 use crate::command::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{LatencyUnit, Output};
 
-/// Which events are counted, for how long, and what of it is shown.
+/// Options of a histogram.
 #[derive(Debug, Args)]
 pub(crate) struct Histogram {
     /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(value_name = "PROBE")]
     probe: String,
-    /// Field to add up; at most 2
+    /// Field to add up in each row; at most 2 [default: none]
     #[arg(long = "sum", value_name = "FIELD", value_delimiter = ',')]
     sums: Vec<String>,
     /// Count only events that pass this filter, in the kernel's filter language [default: all]
@@ -25,22 +25,23 @@ pub(crate) struct Histogram {
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
     #[command(flatten)]
-    life: Life,
+    life: Lifetime,
     #[command(flatten)]
-    shown: Shown,
+    shown: RowOptions,
 }
 
 impl Histogram {
-    /// Counts by these keys until it is time to stop, and shows what was counted; or leaves it to count.
+    /// Counts by these keys until the stop condition and shows the counts; with `--keep`, leaves
+    /// the aggregation running.
     pub(in crate::command) async fn count(
         self,
         global: &Global,
-        keys: Vec<By<AggregationKey>>,
+        keys: Vec<CountKey<AggregationKey>>,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let Self { probe, sums, filter, size, life, shown } = self;
         let view = shown.view(&sums, LatencyUnit::Auto)?;
-        let (keys, is_by_host) = By::split(keys);
+        let (keys, is_by_host) = CountKey::split(keys);
         let spec = HistogramSpec { probe, keys, sums, filter, size };
         let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
         count(global, (spec, is_by_host), life, view, output).await

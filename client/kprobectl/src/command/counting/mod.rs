@@ -1,11 +1,11 @@
-//! Counting in the kernel for as long as a command runs.
+//! Aggregations that last as long as a command runs.
 //!
-//! Owns the life of such an aggregation, and the loop from its readings to the printer. It is bound to the stream of its readings: the
-//! daemon deletes it when this process ends, however it ends.
+//! Owns their lifetime and the loop from readings to the printer. An aggregation is bound to the stream
+//! of its readings: the daemon deletes it when this process ends, however it ends.
 
+mod count_key;
 mod histogram;
-mod key;
-mod merged;
+mod many_hosts;
 
 use std::time::Duration;
 
@@ -16,28 +16,29 @@ use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, ContextKey};
 use kprobed_client::{AggregationStream, Client};
 
+pub(super) use self::count_key::CountKey;
 pub(super) use self::histogram::Histogram;
-pub(super) use self::key::By;
 use super::connection::connect;
-use super::stop::{Stop, StopReason};
+use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
-use crate::cli::{Format, Global};
+use crate::global::{Format, Global};
 use crate::output::{CountOrder, CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
-/// Time between two readings that the user did not ask for: each costs the daemon a look at the kernel's tables.
+/// Interval of readings that are not shown: each makes the daemon read the kernel's tables.
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
-/// How long a new aggregation counts.
+/// Options for how long an aggregation counts.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Duration")]
-pub(crate) struct Life {
-    /// Stop after this time [default: with Ctrl-C]
+pub(crate) struct Lifetime {
+    /// Stop after this time [default: until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     #[command(flatten)]
-    readings: Readings,
-    /// Count on under this name after the command has ended: `kprobectl aggregations` reads and deletes it
+    readings: ReadingOptions,
+    /// Keep counting under this name after the command ends; `kprobectl aggregations` reads and
+    /// deletes it [default: stop with the command]
     #[arg(
         long, value_name = "NAME", conflicts_with_all = ["duration", "interval", "deltas", "scroll", "sort", "top"]
     )]
@@ -47,25 +48,25 @@ pub(crate) struct Life {
     ttl: Option<Duration>,
 }
 
-/// Readings in between.
+/// ReadingOptions in between.
 #[derive(Debug, Args)]
-pub(crate) struct Readings {
+pub(crate) struct ReadingOptions {
     /// Show the counts repeatedly, this time apart, 100ms or more [default: once, at the end]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) interval: Option<Duration>,
-    /// Show only what was counted since the previous reading
+    /// Show only the counts since the previous reading
     #[arg(long, requires = "interval")]
     pub(super) deltas: bool,
-    /// Print readings one below the other, also on a terminal
+    /// Print readings one below the other on a terminal, instead of redrawing
     #[arg(long, requires = "interval")]
     pub(super) scroll: bool,
 }
 
-impl Readings {
-    /// Refuses `-o folded` where there are no stacks.
+impl ReadingOptions {
+    /// Refuses `-o folded` if there are no stacks.
     ///
     /// # Errors
-    /// When there are several readings, whose stacks would be added up by whoever reads them, or no stacks.
+    /// When there are several readings, whose stacks a reader would add up, or no stacks.
     pub(super) fn refuse_folded(
         &self,
         global: &Global,
@@ -89,10 +90,10 @@ impl Readings {
     }
 }
 
-/// Which rows are shown, and in which order.
+/// Options for the rows that are shown, and their order.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct Shown {
+pub(crate) struct RowOptions {
     /// Show only the first N rows, and the sum of the others [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
@@ -101,11 +102,11 @@ pub(crate) struct Shown {
     sort: String,
 }
 
-impl Shown {
+impl RowOptions {
     /// The same for the printer.
     ///
     /// # Errors
-    /// When there is no such sum to sort by.
+    /// When no sum has the name to sort by.
     pub(super) fn view(&self, sums: &[String], unit: LatencyUnit) -> Result<CountView, Failure> {
         let order = match self.sort.as_str() {
             "count" => CountOrder::Count,
@@ -126,17 +127,18 @@ fn no_column(name: &str, sums: &[String]) -> Failure {
     Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
 }
 
-/// Counts until it is time to stop, and shows what was counted, on many hosts together or by host; or leaves it to count.
+/// Counts until the stop condition, and shows the counts, of all hosts together or by host; with
+/// `--keep`, leaves the aggregation running.
 pub(super) async fn count(
     global: &Global,
     (spec, is_by_host): (AggregationSpec, bool),
-    life: Life,
+    life: Lifetime,
     view: CountView,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     life.readings.refuse_folded(global, Some(&spec))?;
     if let Some(fleet) = &global.fleet {
-        return merged::count(global, fleet, (spec, is_by_host), life, view, output).await;
+        return many_hosts::count(global, fleet, (spec, is_by_host), life, view, output).await;
     }
     if is_by_host {
         let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
@@ -155,13 +157,13 @@ pub(super) async fn count(
         output.aggregation_kept(&made)?;
         return Ok(Exit::Success);
     }
-    let mut stop = Stop::new(None).map_err(Failure::Signals)?;
+    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
     let client = tokio::select! {
         client = connect(global) => client?,
         _ = stop.wait() => return Err(Failure::Interrupted),
     };
     let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
-    // Not given up half-way: what the daemon has made would not know yet that nobody waits for it.
+    // Not cancelled: the daemon would keep an aggregation that no client waits for.
     let stream = client.stream_aggregation(Source::Spec(spec), interval, life.readings.deltas).await?;
     output.counting_begins(stream.aggregation(), life.duration);
     stop.after(life.duration);
@@ -170,17 +172,17 @@ pub(super) async fn count(
     let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
     let last = counting.end().await?;
     printer.last(&last)?;
-    // Without a limit an interrupt is how counting ends; with one, it comes too early.
+    // Without a limit an interrupt is the regular end; with one, it is early.
     let early = reason == StopReason::Signal && life.duration.is_some();
     Ok(if early { Exit::Interrupted } else { Exit::Success })
 }
 
-/// An aggregation that is being read.
+/// A running aggregation.
 pub(super) struct Counting {
     pub(super) client: Client,
     pub(super) stream: AggregationStream,
-    pub(super) stop: Stop,
-    pub(super) readings: Readings,
+    pub(super) stop: StopCondition,
+    pub(super) readings: ReadingOptions,
 }
 
 impl Counting {
@@ -190,7 +192,8 @@ impl Counting {
         CountPrinter::new(output, self.stream.aggregation(), view, several, several && redraw)
     }
 
-    /// Shows readings until it is time to stop. `fresh`: the first of deltas is no more than where counting begins.
+    /// Shows readings until it is time to stop. `fresh`: the first delta only shows where counting
+    /// begins, and is not printed.
     pub(super) async fn follow(
         &mut self,
         printer: &mut CountPrinter<'_>,
@@ -209,13 +212,14 @@ impl Counting {
         }
     }
 
-    /// Stops counting. What was counted until then is in the answer, so that nothing is missed between a last reading and the end.
+    /// Deletes the aggregation. The answer has the final counts, so that no event is missed after
+    /// the last reading.
     async fn end(mut self) -> Result<AggregationSnapshot, Failure> {
         let name = self.stream.aggregation().name.clone();
         self.stop.after(None);
         let last = tokio::select! {
             last = self.client.delete_aggregation(&name) => last?,
-            // Asked for a second time.
+            // A second signal.
             _ = self.stop.wait() => return Err(Failure::Interrupted),
         };
         last.ok_or(Failure::NotCounted)

@@ -1,4 +1,4 @@
-//! The loop from the stream to the printer, and when it ends.
+//! Loop from the event stream of one daemon to the printer, and its end.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use kprobed_client::event::{
     Batch, Cursor, EventStream, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
 };
 
-use super::place::Place;
-use super::temporary::Temporary;
+use super::cursor_file::CursorFile;
+use super::temporary_probes::TemporaryProbes;
 use crate::command::Failure;
-use crate::command::stop::{Stop, StopReason};
+use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::output::EventPrinter;
 
 /// Where events come from.
-pub(super) enum Source {
+pub(super) enum EventSource {
     /// One connection.
     Once(Box<EventStream>),
     /// As many as it takes.
     Resuming(Box<ResumingStream>),
 }
 
-impl Source {
+impl EventSource {
     async fn next(&mut self) -> Result<Option<ResumingItem>, Failure> {
         Ok(match self {
             Self::Once(stream) => stream.next().await?.map(ResumingItem::Item),
@@ -37,9 +37,9 @@ impl Source {
     }
 }
 
-/// How following ended.
+/// How a stream ended.
 pub(super) enum End {
-    /// As many events as were asked for.
+    /// The limit of events was reached.
     Enough,
     /// A signal, or the time was up.
     Stopped(StopReason),
@@ -47,23 +47,23 @@ pub(super) enum End {
     ByDaemon,
 }
 
-/// What to follow, and how long.
+/// A stream to follow, with its limits.
 pub(super) struct Follow {
-    pub(super) source: Source,
+    pub(super) source: EventSource,
     pub(super) limit: Option<u64>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopCondition,
     /// Events that wait for others, in the order of time.
     pub(super) ordered: Option<TimeOrdered>,
-    pub(super) place: Option<Place>,
+    pub(super) cursor_file: Option<CursorFile>,
     /// Where the batch begins that the limit cut: it is not printed to its end.
     pub(super) cut_sequence: Option<u64>,
     /// Probes that are deleted at the end.
-    pub(super) temporary: Option<(Client, Temporary)>,
-    /// The number of this subscriber, once the daemon has told it.
+    pub(super) temporary: Option<(Client, TemporaryProbes)>,
+    /// The number of this subscriber, once the daemon has sent it.
     pub(super) subscriber: Option<u64>,
 }
 
-/// How long the rest of the events may take that the daemon has when the probes have gone.
+/// How long the last events may take after the probes are deleted.
 const REST: Duration = Duration::from_secs(5);
 
 impl Follow {
@@ -94,14 +94,14 @@ impl Follow {
     async fn delete(
         &mut self,
         client: &Client,
-        temporary: Temporary,
+        temporary: TemporaryProbes,
         end: Result<End, Failure>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<End, Failure> {
         let Ok(end) = end else { return end };
         let deleted = tokio::select! {
             deleted = temporary.delete() => deleted,
-            // Whoever asks a second time does not want to wait. The daemon does it by itself.
+            // A second signal stops the wait. The daemon deletes the probes by itself.
             () = self.stop.signal() => return Ok(End::Stopped(StopReason::Signal)),
         };
         if let Err(error) = deleted {
@@ -121,7 +121,8 @@ impl Follow {
         }
     }
 
-    /// Prints what the daemon has for this command still. Answers whether the limit was reached.
+    /// Prints the events that the daemon still has for this command. Returns whether the limit was
+    /// reached.
     async fn rest(&mut self, client: &Client, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
         let ledger = client.ledger().await?;
         let ours =
@@ -149,7 +150,7 @@ impl Follow {
                 biased;
                 reason = self.stop.wait() => return Ok(End::Stopped(reason)),
                 item = self.source.next() => item?,
-                // Nothing has arrived: write out what was printed.
+                // Nothing has arrived: flush the output.
                 () = std::future::ready(()), if pending => {
                     printer.flush()?;
                     pending = false;
@@ -166,11 +167,11 @@ impl Follow {
                     }
                 }
             }
-            // On a terminal people watch line by line.
+            // On a terminal every line is flushed.
             if printer.is_terminal() {
                 printer.flush()?;
             }
-            if self.place.as_ref().is_some_and(Place::is_due) {
+            if self.cursor_file.as_ref().is_some_and(CursorFile::is_due) {
                 printer.flush()?;
                 self.save()?;
             }
@@ -237,12 +238,14 @@ impl Follow {
         Ok(true)
     }
 
-    /// Saves where to go on: nothing before it is still to be printed.
+    /// Saves the cursor: every event before it has been printed.
     fn save(&mut self) -> Result<(), Failure> {
-        let (Some(place), Some(cursor)) = (&mut self.place, self.source.cursor()) else { return Ok(()) };
+        let (Some(cursor_file), Some(cursor)) = (&mut self.cursor_file, self.source.cursor()) else {
+            return Ok(());
+        };
         let waiting = self.ordered.as_ref().and_then(TimeOrdered::oldest_sequence);
         let mut cursor = cursor.clone();
         cursor.sequence = [waiting, self.cut_sequence].into_iter().flatten().fold(cursor.sequence, u64::min);
-        place.save(&cursor)
+        cursor_file.save(&cursor)
     }
 }

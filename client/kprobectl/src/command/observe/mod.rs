@@ -1,75 +1,82 @@
-//! `kprobectl observe`: follow events, and look at those of the past; and what `kprobectl trace` does with probes of its own.
+//! `kprobectl observe`: follow new events, and read the history. `kprobectl trace` uses its parts.
 //!
-//! Owns the arguments and what they ask the daemon for. Events that come faster than they can be printed wait in the daemon's queue for this
-//! client; what that queue drops is reported like any other loss.
+//! Owns the arguments and the requests for them. Events that arrive faster than they are printed wait in
+//! the daemon's queue for this client; what that queue drops is reported as a loss.
 
-mod filter;
+mod combined_filter;
+mod cursor_file;
 mod follow;
-mod merged;
-mod notes;
-mod options;
-mod place;
 #[cfg(feature = "nats")]
-mod published;
+mod from_nats;
+mod host_probes;
+mod merged_hosts;
+mod options;
+mod selection_notes;
 mod session;
-mod temporary;
-mod traced;
+mod temporary_probes;
+mod trace_hosts;
 
 use std::time::Duration;
 
 use clap::Args;
-use kprobed_client::Client;
-use kprobed_client::api::EventOrder;
 
-use self::merged::{Merged, Show};
-pub(super) use self::options::{Conditions, Form};
-use self::options::{Delivery, Order, Selection, Start};
-use self::place::Place;
-use self::session::Session;
-use self::temporary::Temporary;
-use self::traced::Tracing;
-use super::connection::Fleet;
-use super::published::From;
+use self::cursor_file::CursorFile;
+use self::merged_hosts::ObserveHosts;
+pub(super) use self::merged_hosts::Show;
+pub(super) use self::options::{Conditions, OutputOptions};
+use self::options::{Delivery, Order, Selection, TimeRange};
+pub(super) use self::session::Session;
+pub(super) use self::temporary_probes::TemporaryProbes;
+pub(super) use self::trace_hosts::TraceOnHosts;
+use super::nats::NatsArguments;
 use super::{Exit, Failure};
-use crate::cli::Global;
 use crate::glob;
+use crate::global::{Fleet, Global};
 use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest read the history \
-and end with it, unless -f follows on. If the connection is lost, the command connects again and \
-reads the events in between from the history; those that the history does not have are reported as lost.
+Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest read \
+the history and end with it, unless -f follows new events after it. If the connection is lost, the \
+command connects again and reads the missed events from the history; events that the history does not \
+have are reported as lost.
 
-`observing N probes` on stderr says that the daemon has subscribed the command: every event recorded from then on is \
-shown or reported as lost. A script waits for this line before it causes events. It is not printed with -q, nor when only the \
-history is read.
+The note `observing N probes` on stderr means that the daemon has subscribed the command: every event \
+recorded from then on is shown or reported as lost. A script should wait for it before it causes events. \
+It is not printed with -q, or if only the history is read.
 
---filter is an expression of the kernel's filter language over the fields of the probe and comm, pid (thread id), tgid, \
-cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, && || ! and parentheses. A field of \
-the probe that has one of these names is written fields.NAME. The daemon evaluates the filter, for this command alone. \
---pid, --comm and --cpu are short for parts of it. A kernel filter (`kprobectl filter`) keeps events from being recorded at all.
+--filter is an expression of the kernel's filter language over the fields of the probe and comm, pid \
+(thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
+&& || ! and parentheses. A field of the probe that has one of these names is written fields.NAME. The \
+daemon evaluates the filter, for this command alone. --pid, --comm and --cpu are short for parts of it; \
+values of one of them are alternatives. A kernel filter (`kprobectl filter`) keeps events from being \
+recorded at all.
 
-TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, in RFC 3339 or as \
-printed by --wide. A time without a zone is local.
+TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, \
+in RFC 3339 or as printed by --wide. A time without a zone is local.
 
---cursor saves the place where the command ended in a file, and the next run goes on there. A batch of events that -n \
-cut is shown again.
+--cursor saves the position at which the command ended in a file, and the next run continues there. If \
+-n ends the command inside a batch of events, the next run shows that batch again.
 
-With --hosts or --host-selector the events of all hosts are in one order of time. The clock of each host is compared with that of \
-this one over the connection, again and again, and the order is by the corrected time, which is the one shown; JSON has both. \
-Events of two hosts that are closer together than the error bounds of their clocks (shown with each host) may have happened the other \
-way round. An event is shown when every host has said that nothing earlier comes. A host that says nothing for \
---max-wait holds up no other any longer: what it sends after that, and what is older than events that were shown, is marked `late`. \
-Hosts that are lost, late and back are shown among the events, and at the end what became of each.
+With --hosts or --host-selector the events of all hosts are shown in one order of time. The command \
+measures the offset of each host's clock over the connection, again and again, and shows and orders \
+events by the corrected time; JSON has both times. Events of two hosts that are closer together than \
+the error bounds of their clocks (shown with each host) may have happened in the other order. An event \
+is shown when every host has reported that no earlier one follows. If a host is silent for --max-wait, \
+the others do not wait for it any longer: what it sends after that, and events that are older than \
+shown ones, are marked `late`. State changes of hosts are shown among the events, and at the end the \
+outcome of each.
 
---from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the same events, gaps and losses, of one host \
-or a thousand over one connection, merged in the same way. The clocks of the hosts cannot be compared there: the order is by the wall clock of \
-each. Hosts are those of which the stream has something when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample, --fields and -l \
-select here what a daemon would select; -l goes by the labels that probes have now, and a field that no probe has selects nothing. --last, --cursor, -p \
-and the limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
+--from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the \
+same events, gaps and losses, of any number of hosts over one connection, merged in the same way. Clocks \
+cannot be measured there: the order is by the wall clock of each host. Hosts are those with messages in \
+the stream when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample, --fields and -l are \
+evaluated by this command; -l matches the current labels of probes, and a field that no probe has selects \
+nothing. --last, --cursor, -p and the limits of queues need a daemon, and so do `.function` and \
+`common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
--p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown.
+-p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a \
+PROBE-GLOB only its events are shown.
 
 A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
 why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
@@ -93,7 +100,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Only probes whose names match (`*`, `?`), also those that are defined later [default: all]
+    /// Only probes whose names match (`*`, `?`), including probes that are defined later [default: all]
     #[arg(value_name = "PROBE-GLOB")]
     probes: Vec<String>,
     /// Define this probe as well, for as long as the command runs; as for `trace`. May be given more than once
@@ -105,7 +112,7 @@ pub(crate) struct Arguments {
     /// Stop after this time [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// With --hosts: how long the others wait for a host that says nothing, before they go on without it
+    /// With --hosts: how long the others wait for a silent host before they continue without it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     max_wait: Duration,
     /// Print no notes and no summary
@@ -114,13 +121,13 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
-    start: Start,
+    start: TimeRange,
     #[command(flatten)]
     delivery: Delivery,
     #[command(flatten)]
-    form: Form,
+    form: OutputOptions,
     #[command(flatten)]
-    from: From,
+    from: NatsArguments,
 }
 
 impl Arguments {
@@ -133,11 +140,11 @@ impl Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if arguments.is_published() {
         #[cfg(feature = "nats")]
-        return published::run(global, arguments, output).await;
+        return from_nats::run(global, arguments, output).await;
         #[cfg(not(feature = "nats"))]
-        return Err(super::published::refused());
+        return Err(super::nats::refused());
     }
-    let place = arguments.start.cursor.as_deref().map(Place::open).transpose()?;
+    let cursor_file = arguments.start.cursor.as_deref().map(CursorFile::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     if is_all && !arguments.definitions.is_empty() {
         let message = "`*` selects all probes, those of `--probe` among them".to_owned();
@@ -152,7 +159,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect()
     };
     let request = arguments.selection.request(&globs)?;
-    let request = arguments.start.apply(arguments.delivery.apply(request), place.as_ref())?;
+    let request = arguments.start.apply(arguments.delivery.apply(request), cursor_file.as_ref())?;
     let session = Session {
         request,
         definitions: arguments.definitions,
@@ -162,7 +169,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         quiet: arguments.quiet,
         form: arguments.form,
         ordered: arguments.delivery.order == Order::Time,
-        place,
+        cursor_file,
         ends: arguments.start.ends(),
         once: arguments.delivery.no_reconnect,
     };
@@ -170,7 +177,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 /// `kprobectl observe` on many hosts.
-pub(super) async fn run_on_many(
+pub(crate) async fn run_on_many(
     global: &Global,
     arguments: Arguments,
     fleet: &Fleet,
@@ -191,7 +198,7 @@ pub(super) async fn run_on_many(
     let patterns = arguments.probes.iter().filter(|_| !is_all);
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
-    let merged = Merged {
+    let hosts = ObserveHosts {
         request: arguments.start.apply(request, None)?,
         max_wait: arguments.max_wait,
         show: Show {
@@ -204,70 +211,14 @@ pub(super) async fn run_on_many(
         },
         once: arguments.delivery.no_reconnect,
     };
-    merged.run(global, fleet, output).await
+    hosts.run(global, fleet, output).await
 }
 
 /// Refuses to wait for no host at all.
-fn judge_wait(max_wait: Duration) -> Result<(), Failure> {
+pub(super) fn judge_wait(max_wait: Duration) -> Result<(), Failure> {
     if max_wait.is_zero() {
         let message = "`--max-wait` is zero, and every answer takes some time".to_owned();
         return Err(Failure::usage(message, Some("write a time such as `2s`".to_owned())));
     }
     Ok(())
-}
-
-/// Shows what `kprobectl trace` would define on one host.
-pub(super) async fn plan(
-    client: &Client,
-    definitions: &[String],
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    Temporary::plan(client, definitions, output).await
-}
-
-/// `kprobectl trace` on many hosts.
-pub(super) async fn trace_on_many(
-    global: &Global,
-    arguments: super::trace::Arguments,
-    fleet: &Fleet,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    judge_wait(arguments.max_wait)?;
-    let tracing = Tracing {
-        request: arguments.conditions.request()?,
-        definitions: arguments.definitions,
-        command: arguments.command,
-        max_wait: arguments.max_wait,
-        show: Show {
-            count: arguments.count,
-            duration: arguments.duration,
-            quiet: arguments.quiet,
-            form: arguments.form,
-            ends: false,
-            since_ns: None,
-        },
-    };
-    tracing.run(global, fleet, output).await
-}
-
-/// `kprobectl trace`.
-pub(super) async fn trace(
-    global: &Global,
-    arguments: super::trace::Arguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let session = Session {
-        request: arguments.conditions.request()?.order(EventOrder::Time),
-        definitions: arguments.definitions,
-        command: arguments.command,
-        count: arguments.count,
-        duration: arguments.duration,
-        quiet: arguments.quiet,
-        form: arguments.form,
-        ordered: true,
-        place: None,
-        ends: false,
-        once: true,
-    };
-    session.run(global, output).await
 }

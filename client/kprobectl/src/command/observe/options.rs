@@ -1,4 +1,4 @@
-//! The options of `observe`, and what each group of them asks the daemon for.
+//! Options of `observe`, and the part of the request that each group of them sets.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -11,38 +11,39 @@ use kprobed_client::event::format::TextParts;
 #[cfg(feature = "nats")]
 use kprobed_client::nats::{NatsFilter, NatsFilterError};
 
-use super::filter;
-use super::place::Place;
-use crate::cli::{Format, Global};
+use super::combined_filter::combined;
+use super::cursor_file::CursorFile;
 use crate::command::Failure;
+use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, point_in_time};
 
-/// Which events.
+/// Options that select events.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub(super) struct Selection {
     #[command(flatten)]
     conditions: Conditions,
-    /// Only probes whose labels match, as for `list`. For events of the history, the labels at that time count
+    /// Only probes whose labels match, as for `list`; for events of the history, their labels at
+    /// that time [default: all]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
 }
 
-/// Which events of a probe.
+/// Options that select events of a probe.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct Conditions {
     /// Only events that pass this filter [default: all]
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Only events of this thread id, as seen outside of containers
+    /// Only events of this thread id, in the initial PID namespace; may be given more than once [default: all]
     #[arg(long = "pid", visible_alias = "tid", value_name = "N")]
     tids: Vec<i32>,
-    /// Only events of tasks whose name matches (`*`, `?`)
+    /// Only events of tasks whose name matches (`*`, `?`); may be given more than once [default: all]
     #[arg(long = "comm", value_name = "GLOB")]
     comms: Vec<String>,
-    /// Only events of this CPU
+    /// Only events of this CPU; may be given more than once [default: all]
     #[arg(long = "cpu", value_name = "N")]
     cpus: Vec<u32>,
     /// Only every Nth event [default: 1]
@@ -50,14 +51,14 @@ pub(crate) struct Conditions {
     sample: u64,
 }
 
-/// From when to when.
+/// Options for the range of time.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time")]
-pub(super) struct Start {
-    /// Begin with the history, at this time: `10m` ago, `07:00`, or a date with a time
+pub(super) struct TimeRange {
+    /// Begin with the events of the history since this time: `10m` ago, `07:00`, or a date with a time
     #[arg(long, value_name = "TIME", value_parser = point_in_time, group = "history")]
     pub(super) since: Option<Timestamp>,
-    /// Begin with the history, N events back
+    /// Begin with the last N events of the history
     #[arg(long, value_name = "N", group = "history")]
     pub(super) last: Option<u64>,
     /// Begin with the oldest event of the history
@@ -66,22 +67,22 @@ pub(super) struct Start {
     /// Follow new events after the history
     #[arg(short, long)]
     follow: bool,
-    /// Stop after the events that happened until now
+    /// Stop after the events that were recorded before the command began
     #[arg(long, conflicts_with = "follow")]
     no_follow: bool,
-    /// Begin at the place in this file, if it exists, and save the place there
+    /// Begin at the position in this file, if it exists, and save the position there
     #[arg(long, value_name = "FILE")]
     pub(super) cursor: Option<PathBuf>,
 }
 
-/// How events come.
+/// Options for the delivery of events.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Delivery")]
 pub(super) struct Delivery {
     /// Order of events
     #[arg(long, value_name = "HOW", default_value = "cpu")]
     pub(super) order: Order,
-    /// What to optimise for [default: between both]
+    /// What to optimise for [default: a compromise]
     #[arg(long, value_name = "WHAT")]
     pace: Option<PaceChoice>,
     /// Show at most this many events per second, and report the others as lost [default: no limit]
@@ -101,16 +102,16 @@ pub(super) struct Delivery {
     pub(super) no_reconnect: bool,
 }
 
-/// How events are shown.
+/// Options for the output of events.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct Form {
+pub(crate) struct OutputOptions {
     /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) fields: Vec<String>,
-    /// Form of time
+    /// Format of times
     #[arg(long, value_name = "HOW", default_value = "wall")]
-    time: Time,
+    time: TimeChoice,
     /// Show the date and the execution context too; the same as `-o wide`
     #[arg(long)]
     wide: bool,
@@ -119,9 +120,9 @@ pub(crate) struct Form {
     no_header: bool,
 }
 
-/// How to show time.
+/// Format of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Time {
+pub(super) enum TimeChoice {
     /// Time of day, in the local zone
     Wall,
     /// Seconds since the previous event shown
@@ -130,7 +131,7 @@ pub(super) enum Time {
     Trace,
 }
 
-/// In which order events come.
+/// Order of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Order {
     /// As they are read: in order for each CPU
@@ -139,7 +140,7 @@ pub(super) enum Order {
     Time,
 }
 
-/// What matters more.
+/// Pace of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PaceChoice {
     /// Each event as early as possible
@@ -148,7 +149,7 @@ pub(super) enum PaceChoice {
     Throughput,
 }
 
-/// What to do when the queue is full.
+/// Policy for a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Overflow {
     /// Drops the oldest events in the queue
@@ -159,12 +160,12 @@ pub(super) enum Overflow {
     Disconnect,
 }
 
-impl From<Time> for TimeForm {
-    fn from(time: Time) -> Self {
+impl From<TimeChoice> for TimeForm {
+    fn from(time: TimeChoice) -> Self {
         match time {
-            Time::Wall => Self::Wall,
-            Time::Delta => Self::Delta,
-            Time::Trace => Self::Trace,
+            TimeChoice::Wall => Self::Wall,
+            TimeChoice::Delta => Self::Delta,
+            TimeChoice::Trace => Self::Trace,
         }
     }
 }
@@ -183,8 +184,7 @@ impl Selection {
     #[cfg(feature = "nats")]
     pub(super) fn published(&self) -> Result<(Option<NatsFilter>, u64), Failure> {
         let Conditions { filter, tids, comms, cpus, sample } = &self.conditions;
-        let text =
-            filter::combined(filter, tids, comms, cpus).map_err(|problem| Failure::usage(problem, None))?;
+        let text = combined(filter, tids, comms, cpus).map_err(|problem| Failure::usage(problem, None))?;
         if text.is_empty() {
             return Ok((None, *sample));
         }
@@ -198,7 +198,7 @@ impl Selection {
         Ok((Some(filter), *sample))
     }
 
-    /// The globs of names: none stands for all.
+    /// `globs`: names of probes; none selects all.
     pub(super) fn request(&self, globs: &[String]) -> Result<StreamRequest, Failure> {
         let mut request = self.conditions.request()?.label_selector(&self.selector);
         for glob in globs {
@@ -209,15 +209,15 @@ impl Selection {
 }
 
 impl Conditions {
-    /// Events of all probes that fulfil them.
-    pub(super) fn request(&self) -> Result<StreamRequest, Failure> {
-        let filter = filter::combined(&self.filter, &self.tids, &self.comms, &self.cpus)
+    /// A request for the events of all probes that match.
+    pub(in crate::command) fn request(&self) -> Result<StreamRequest, Failure> {
+        let filter = combined(&self.filter, &self.tids, &self.comms, &self.cpus)
             .map_err(|problem| Failure::usage(problem, None))?;
         Ok(StreamRequest::new().filter(filter).sample_one_in(self.sample))
     }
 }
 
-impl Start {
+impl TimeRange {
     fn is_history(&self) -> bool {
         self.since.is_some() || self.last.is_some() || self.oldest
     }
@@ -229,7 +229,7 @@ impl Start {
     pub(super) fn apply(
         &self,
         request: StreamRequest,
-        place: Option<&Place>,
+        cursor_file: Option<&CursorFile>,
     ) -> Result<StreamRequest, Failure> {
         if self.no_follow && !self.is_history() && self.cursor.is_none() {
             return Err(Failure::usage(
@@ -237,11 +237,11 @@ impl Start {
                 Some("add `--since`, `--last`, `--oldest` or `--cursor`".to_owned()),
             ));
         }
-        let request = match (place.and_then(Place::cursor), self.since, self.last) {
+        let request = match (cursor_file.and_then(CursorFile::cursor), self.since, self.last) {
             (Some(cursor), _, _) => request.after(cursor.clone()),
             (None, Some(since), _) => request.since(SystemTime::from(since)),
             (None, None, Some(events)) => request.last_events(events),
-            // The file begins with this run: from now on, or with all that there is.
+            // The file is new: begin now, or with the oldest event.
             (None, None, None) if self.oldest || self.no_follow => request.oldest(),
             (None, None, None) => request,
         };
@@ -250,7 +250,7 @@ impl Start {
 }
 
 impl Delivery {
-    /// The first option that is used and asks the daemon for something.
+    /// The first given option that needs a daemon.
     #[cfg(feature = "nats")]
     pub(super) fn first(&self) -> Option<&'static str> {
         let used = [
@@ -288,7 +288,7 @@ impl Delivery {
     }
 }
 
-impl Form {
+impl OutputOptions {
     /// `host_width`: characters of the longest name of a host, if there are several.
     pub(super) fn style(
         &self,

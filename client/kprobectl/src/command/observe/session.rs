@@ -1,60 +1,64 @@
-//! From what is to be followed to an exit code.
+//! One run of `observe` or `trace` on one daemon, from the request to the exit code.
 
 use std::time::Duration;
 
 use kprobed_client::Client;
 use kprobed_client::event::{ResumingStream, StreamRequest, TimeOrdered};
 
-use super::follow::{End, Follow, Source};
-use super::notes::Selected;
-use super::options::Form;
-use super::place::Place;
-use super::temporary::Temporary;
-use crate::cli::Global;
+use super::cursor_file::CursorFile;
+use super::follow::{End, EventSource, Follow};
+use super::options::OutputOptions;
+use super::selection_notes::ObservedSources;
+use super::temporary_probes::TemporaryProbes;
 use crate::command::child::Child;
 use crate::command::connection::connect;
-use crate::command::stop::{Stop, StopReason};
+use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{EventPrinter, Output};
 
 /// Events that the command holds back to put them in the order of time.
 const ORDERED_EVENTS: usize = 1_000_000;
 
-/// What to follow, and how long.
-pub(super) struct Session {
-    pub(super) request: StreamRequest,
-    /// Probes that are there for this only.
-    pub(super) definitions: Vec<String>,
-    /// A program to run meanwhile. Empty for none.
-    pub(super) command: Vec<String>,
-    pub(super) count: Option<u64>,
-    pub(super) duration: Option<Duration>,
-    pub(super) quiet: bool,
-    pub(super) form: Form,
+/// A stream to follow, with its limits.
+pub(in crate::command) struct Session {
+    pub(in crate::command) request: StreamRequest,
+    /// Temporary probes.
+    pub(in crate::command) definitions: Vec<String>,
+    /// The program to run as a child process. Empty for none.
+    pub(in crate::command) command: Vec<String>,
+    pub(in crate::command) count: Option<u64>,
+    pub(in crate::command) duration: Option<Duration>,
+    pub(in crate::command) quiet: bool,
+    pub(in crate::command) form: OutputOptions,
     /// Put events into the order of time here as well.
-    pub(super) ordered: bool,
-    pub(super) place: Option<Place>,
+    pub(in crate::command) ordered: bool,
+    pub(in crate::command) cursor_file: Option<CursorFile>,
     /// The stream has an end.
-    pub(super) ends: bool,
+    pub(in crate::command) ends: bool,
     /// Do not connect again.
-    pub(super) once: bool,
+    pub(in crate::command) once: bool,
 }
 
 /// What a stream was opened with.
 struct Prepared {
     client: Client,
-    source: Source,
-    temporary: Option<Temporary>,
+    source: EventSource,
+    temporary: Option<TemporaryProbes>,
     observing: Option<String>,
 }
 
 impl Session {
-    pub(super) async fn run(mut self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let mut stop = Stop::new(self.duration).map_err(Failure::Signals)?;
+    pub(in crate::command) async fn run(
+        mut self,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let mut stop = StopCondition::new(self.duration).map_err(Failure::Signals)?;
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
-        // Whatever was made by then goes with its hold.
+        // The daemon deletes probes that were already defined when their hold is dropped.
         let Prepared { client, source, temporary, observing } = tokio::select! {
             prepared = self.prepare(global, output) => prepared?,
             _ = stop.wait() => return Err(Failure::Interrupted),
@@ -63,7 +67,7 @@ impl Session {
             temporary.enable(output).await?;
         }
         let child = if self.command.is_empty() { None } else { Some(Child::start(&self.command)?) };
-        // The time begins when there is something to see.
+        // The duration counts from here: events can arrive now.
         stop.begin(self.duration);
         stop.or_after(child.as_ref());
         let style = self.form.style(global, observing, self.quiet, None);
@@ -74,7 +78,7 @@ impl Session {
             limit: self.count,
             stop,
             ordered,
-            place: self.place,
+            cursor_file: self.cursor_file,
             cut_sequence: None,
             temporary: temporary.map(|temporary| (client, temporary)),
             subscriber: None,
@@ -82,7 +86,7 @@ impl Session {
         let limited = self.count.is_some() || self.duration.is_some() || self.ends || child.is_some();
         let exit = match follow.run(&mut printer).await {
             Ok(End::Enough | End::Stopped(StopReason::Elapsed | StopReason::ChildEnded)) => Ok(Exit::Success),
-            // Without a limit an interrupt is how following ends; with one, it comes too early.
+            // Without a limit an interrupt is the regular end; with one, it is early.
             Ok(End::Stopped(StopReason::Signal)) => {
                 Ok(if limited { Exit::Interrupted } else { Exit::Success })
             }
@@ -108,7 +112,7 @@ impl Session {
         let temporary = if self.definitions.is_empty() {
             None
         } else {
-            let temporary = Temporary::define(&client, &self.definitions, output).await?;
+            let temporary = TemporaryProbes::define(&client, &self.definitions, output).await?;
             for name in temporary.names() {
                 request = request.probe(name.clone());
             }
@@ -116,7 +120,7 @@ impl Session {
         };
         let mut observing = None;
         if !self.quiet {
-            let selected = Selected::by(&client, &request).await?;
+            let selected = ObservedSources::by(&client, &request).await?;
             if !self.ends {
                 if temporary.is_none() {
                     selected.note_silence(&request, output);
@@ -128,11 +132,11 @@ impl Session {
                 selected.note_push_down(&client, &request, output).await?;
             }
         }
-        // Probes that are there for this only go with the connection: there is nothing to connect to again.
+        // Temporary probes end with the connection, so that it is not made again.
         let source = if self.once || temporary.is_some() {
-            Source::Once(Box::new(client.stream_events(request).await?))
+            EventSource::Once(Box::new(client.stream_events(request).await?))
         } else {
-            Source::Resuming(Box::new(ResumingStream::open(&client, request).await?))
+            EventSource::Resuming(Box::new(ResumingStream::open(&client, request).await?))
         };
         Ok(Prepared { client, source, temporary, observing })
     }

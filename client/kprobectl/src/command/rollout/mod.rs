@@ -1,59 +1,62 @@
-//! `kprobectl rollout`: a change that goes over a fleet in waves.
+//! `kprobectl rollout`: changes over a fleet in waves.
 //!
-//! Owns the words of the command and the exit codes. `prepare` makes a roll-out of them; what is done next is decided in `rollout`, and `world` does
-//! it.
+//! Owns the subcommands and the exit codes. `prepare` reads the arguments, `crate::rollout` decides each
+//! step, and `live_world` carries it out.
 
-mod ask;
-mod plan;
+mod host_requests;
+mod live_world;
 mod prepare;
-mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use kprobed_client::fleet::Host;
+use tokio::signal::unix::{SignalKind, signal};
 
-use self::prepare::{Prepared, Wanted, prepare};
-use self::world::Fleet;
+use self::live_world::LiveWorld;
+use self::prepare::{Prepared, RolloutOptions, StateLocation, prepare};
 use super::connection::at_addresses;
 use super::{Exit, Failure};
-use crate::cli::Global;
-use crate::config::{Config, rollout_file};
+use crate::global::Global;
 use crate::output::Output;
-use crate::rollout::{self, Phase, State, StateError, StateFile, Stopped, drive, pause_file};
+use crate::rollout::{self, Outlook, Phase, State, StateError, StateFile, Stopped, drive, pause_file};
 
 const AFTER_HELP: &str = "\
-`apply` changes the hosts of --hosts wave by wave. First every host of every wave is asked for its verdict: if one refuses, nothing is changed \
-anywhere, and if one does not answer, the roll-out waits, both unless no more hosts than --tolerate do so, which are left out. The hosts of a wave \
-are asked again right before it; then all changes of a host are made or none; then the hosts are read for --soak, and every \
-gate has to hold on each of them:
+`apply` changes the hosts of --hosts wave by wave. First it asks every host of every wave for its verdict. \
+If a host refuses, nothing is changed anywhere; if a host does not answer, the roll-out pauses. Up to \
+--tolerate such hosts are left out instead. Right before its change, each host of a wave is asked again; \
+all changes of a host are made, or none. Then the command reads the hosts for --soak, and every gate must \
+hold on each of them:
 
-  errors<=0        probes of the host that are not as wanted
+  errors<=0        probes of the host that are not as requested
   health<=0        checks of `kprobectl doctor` that fail, and did not before
-  loss<=0.1%       events of a probe that were lost, of its hits since the change; or a number
-  misses<=0.1%     hits of a probe that the kernel skipped; or a number
-  hits<=100000/s   hits of a probe in a second between two readings: what it costs the tasks that hit it
-  cpu<=25%         processor time of the daemon, of one core over the soak: what events and these readings cost it
+  loss<=0.1%       lost events of a probe, of its hits since the change; or a number
+  misses<=0.1%     runs of a probe that the kernel skipped; or a number
+  hits<=100000/s   hits per second of a probe between two readings: the load on the tasks that hit it
+  cpu<=25%         CPU time of the daemon, of one core over the soak, for events and these readings
 
-These are the defaults; --gate replaces one, and `--gate loss=off` opens it. Missing data never passes: a host that does not \
-answer, a figure that it does not know, a counter that went backwards or a daemon that was started anew pauses the roll-out. \
-A gate that is not passed stops it, and puts everything back on all hosts: new probes are deleted, the others get their \
-definition, filter, labels and switch back. A probe that someone else has changed since is left alone, and that is said. A lease \
-that is put back begins anew, and counters of a definition that is put back begin at zero.
+These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Missing data never passes: \
+a host that does not answer, an unknown value, a counter that went backwards, or a restarted daemon pauses \
+the roll-out. If a gate fails, the roll-out stops and is undone on all hosts: new probes are deleted, the \
+others get back their definition, filter, labels and switch. A probe that another client has changed since \
+is left alone and reported. A restored lease starts anew, and the counters of a restored definition start \
+at zero.
 
-`plan` takes the same options, asks all hosts for their verdict, and shows the waves with what each host says. It changes nothing, and \
-writes no state.
+`plan` takes the same options, asks all hosts for their verdict, and shows the waves with each answer. It \
+changes nothing and writes no state.
 
-The state is a file that is replaced as a whole before and after each step. It has the documents, the addresses, the hosts that have \
-accepted, what was there before, and the id of each request: after the end of this command at any point, `resume` goes on, here or on another \
-machine, and no change is made twice. Each event is in the file before it is printed. Readings are not in it: a wave that was being watched is watched \
-anew. It has no keys: those are of the machine that goes on. Without --state it is one file for \
-each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
+The state is a file that is replaced as a whole before and after each step. It has the documents, the \
+addresses, the hosts that have accepted, the probes before the change, and the id of each request: if this \
+command ends at any point, `resume` continues, here or on another machine, and makes no change twice. Every \
+event is in the file before it is printed. Readings are not in it: the soak of a wave starts anew. It has \
+no private keys: each machine uses its own. Without --state it is one file for each context in \
+kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
 
-With -o json each thing that happens is one line: rollout, time, wave, event (started, accepted, intended, changed, passed, left_out, \
-gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line has the roll-out as `status` prints it.
+With -o json each event is one line: rollout, time, wave, event (started, accepted, intended, changed, \
+passed, left_out, gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line \
+is the roll-out as `status` prints it.
 
-Exit codes: 0 all hosts have passed; 1 everything was put back; 4 it is paused, or something could not be put back. \
+Exit codes: 0 all hosts have passed; 1 it was undone; 4 it is paused, or a host could not be put back. \
 Of `plan`: 0 `apply` would begin; 1 a host refuses; 4 an answer is missing.
 
 Examples:
@@ -76,47 +79,27 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Ask all hosts for their verdict, show the waves, and change nothing
-    Plan(Wanted),
-    /// Make probes what documents say, wave by wave
-    Apply(Wanted),
-    /// Show how the roll-out stands
-    Status(Place),
-    /// Let it wait, and leave everything as it is
-    Pause(Place),
-    /// Go on with one that waits, or whose client has ended
-    Resume(Place),
-    /// Put everything back on all hosts that it changed
-    Undo(Place),
-    /// Show what has happened
-    History(Place),
-}
-
-/// Where the state is.
-#[derive(Debug, Args)]
-struct Place {
-    /// The file with the state [default: one for each context]
-    #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
-}
-
-impl Place {
-    fn path(self, global: &Global) -> Result<PathBuf, Failure> {
-        let Self { state: None } = self else { return Ok(self.state.unwrap_or_default()) };
-        let config = Config::read()?;
-        let context = config.context(global.context.as_deref())?.map(|(name, _)| name);
-        let hint = "name a file with `--state FILE`".to_owned();
-        rollout_file(context).ok_or_else(|| {
-            Failure::usage("there is no directory for state: HOME is not set".to_owned(), Some(hint))
-        })
-    }
+    /// HostQuery all hosts for their verdict, show the waves, and change nothing
+    Plan(RolloutOptions),
+    /// Create and change probes as documents describe them, wave by wave
+    Apply(RolloutOptions),
+    /// Show the state of the roll-out
+    Status(StateLocation),
+    /// Pause the roll-out, without changing any host
+    Pause(StateLocation),
+    /// Continue a roll-out that is paused, or whose client has ended
+    Resume(StateLocation),
+    /// Undo the change on all hosts
+    Undo(StateLocation),
+    /// Show the events of the roll-out
+    History(StateLocation),
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.action {
         Action::Plan(wanted) => {
             let Some(mut prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
-            plan::plan(global, &mut prepared, output).await
+            plan(global, &mut prepared, output).await
         }
         Action::Apply(wanted) => {
             let Some(prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
@@ -145,7 +128,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
                 ));
                 return Ok(exit(state.phase));
             }
-            go_on(global, &file, state, Way::Forward, output).await
+            go_on(global, &file, state, Direction::Forward, output).await
         }
         Action::Undo(place) => {
             let (file, state) = locked(&place.path(global)?)?;
@@ -153,7 +136,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
                 output.note("this roll-out is undone already");
                 return Ok(Exit::Success);
             }
-            match go_on(global, &file, state, Way::Back, output).await? {
+            match go_on(global, &file, state, Direction::Back, output).await? {
                 // That everything was put back is what was asked for.
                 Exit::Refused => Ok(Exit::Success),
                 other => Ok(other),
@@ -171,7 +154,7 @@ fn exit(phase: Phase) -> Exit {
 }
 
 fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
-    // Before the lock, whose file would be made beside a state that does not exist.
+    // Before the lock, which would create its file even if there is no state.
     StateFile::read(path)?;
     let file = StateFile::lock(path)?;
     let state = StateFile::read(file.path())?;
@@ -181,7 +164,7 @@ fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
 async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> Result<Exit, Failure> {
     let (hosts, limit) = (prepared.state.hosts.len(), prepared.limit);
     if hosts as u64 > limit && !global.yes {
-        plan::plan(global, &mut prepared, output).await?;
+        plan(global, &mut prepared, output).await?;
         let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
         return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
     }
@@ -195,7 +178,7 @@ async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> 
             return Err(Failure::usage(message, Some(hint.to_owned())));
         }
     }
-    go_on(global, &file, state, Way::New, output).await
+    go_on(global, &file, state, Direction::New, output).await
 }
 
 /// The hosts of a state, in its order, as this machine reaches them.
@@ -206,7 +189,7 @@ fn hosts(global: &Global, state: &State) -> Result<Vec<Host>, Failure> {
 
 /// Which way a roll-out goes when it is taken up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     New,
     Forward,
     Back,
@@ -216,7 +199,7 @@ async fn go_on(
     global: &Global,
     file: &StateFile,
     mut state: State,
-    way: Way,
+    way: Direction,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let damaged = |problem| StateError::Form { path: file.path().to_owned(), problem };
@@ -224,13 +207,15 @@ async fn go_on(
     let documents = state.documents().map_err(damaged)?;
     // A wish for a pause that is older than this.
     std::fs::remove_file(pause_file(file.path())).ok();
-    let world = Fleet::new(global, hosts, documents, Some(file), &state.id, output)?;
+    // Before the first event is reported: a signal that follows it is not lost.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+    let world = LiveWorld::new(global, hosts, documents, Some(file), &state.id, output)?;
     let work = async {
         match way {
-            Way::New => rollout::begin(&world, &mut state)?,
-            Way::Forward => rollout::resume(&world, &mut state)?,
-            Way::Back if state.phase == Phase::Undoing => {}
-            Way::Back => {
+            Direction::New => rollout::begin(&world, &mut state)?,
+            Direction::Forward => rollout::resume(&world, &mut state)?,
+            Direction::Back if state.phase == Phase::Undoing => {}
+            Direction::Back => {
                 rollout::take_back(&world, &mut state, "`kprobectl rollout undo` asked for it".to_owned())?;
             }
         }
@@ -238,10 +223,7 @@ async fn go_on(
     };
     let result = tokio::select! {
         result = work => result,
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted.map_err(Failure::Signals)?;
-            return Err(Failure::RolloutInterrupted(file.path().to_owned()));
-        }
+        _ = interrupt.recv() => return Err(Failure::RolloutInterrupted(file.path().to_owned())),
     };
     drop(world);
     result.map_err(|stopped| match stopped {
@@ -274,4 +256,26 @@ fn pause(path: &Path, output: &mut Output) -> Result<Exit, Failure> {
         }
         Err(other) => Err(other),
     }
+}
+
+/// Asks all hosts for their verdict, and shows what each says.
+async fn plan(global: &Global, prepared: &mut Prepared, output: &mut Output) -> Result<Exit, Failure> {
+    let Prepared { state, path, .. } = prepared;
+    let damaged = |problem| StateError::Form { path: path.clone(), problem };
+    let (hosts, documents) = (hosts(global, state)?, state.documents().map_err(damaged)?);
+    let world = LiveWorld::new(global, hosts, documents, None, &state.id, output)?;
+    let all = (0..state.hosts.len()).collect();
+    let verdicts = rollout::ask_for_verdicts(&world, state, all).await.map_err(|stopped| match stopped {
+        Stopped::World(failure) => failure,
+        Stopped::State(problem) => damaged(problem).into(),
+    })?;
+    drop(world);
+    state.reason = verdicts.reason(state);
+    output.rollout(state, None)?;
+    output.note("nothing was changed");
+    Ok(match verdicts.outlook(state) {
+        Outlook::Good => Exit::Success,
+        Outlook::Refused => Exit::Refused,
+        Outlook::Unknown => Exit::Interrupted,
+    })
 }

@@ -1,6 +1,6 @@
-//! From the command line to a roll-out that can begin.
+//! Arguments of `rollout plan` and `rollout apply`, and the roll-out that they describe.
 //!
-//! Owns which documents, hosts and waves are meant, and what is wrong with them. It asks no host.
+//! Owns the checks of documents, hosts and waves. It never asks a host.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,33 +9,55 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::fleet::Host;
 
-use super::super::connection::{Aim, aim};
+use super::super::connection::{Destination, destination};
 use super::super::{Failure, apply, documents};
-use super::Place;
-use crate::cli::Global;
+use crate::config::{Config, rollout_file};
+use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 use crate::rollout::{self, Gate, Gates, OnFailure, Setting, State, Waves};
 
-/// What is to be changed, and when it goes on.
+/// Options of `rollout plan` and `rollout apply`.
 #[derive(Debug, Args)]
-pub(super) struct Wanted {
+pub(super) struct RolloutOptions {
     #[command(flatten)]
     files: apply::Files,
-    /// How many hosts are changed when each wave is over, counted from the first by name; percentages are rounded up
+    /// Number or percentage of hosts that are changed at the end of each wave, in the order of
+    /// their names; percentages are rounded up
     #[arg(long, value_name = "LIST", default_value = "1,5%,100%")]
     waves: Waves,
-    /// What must hold before the next wave; may be given more than once
+    /// Limit that must hold before the next wave, as listed below; may be given more than once
+    /// [default: the listed ones]
     #[arg(long = "gate", value_name = "GATE")]
     gates: Vec<Gate>,
-    /// How long a wave is watched
+    /// How long the hosts of a wave are watched
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     soak: Duration,
-    /// What is done when a gate is not passed
+    /// Action if a gate fails
     #[arg(long, value_name = "WHAT", default_value = "undo")]
     on_failure: OnFailure,
     #[command(flatten)]
-    place: Place,
+    place: StateLocation,
+}
+
+/// Where the state is.
+#[derive(Debug, Args)]
+pub(super) struct StateLocation {
+    /// The file with the state [default: one for each context]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+}
+
+impl StateLocation {
+    pub(super) fn path(self, global: &Global) -> Result<PathBuf, Failure> {
+        let Self { state: None } = self else { return Ok(self.state.unwrap_or_default()) };
+        let config = Config::read()?;
+        let context = config.context(global.context.as_deref())?.map(|(name, _)| name);
+        let hint = "name a file with `--state FILE`".to_owned();
+        rollout_file(context).ok_or_else(|| {
+            Failure::usage("there is no directory for state: HOME is not set".to_owned(), Some(hint))
+        })
+    }
 }
 
 /// The shortest time in which two readings tell a rate.
@@ -44,19 +66,19 @@ const SHORTEST_SOAK: Duration = Duration::from_millis(100);
 /// A roll-out that can begin.
 pub(super) struct Prepared {
     pub(super) state: State,
-    /// Where its state is to be.
+    /// Path of its state file.
     pub(super) path: PathBuf,
     /// The most hosts that are changed without a confirmation.
     pub(super) limit: u64,
 }
 
-/// Reads documents and hosts. Absent: the documents have mistakes, which were told.
+/// Reads documents and hosts. None: the documents have problems, which were reported.
 pub(super) async fn prepare(
     global: &Global,
-    wanted: Wanted,
+    wanted: RolloutOptions,
     output: &mut Output,
 ) -> Result<Option<Prepared>, Failure> {
-    let Wanted { files, waves, gates, soak, on_failure, place } = wanted;
+    let RolloutOptions { files, waves, gates, soak, on_failure, place } = wanted;
     if soak < SHORTEST_SOAK {
         let message = format!("{soak:?} is too short to read a rate");
         return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
@@ -73,7 +95,7 @@ pub(super) async fn prepare(
         );
         return Err(Failure::usage(message, Some("roll the files out one by one".to_owned())));
     }
-    let Aim::Many(fleet) = aim(global).await? else {
+    let Destination::Many(fleet) = destination(global).await? else {
         let message =
             "a roll-out goes over a fleet, and the command does not say which hosts are meant".to_owned();
         return Err(Failure::usage(
@@ -106,7 +128,7 @@ pub(super) async fn prepare(
         }
     }
     let state = State::new(unique(), setting, members);
-    let limit = fleet.confirm_above.unwrap_or(super::super::fleet::CONFIRM_ABOVE);
+    let limit = fleet.confirm_above.unwrap_or(super::super::many_hosts::CONFIRM_ABOVE);
     Ok(Some(Prepared { state, path, limit }))
 }
 

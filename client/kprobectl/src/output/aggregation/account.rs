@@ -1,4 +1,4 @@
-//! What became of all events: those in rows, and those in none.
+//! Account of an aggregation: events in rows, and events in none.
 
 use std::fmt::Write as _;
 

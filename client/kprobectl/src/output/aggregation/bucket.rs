@@ -1,6 +1,6 @@
-//! Ranges of numbers: what is in them, and how they are written.
+//! Buckets of histograms: their bounds, and their notation.
 //!
-//! Owns the notation: an end in square brackets is included, one in round brackets is not.
+//! An end in a square bracket is part of the bucket, one in a round bracket is not.
 
 use clap::ValueEnum;
 use kprobed_client::api::key_value::Value;
@@ -33,7 +33,7 @@ pub(super) enum Quantity {
 /// The unit in which latencies are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LatencyUnit {
-    /// What fits each number, and is written behind it
+    /// The unit that fits each number, and follows it
     Auto,
     /// Nanoseconds
     Ns,
@@ -62,7 +62,7 @@ impl Bucket {
         }
     }
 
-    /// The empty buckets between this one and a later one. `None`: too many, or they cannot be told.
+    /// The empty buckets between this one and a later one. `None`: too many, or not known.
     pub(super) fn between(self, next: Self, scale: Scale) -> Option<Vec<Self>> {
         let most = if scale == Scale::Log2 { 64 } else { MAX_GAP };
         let mut found = Vec::new();
@@ -108,7 +108,7 @@ impl Serialize for Bucket {
     }
 }
 
-/// A number of either sign, for programs.
+/// A number of either sign, as JSON and YAML.
 pub(super) struct Number(pub(super) i128);
 
 impl Serialize for Number {
@@ -161,7 +161,7 @@ impl Quantity {
 }
 
 impl LatencyUnit {
-    /// What stands in a heading: nothing where every number has its own unit.
+    /// The unit for a heading: empty if every number has its own.
     pub(super) const fn heading(self) -> &'static str {
         match self {
             Self::Auto => "",

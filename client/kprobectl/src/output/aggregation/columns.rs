@@ -1,4 +1,4 @@
-//! What the keys and sums of an aggregation are.
+//! Columns of an aggregation: names and types of its keys and sums.
 
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::aggregation_spec::Aggregation as Spec;
@@ -120,7 +120,7 @@ fn context(key: &AggregationKey) -> ContextKey {
     }
 }
 
-/// Names that stand for something that every event has.
+/// Names of keys that every event has.
 fn is_taken(name: &str) -> bool {
     let ours = matches!(name, "thread" | "comm" | "cpu" | "stack");
     ours || matches!(name, "common_pid" | "common_cpu" | "stacktrace" | "common_stacktrace")

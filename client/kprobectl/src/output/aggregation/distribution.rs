@@ -1,6 +1,6 @@
-//! How counts are spread over the ranges of a key.
+//! Distribution of counts over the buckets of a key, with percentiles.
 //!
-//! Percentiles are known as far as the range that they lie in: nothing is interpolated.
+//! A percentile is given as its bucket: nothing is interpolated.
 
 use kprobed_client::api::AggregationRow;
 
@@ -70,7 +70,8 @@ impl Distribution {
         })
     }
 
-    /// The range of the smallest value that is not below this many percent of all, itself among them (the nearest rank).
+    /// The range of the smallest value that is not below this many percent of all, itself among
+    /// them (the nearest rank).
     fn percentile(&self, percent: u128) -> Option<Bucket> {
         let total: u128 = self.buckets.iter().map(|(_, count)| u128::from(*count)).sum();
         let rank = (total * percent).div_ceil(100).max(1);

@@ -1,4 +1,4 @@
-//! Lists of aggregations, and those that a command made or deleted.
+//! Lists of aggregations, and messages about created and deleted ones.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::output::table::{Cell, Table};
 use crate::output::time::rfc3339;
 
-/// An aggregation, for programs.
+/// An aggregation, as JSON and YAML.
 #[derive(Serialize)]
 struct AggregationView<'a> {
     name: &'a str,

@@ -1,7 +1,7 @@
-//! What the kernel has counted.
+//! Printer of aggregations: bars, tables, stacks, JSON and YAML.
 //!
-//! Owns the printer of readings: which of the forms (bars, table, stacks, for programs) an aggregation has follows from its keys. Every
-//! form says what was dropped and what is not shown.
+//! Owns the choice of the form, which follows from the keys. Every form reports dropped events and
+//! hidden rows.
 
 mod account;
 mod bucket;
@@ -35,7 +35,7 @@ use self::order::choose;
 use self::view::SnapshotView;
 use super::Output;
 use super::style::{Style, Tone};
-use crate::cli::Format;
+use crate::global::Format;
 
 /// Moves to the upper left corner, and removes what is on the screen.
 const CLEAR_SCREEN: &[u8] = b"\x1b[H\x1b[2J";
@@ -125,7 +125,7 @@ impl<'a> CountPrinter<'a> {
     }
 }
 
-/// The rows in the form that fits their keys, and an empty line behind them.
+/// The rows in the form that fits their keys, and an empty line.
 fn rows(chosen: &order::Chosen<'_>, columns: &Columns, style: Style) -> String {
     if chosen.groups.is_empty() {
         return String::new();
@@ -150,7 +150,7 @@ fn heading(snapshot: &AggregationSnapshot, zone: &TimeZone) -> String {
 }
 
 impl Output {
-    /// Says that counting goes on now: what follows may take long.
+    /// Reports that counting has begun: the first reading may take long.
     pub(crate) fn counting_begins(&mut self, aggregation: &Aggregation, duration: Option<Duration>) {
         let what = match aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) {
             Some(Spec::Histogram(spec)) => format!("counting {}", spec.probe),

@@ -1,6 +1,6 @@
-//! Which rows are shown, in which order, and what is left out.
+//! Order of rows, and the selection of `--top`.
 //!
-//! Rows that differ only in the key along which they are drawn are one group. Nothing is lost here: what is not shown is counted.
+//! Rows that differ only in the key of a bar chart are one group. Hidden rows are counted.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;

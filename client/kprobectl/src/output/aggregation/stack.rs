@@ -1,4 +1,4 @@
-//! Call stacks: for people, and for tools that draw flame graphs.
+//! Call stacks as trees, and as folded lines for flame graphs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,11 +39,12 @@ pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
     pub(super) text: String,
-    /// Stacks whose number is below 1: there is no room for them in a graph.
+    /// Stacks with a number below 1, which a flame graph cannot show.
     pub(super) left_out: usize,
 }
 
-/// Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then are added up. The number is the first sum, or the count without one.
+/// Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then
+/// are added up. The number is the first sum, or the count without one.
 pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Folded {
     let mut lines = BTreeMap::<String, i128>::new();
     for group in &chosen.groups {
@@ -68,7 +69,7 @@ pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Fo
     folded
 }
 
-/// The keys that stand beside a stack.
+/// The keys besides the stack.
 fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyColumn)> {
     let is_other = move |(index, _): &(usize, &KeyColumn)| *index != stack && Some(*index) != columns.axis;
     columns.keys.iter().enumerate().filter(is_other)

@@ -1,4 +1,4 @@
-//! Rows of every shape, and what is made of them.
+//! Tests of the printer of aggregations.
 
 use jiff::tz::TimeZone;
 use kprobed_client::api::key_value::Value;

@@ -1,4 +1,4 @@
-//! Rows for people: tables, and bars where a key is a range.
+//! Rows of an aggregation as text: tables, and bars for a key with buckets.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A reading for programs.
+//! Readings of an aggregation as JSON and YAML.
 
 use kprobed_client::api::key_value::Value;
 use kprobed_client::api::{AggregationRow, AggregationSnapshot, KeyValue};

@@ -1,4 +1,4 @@
-//! Events of several hosts, what is said of these in between, and their account at the end.
+//! Events of several hosts, state changes of hosts, and their accounts.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use kprobed_client::merge::{ClockOffset, HostAccount, HostState, MergedEvent, St
 use serde::Serialize;
 
 use super::EventPrinter;
-use super::programs::EventView;
-use crate::cli::Format;
+use super::json::EventView;
+use crate::global::Format;
 use crate::output::HostRecord;
 use crate::output::fleet::LedgerView;
 
-/// Hosts of which people are told one by one that they are there.
+/// As text, the connections of up to this many hosts are reported one by one.
 const NAMED: usize = 16;
 
-/// A host stands otherwise than before.
+/// The state of a host changed.
 #[derive(Serialize)]
 struct StateView<'a> {
     r#type: &'static str,
@@ -74,7 +74,7 @@ struct GapView<'a> {
     host: &'a str,
     cause: &'static str,
     reason: &'a str,
-    /// Where its stream goes on. `null`: nothing came before.
+    /// Where its stream continues. `null`: it had sent nothing before.
     cursor: Option<String>,
 }
 
@@ -132,7 +132,8 @@ impl EventPrinter<'_> {
         self.may_miss_of(Some(host), cursor)
     }
 
-    /// Prints that a message of one of several hosts could not be read. `cursor`: where its stream goes on.
+    /// Prints that a message of one of several hosts could not be read. `cursor`: where its stream
+    /// continues.
     pub(crate) fn merged_gap(
         &mut self,
         host: &str,
@@ -156,7 +157,8 @@ impl EventPrinter<'_> {
         Ok(())
     }
 
-    /// Prints that a host stands otherwise than before. `hosts` is how many there are: of many, people are not told what is as it should be.
+    /// Prints a change of a host's state. `hosts` is the number of hosts: with many, text output
+    /// leaves out normal states.
     pub(crate) fn host_state(&mut self, change: &StateChange<'_>, hosts: usize) -> io::Result<()> {
         if change.state == HostState::Back {
             self.summary.reconnects += 1;
@@ -198,7 +200,7 @@ impl EventPrinter<'_> {
         Ok(())
     }
 
-    /// Prints that hosts are not among those whose events come, for programs.
+    /// Prints that hosts are not among those whose events come, as JSON and YAML.
     pub(crate) fn hosts_not_there(&mut self, accounts: &[HostAccount]) -> io::Result<()> {
         if self.is_for_people() {
             return Ok(());
@@ -210,14 +212,15 @@ impl EventPrinter<'_> {
         Ok(())
     }
 
-    /// Prints what hosts say beside their events, on stderr: equal messages once.
+    /// Prints messages of hosts on stderr, equal ones once.
     pub(crate) fn host_messages(&mut self, records: &[HostRecord]) -> io::Result<()> {
         self.write()?;
         self.output.host_messages(records);
         Ok(())
     }
 
-    /// Prints the account of every host, for programs, and of those without an answer, for people; and the ledger of hosts for both.
+    /// Prints the account of every host, for programs, and of those without an answer, for people;
+    /// and the ledger of hosts for both.
     pub(crate) fn host_accounts(&mut self, accounts: &[HostAccount], ledger: &HostLedger) -> io::Result<()> {
         if !self.is_for_people() {
             for account in accounts {

@@ -1,25 +1,26 @@
-//! Events as they come.
+//! Printer of event streams.
 //!
-//! Owns one buffer for all rows, and writes it in large pieces: a row costs no allocation and no system call.
+//! Owns one buffer for all rows, and writes it in large chunks: a row costs no allocation and no system
+//! call.
 
+mod json;
 mod merged;
-mod people;
-mod programs;
 mod summary;
+mod text;
 
-pub(crate) use people::TimeForm;
+pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
 use kprobed_client::event::format::{JsonLines, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Interruption, Loss, Row};
 
-use self::people::People;
-use self::programs::{CaughtUpView, EpochView, EventView, InterruptionView, LossView};
+use self::json::{CaughtUpView, EpochView, EventView, InterruptionView, LossView};
 use self::summary::Summary;
+use self::text::LocalTime;
 use super::Output;
 use super::style::Tone;
-use crate::cli::Format;
+use crate::global::Format;
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
 const PIECE_BYTES: usize = 256 << 10;
@@ -27,7 +28,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Prints a stream of events, and keeps count.
 pub(crate) struct EventPrinter<'o> {
     output: &'o mut Output,
-    people: People,
+    local_time: LocalTime,
     text: TextLines,
     json: JsonLines,
     buffer: Vec<u8>,
@@ -48,7 +49,8 @@ pub(crate) struct EventStyle {
     pub(crate) parts: TextParts,
     /// With a line of headings.
     pub(crate) header: bool,
-    /// What is observed, in words. Absent if the stream does not follow new events, or nothing is to be said.
+    /// Description of what is observed. Absent if the stream does not follow new events, or with
+    /// `--quiet`.
     pub(crate) observing: Option<String>,
     /// Without notes and summary.
     pub(crate) quiet: bool,
@@ -58,12 +60,12 @@ pub(crate) struct EventStyle {
 
 impl<'o> EventPrinter<'o> {
     pub(crate) fn new(output: &'o mut Output, style: EventStyle) -> Self {
-        let people = People::new(style.wide);
+        let local_time = LocalTime::new(style.wide);
         let brackets = output.style.brackets(Tone::Strong);
-        let text = TextLines::new(people.time(style.time), style.parts, brackets);
+        let text = TextLines::new(local_time.time(style.time), style.parts, brackets);
         Self {
             output,
-            people,
+            local_time,
             text,
             json: JsonLines::new(),
             buffer: Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 2)),
@@ -81,8 +83,9 @@ impl<'o> EventPrinter<'o> {
         self.is_terminal
     }
 
-    /// The daemon has subscribed this command: prints the headings, and on stderr what is observed, each once. Every event that is recorded
-    /// after that line is delivered or reported as lost, so that scripts wait for it instead of sleeping.
+    /// The daemon has subscribed this command: prints the headings, and on stderr what is observed,
+    /// each once. Every event that is recorded after that line is delivered or reported as lost, so
+    /// that scripts wait for it instead of sleeping.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded | Format::Csv)
             && std::mem::take(&mut self.header)
@@ -132,7 +135,7 @@ impl<'o> EventPrinter<'o> {
             Format::Table | Format::Wide | Format::Folded | Format::Csv => {
                 self.write()?;
                 let lost = self.output.error_style.warning("lost:");
-                let text = self.people.loss(loss);
+                let text = self.local_time.loss(loss);
                 let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
                 self.output.message(&format!("{of}{lost} {text}\n"));
                 Ok(())
@@ -178,7 +181,7 @@ impl<'o> EventPrinter<'o> {
             Format::Table | Format::Wide | Format::Folded | Format::Csv => {
                 self.write()?;
                 if interruption.failures == 1 {
-                    self.note(&format!("{}; connecting again", people::why(interruption)));
+                    self.note(&format!("{}; connecting again", text::why(interruption)));
                 }
                 Ok(())
             }
@@ -219,7 +222,7 @@ impl<'o> EventPrinter<'o> {
         self.output.flush()
     }
 
-    /// Prints what became of all events, on stderr.
+    /// Prints the summary of the stream on stderr.
     pub(crate) fn print_summary(&mut self) {
         if !self.quiet {
             let text = format!("{}\n", self.summary);

@@ -1,11 +1,11 @@
-//! Counts of a stream's events: delivered, shown, lost.
+//! Summary of an event stream: events delivered, shown and lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use kprobed_client::event::{Loss, LossCause};
 
-use super::people::cause;
+use super::text::cause;
 
 /// Counts of a stream.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Summary {
     pub(crate) delivered: u64,
     /// Events that were printed.
     pub(crate) shown: u64,
-    /// Events that were shown behind later ones, although the order of time was asked for.
+    /// Events that were shown after later ones, although the order of time was requested.
     pub(crate) late: u64,
     /// Times the connection was lost.
     pub(crate) reconnects: u64,

@@ -1,4 +1,4 @@
-//! Lines and objects.
+//! Tests of event lines and objects.
 
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ fn batch(rows: u32) -> Batch {
 }
 
 fn lines(time: TimeForm, wide: bool) -> String {
-    let people = People::in_zone(TimeZone::UTC, wide);
+    let local_time = LocalTime::in_zone(TimeZone::UTC, wide);
     let parts = TextParts { context: wide, task: true, location: true };
-    let mut form = TextLines::new(people.time(time), parts, ("", ""));
+    let mut form = TextLines::new(local_time.time(time), parts, ("", ""));
     let mut text = format!("{}\n", form.header()).into_bytes();
     for row in batch(3).rows() {
         form.push(&mut text, &row);
@@ -155,7 +155,8 @@ fn lines_for_people() {
 }
 
 proptest! {
-    /// Every form in which a time is printed can be given to `--since`, and begins with the event that it was printed for.
+    /// Every form in which a time is printed can be given to `--since`, and begins with the event
+    /// that it was printed for.
     #[test]
     fn printed_times_are_read(
         // Up to the year 2100, in a zone whose clocks go forward and back.
@@ -171,9 +172,9 @@ proptest! {
         let read = |text: &str| moment(text, &now).unwrap();
         prop_assert_eq!(read(&rfc3339_ns(event_ns)), event);
         for wide in [false, true] {
-            let people = People::in_zone(zone.clone(), wide);
+            let local_time = LocalTime::in_zone(zone.clone(), wide);
             let printed = |ns: u64| {
-                format!("{}.{:06}", people.second(ns / 1_000_000_000), ns % 1_000_000_000 / 1_000)
+                format!("{}.{:06}", local_time.second(ns / 1_000_000_000), ns % 1_000_000_000 / 1_000)
             };
             let text = printed(event_ns);
             let time = read(&text);
@@ -287,13 +288,13 @@ fn gaps_are_told_and_counted() {
     let told_before = gap(LossCause::Overrun, Some(0), 1);
     let gaps =
         [gap(LossCause::Overrun, Some(7), 1), told_before, gap(LossCause::SubscriberQueue, None, 3), expired];
-    let people = People::in_zone(TimeZone::UTC, false);
+    let local_time = LocalTime::in_zone(TimeZone::UTC, false);
     let mut summary = Summary::default();
     (summary.delivered, summary.shown, summary.late, summary.reconnects) = (9, 3, 1, 2);
     let mut text = String::new();
     for gap in &gaps {
         summary.lose(gap);
-        text.push_str(&people.loss(gap));
+        text.push_str(&local_time.loss(gap));
         text.push('\n');
         text.push_str(&serde_json::to_string(&LossView::new(None, gap)).unwrap());
         text.push('\n');
@@ -331,12 +332,12 @@ fn pauses_say_what_for_and_what_they_cost() {
         pause(PauseReason::Deletion, 21, Some(412)),
         pause(PauseReason::Resize, 3, Some(1)),
     ];
-    let people = People::in_zone(TimeZone::UTC, false);
+    let local_time = LocalTime::in_zone(TimeZone::UTC, false);
     let mut summary = Summary::default();
     let mut text = String::new();
     for pause in &pauses {
         summary.lose(pause);
-        text.push_str(&people.loss(pause));
+        text.push_str(&local_time.loss(pause));
         text.push('\n');
         text.push_str(&serde_json::to_string(&LossView::new(None, pause)).unwrap());
         text.push('\n');

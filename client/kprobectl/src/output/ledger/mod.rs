@@ -1,6 +1,6 @@
-//! The ledger: where every event went.
+//! The ledger: the account of every event.
 //!
-//! Owns what is printed of it: for programs (`view`), for people (`tables`), and whether it adds up (`sums`).
+//! Owns its JSON and YAML (`view`), its tables (`tables`), and the check that it closes (`sums`).
 
 mod sums;
 mod tables;

@@ -1,4 +1,4 @@
-//! The sums of the ledger, added up again: the daemon's word is not taken for it.
+//! Sums of the ledger, added up again here and not taken from the daemon.
 
 use kprobed_client::api::{ExporterLedger, ProbeLedger, SpoolLedger, SubscriberLedger};
 
@@ -13,7 +13,7 @@ pub(super) fn probe_closes(probe: &ProbeLedger) -> Option<bool> {
     let known = [probe.lost, Some(probe.disabled), probe.filtered, probe.own];
     let known: Vec<_> = known.into_iter().flatten().collect();
     let parts_close = match (probe.lost, probe.filtered) {
-        // Hits of its own that cannot be told apart are part of what the filter held back.
+        // The daemon's own hits are part of FILTERED if they are not counted apart.
         (Some(lost), Some(_)) => probe.paused <= lost && sum(&known) == Some(probe.not_read),
         // What is not known is the rest. Without a filter it is known that none held anything back.
         (_, None | Some(0)) if probe.own.is_none() => sum(&known).is_some_and(|sum| sum <= probe.not_read),

@@ -1,4 +1,4 @@
-//! The ledger for people: its tables, and what their columns mean.
+//! Tables of the ledger, with a legend of their columns.
 
 use super::view::{BufferView, ProbeView, SpanView, SpoolView, SubscriberView};
 use crate::output::exporters::{self, ExporterTerms};

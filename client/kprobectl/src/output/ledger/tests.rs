@@ -1,4 +1,4 @@
-//! Every term is explained, and every column.
+//! Tests that help and legend explain every term of the ledger.
 
 use std::collections::BTreeSet;
 

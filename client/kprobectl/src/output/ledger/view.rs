@@ -1,4 +1,4 @@
-//! The ledger for programs: names and values of what `-o json` prints.
+//! The ledger as JSON and YAML.
 
 use kprobed_client::api::{
     BufferLedger, OverflowPolicy, ProbeLedger, RecordingProblem, SpoolLedger, SubscriberLedger, TermSpan,
@@ -9,7 +9,7 @@ use super::sums::{probe_closes, spool_closes, subscriber_closes};
 use crate::output::exporters::ExporterTerms;
 use crate::output::time::rfc3339;
 
-/// The ledger, for programs.
+/// The ledger, as JSON and YAML.
 #[derive(Serialize)]
 pub(super) struct LedgerView<'a> {
     pub(super) settled: bool,

@@ -1,4 +1,4 @@
-//! Bars over time: a row for each probe, as wide as the terminal.
+//! Chart of hits over time: a row of bars for each probe, as wide as the terminal.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,8 @@ use crate::output::width::cut;
 const UNICODE: (&[char], char, char) = (&['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'], '·', ' ');
 const ASCII: (&[char], char, char) = (&['.', ':', '-', '=', '+', '*', '#', '@'], '_', ' ');
 
-/// Bars in a line with numbers have at least so many columns; otherwise they get a line of their own.
+/// Bars that share a line with numbers have at least this many columns; otherwise they get a line
+/// of their own.
 const FEWEST_COLUMNS: usize = 24;
 
 /// Between two columns.
@@ -59,7 +60,9 @@ impl Chart {
         let rows = |in_column: usize| -> Vec<Row> {
             names.iter().map(|(name, row)| Row::new(name, row, in_column, unicode, wide)).collect()
         };
-        // The widths do not depend on how many intervals are in a column, but for the highest rate, which gets no longer.
+        // Names of probes are ASCII, as the kernel wants them: one column for each character.
+        // The widths do not depend on how many intervals are in a column, but for the highest rate,
+        // which gets no longer.
         let table = rows(1);
         let widths: Vec<usize> = (0..headings.len())
             .map(|column| table.iter().map(|row| row.cell(column).chars().count()).max().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! One row of intervals for each name of a probe, whatever it was booted and defined.
+//! Hits over time by the name of a probe, over all boots and definitions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Hits over time.
+//! Hits over time: charts, CSV, JSON and YAML.
 
 mod chart;
 mod merged;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::Output;
 use super::time::rfc3339;
 
-/// Hits over time, for programs.
+/// Hits over time, as JSON and YAML.
 #[derive(Serialize)]
 struct RatesView<'a> {
     step_seconds: u32,

@@ -1,10 +1,11 @@
-//! A process that ends after each of its actions, and the one that follows.
+//! Tests of crashes: the process ends after each of its actions, and another one continues.
 
 use super::super::*;
 use super::world::Simulated;
 use super::{go_on, run, state, whole};
 
-/// Ends the process after each of its actions in turn, lets another one go on, and compares with a run that was not disturbed.
+/// Ends the process after each of its actions in turn, lets another one go on, and compares with a
+/// run that was not disturbed.
 fn killed_everywhere(prepare: fn(&Simulated), waves: &str) -> usize {
     let undisturbed = Simulated::new(4);
     prepare(&undisturbed);

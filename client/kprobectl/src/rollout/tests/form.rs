@@ -1,4 +1,4 @@
-//! The file: its form, damage, and who may write it.
+//! Tests of the state file: its form, damage, and the lock.
 
 use proptest::prelude::*;
 

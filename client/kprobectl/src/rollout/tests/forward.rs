@@ -1,4 +1,4 @@
-//! Waves that pass, gates that do not, pauses, and the way back.
+//! Tests of waves that pass, gates that fail, pauses, and undo.
 
 use kprobed_document::document_of;
 

@@ -1,4 +1,4 @@
-//! Roll-outs over simulated hosts: what they do when all is well, when a host fails, and when the process ends after each of its actions.
+//! Tests of roll-outs over simulated hosts.
 
 mod crash;
 mod form;

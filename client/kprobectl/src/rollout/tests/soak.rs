@@ -1,4 +1,4 @@
-//! The time for which a wave is watched: what is written in it, and what the daemon uses.
+//! Tests of the soak: what it writes, and the daemon's CPU share.
 
 use super::super::*;
 use super::world::Simulated;

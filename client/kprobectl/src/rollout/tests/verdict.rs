@@ -1,4 +1,4 @@
-//! The verdicts of all hosts, before the first one is changed.
+//! Tests of the verdicts before the first change.
 
 use super::super::*;
 use super::world::{Daemon, Simulated};

@@ -1,7 +1,7 @@
-//! Simulated hosts, a simulated disk, and a clock that moves when it is waited for.
+//! Simulated hosts, disk and clock for tests of roll-outs.
 //!
-//! Owns what a daemon would do, and when the process ends. It holds the roll-out to its rules in every test: nothing is sent, and no event is
-//! reported, that is not on the disk.
+//! Owns what a daemon would do, and when the process ends. In every test it checks that each request and
+//! each reported event is on the disk before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,7 @@ enabled: true
         self.probes.values().map(document_of).collect()
     }
 
-    fn make(&mut self, asked: &Asked) -> Result<Done, String> {
+    fn make(&mut self, asked: &Asked) -> Result<ChangeDone, String> {
         let (id, name, etag) = match asked {
             Asked::Create(request) => {
                 let name = request.definition.split([':', ' ']).nth(1).unwrap();
@@ -121,7 +121,7 @@ enabled: true
         };
         assert!(!id.is_empty());
         if let Some(known) = self.requests.get(id) {
-            return Ok(known.clone().map_or(Done::Deleted, |probe| Done::Probe(Box::new(probe))));
+            return Ok(known.clone().map_or(ChangeDone::Deleted, |probe| ChangeDone::Probe(Box::new(probe))));
         }
         let live = self.probes.get(&name).cloned();
         if !etag.is_empty() && live.as_ref().is_none_or(|live| live.etag != etag) {
@@ -157,7 +157,7 @@ enabled: true
         };
         self.effects.push(id.clone());
         self.requests.insert(id.clone(), after.clone());
-        Ok(after.map_or(Done::Deleted, |probe| Done::Probe(Box::new(probe))))
+        Ok(after.map_or(ChangeDone::Deleted, |probe| ChangeDone::Probe(Box::new(probe))))
     }
 
     fn reading(&mut self, now_ms: u64) -> Reading {
@@ -198,36 +198,36 @@ enabled: true
                     changed(&document, live, definition).map(Asked::Update)
                 }
             };
-            Planned { name: document.name, live, change }
+            PlannedProbe { name: document.name, live, change }
         });
         let refusals = if refuses { vec!["not here".to_owned()] } else { Vec::new() };
         Verdict { kernel: "6.1".to_owned(), planned: planned.collect(), refusals }
     }
 
-    fn answer(&mut self, ask: &Ask, now_ms: u64) -> Result<Said, Trouble> {
+    fn answer(&mut self, ask: &HostQuery, now_ms: u64) -> Result<HostAnswer, HostFailure> {
         if self.is_dead {
-            return Err(Trouble { is_refusal: false, message: "connection refused".to_owned() });
+            return Err(HostFailure { is_refusal: false, message: "connection refused".to_owned() });
         }
         match ask {
-            Ask::Judge => {
+            HostQuery::Judge => {
                 self.verdicts += 1;
-                Ok(Said::Judged(Box::new(self.verdict(self.refuses))))
+                Ok(HostAnswer::Judged(Box::new(self.verdict(self.refuses))))
             }
-            Ask::Look => {
+            HostQuery::Look => {
                 let verdict = self.verdict(self.refuses || self.changes_its_mind);
                 let reading = self.reading(now_ms);
-                Ok(Said::Looked(Box::new(Looked { verdict, reading })))
+                Ok(HostAnswer::Inspected(Box::new(Inspection { verdict, reading })))
             }
-            Ask::Make(changes) => {
+            HostQuery::Make(changes) => {
                 let kept = self.clone();
                 let made: Result<Vec<_>, _> = changes.iter().map(|change| self.make(change)).collect();
-                made.map(Said::Made).map_err(|message| {
+                made.map(HostAnswer::Made).map_err(|message| {
                     *self = kept;
-                    Trouble { is_refusal: true, message }
+                    HostFailure { is_refusal: true, message }
                 })
             }
-            Ask::Read => Ok(Said::Read(Box::new(self.reading(now_ms)))),
-            Ask::Probes => Ok(Said::Probes(self.probes.values().cloned().collect())),
+            HostQuery::Read => Ok(HostAnswer::Read(Box::new(self.reading(now_ms)))),
+            HostQuery::Probes => Ok(HostAnswer::Probes(self.probes.values().cloned().collect())),
         }
     }
 }
@@ -270,17 +270,21 @@ impl World for Simulated {
     async fn ask(
         &self,
         state: &mut State,
-        asks: Vec<(usize, Ask)>,
-        said: &mut Heard<'_>,
+        asks: Vec<(usize, HostQuery)>,
+        said: &mut AnswerHandler<'_>,
     ) -> Result<(), Killed> {
         for (index, ask) in asks {
             let is_kept = ask.is_kept();
-            if let Ask::Make(changes) = &ask {
+            if let HostQuery::Make(changes) = &ask {
                 // Nothing is sent that is not on the disk.
                 let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
                 let host = &disk.hosts[index];
-                let kept: Vec<_> =
-                    host.changes.iter().chain(&host.undo).map(|one| plan::decoded(one).unwrap()).collect();
+                let kept: Vec<_> = host
+                    .changes
+                    .iter()
+                    .chain(&host.undo)
+                    .map(|one| recorded_change::decoded(one).unwrap())
+                    .collect();
                 assert!(changes.iter().all(|change| kept.contains(change)));
             }
             let answer = self.daemons.borrow_mut()[index].answer(&ask, self.time_ms.get());
@@ -305,7 +309,7 @@ impl World for Simulated {
         if self.shows.get() { self.save(state) } else { Ok(()) }
     }
 
-    fn tell(&self, happened: &Happened) -> Result<(), Killed> {
+    fn tell(&self, happened: &RolloutEvent) -> Result<(), Killed> {
         // No event is reported that is not on the disk.
         let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
         assert_eq!(disk.history.last(), Some(happened));

@@ -1,4 +1,4 @@
-//! `kprobectl aggregations`, and what `--keep` leaves to it.
+//! Tests of `kprobectl aggregations`, also after `--keep`.
 
 use insta::assert_snapshot;
 

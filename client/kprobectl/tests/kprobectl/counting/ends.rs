@@ -1,4 +1,4 @@
-//! How counting ends.
+//! Tests of the ways in which counting ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};

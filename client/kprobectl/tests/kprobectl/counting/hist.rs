@@ -1,4 +1,4 @@
-//! `kprobectl hist`: tables, and ranges that are drawn.
+//! Tests of `kprobectl hist`: tables and bars.
 
 use insta::assert_snapshot;
 

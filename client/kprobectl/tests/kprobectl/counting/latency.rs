@@ -1,4 +1,4 @@
-//! `kprobectl latency`: times from one probe to another.
+//! Tests of `kprobectl latency`.
 
 use insta::assert_snapshot;
 

@@ -1,4 +1,4 @@
-//! The calls of the library.
+//! Tests of the library's calls for aggregations.
 
 use std::time::Duration;
 

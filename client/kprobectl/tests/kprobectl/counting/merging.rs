@@ -1,4 +1,4 @@
-//! Counting on many hosts: what they counted adds up, and a host that did not say it is told.
+//! Tests of counting on many hosts: counts add up, and hosts without counts are reported.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;

@@ -1,4 +1,4 @@
-//! Commands that count in the kernel, and the calls below them.
+//! Tests of commands that count in the kernel.
 
 mod aggregations;
 mod ends;

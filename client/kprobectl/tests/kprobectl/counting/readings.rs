@@ -1,4 +1,4 @@
-//! Readings while it is counted.
+//! Tests of repeated readings.
 
 use insta::assert_snapshot;
 

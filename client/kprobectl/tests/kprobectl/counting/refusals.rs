@@ -1,4 +1,4 @@
-//! What cannot be counted.
+//! Tests of aggregations that cannot be counted.
 
 use insta::assert_snapshot;
 

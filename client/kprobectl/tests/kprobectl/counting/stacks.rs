@@ -1,4 +1,4 @@
-//! `kprobectl stacks`: trees, and folded lines.
+//! Tests of `kprobectl stacks`: trees and folded lines.
 
 use insta::assert_snapshot;
 

@@ -1,4 +1,4 @@
-//! The service of aggregations: three rows of everything that is asked for.
+//! Fake aggregation service: three rows for every aggregation.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

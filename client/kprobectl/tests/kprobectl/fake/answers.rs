@@ -1,4 +1,4 @@
-//! What the fake daemon says.
+//! Canned answers of the fake daemon.
 
 use std::collections::HashMap;
 

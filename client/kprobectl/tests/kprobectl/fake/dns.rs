@@ -1,4 +1,4 @@
-//! A DNS server that knows SRV records, and answers as a test says.
+//! Fake DNS server with SRV records.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! The service of exporters: one that runs and one that fails, which has refusals and an earlier run before it.
+//! Fake exporter service: one exporter that runs, and one that fails.
 
 use kprobed_client::api::export_service_server::ExportService;
 use kprobed_client::api::*;

@@ -1,4 +1,4 @@
-//! A fake daemon that keeps a history, and cuts every connection.
+//! Fake daemon with a history that cuts every connection.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -33,7 +33,8 @@ struct Service {
 }
 
 impl History {
-    /// Starts a fake with so many entries in its log, of which the first have expired. It lives in a thread until the process ends.
+    /// Starts a fake with so many entries in its log, of which the first have expired. It lives in
+    /// a thread until the process ends.
     pub(crate) fn start(entries: u64, expired: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("kprobed.sock");

@@ -1,4 +1,4 @@
-//! A daemon that keeps what it is given, and remembers requests: what roll-outs need.
+//! Fake daemon that keeps probes and remembers request ids, for roll-outs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ pub(crate) struct Kept(Arc<Mutex<Host>>);
 #[derive(Default)]
 struct Host {
     probes: BTreeMap<String, Probe>,
-    /// What became of each request, by id.
+    /// The outcome of each request, by id.
     known: BTreeMap<String, Option<Probe>>,
     /// Changes that were carried out, in order.
     made: Vec<String>,

@@ -1,4 +1,4 @@
-//! The service of leases: one hold after the other, whose end is noted.
+//! Fake lease service: one hold after the other, whose end is noted.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,6 @@
-//! A daemon of canned answers, on a unix socket in a directory of its own.
+//! Fake daemon with canned answers, on a unix socket in a directory of its own.
 //!
-//! It proves nothing about the real daemon: only what the command makes of what it is told.
+//! It proves nothing about the real daemon: only what the command does with answers.
 
 mod aggregations;
 pub(crate) mod answers;

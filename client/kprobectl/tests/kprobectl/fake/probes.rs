@@ -1,4 +1,4 @@
-//! The service of probes: it has one that records and one that waits, whatever was defined or changed.
+//! Fake probe service: one probe that records and one that is pending, whatever is defined or changed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The service of hits over time: it has two pages of one probe in two boots, whatever was asked for.
+//! Fake service of hits over time: two pages of one probe in two boots.
 
 use kprobed_client::api::profile_service_server::ProfileService;
 use kprobed_client::api::*;

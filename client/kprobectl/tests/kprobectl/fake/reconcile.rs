@@ -1,4 +1,4 @@
-//! The service that brings kernel and daemon together: it has an event of another program, one of a lost database, and one that no probe can be.
+//! Fake reconcile service: a foreign event, one of a lost database, and one that cannot be adopted.
 
 use kprobed_client::api::reconcile_service_server::ReconcileService;
 use kprobed_client::api::*;

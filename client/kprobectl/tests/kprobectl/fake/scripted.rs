@@ -1,4 +1,4 @@
-//! Fake daemons of a fleet: each has a clock of its own, a history, and events when the test says so. They can fall silent, die and come back.
+//! Fake daemons of a fleet with their own clocks and histories, which fall silent, die and come back.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The services of the fake daemon, but for those of probes, attached events and aggregations.
+//! Services of the fake daemon other than those of probes, attached events and aggregations.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

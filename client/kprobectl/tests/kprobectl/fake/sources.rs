@@ -1,4 +1,4 @@
-//! The service of attached events: it has one that records and one that waits, whatever was attached.
+//! Fake service of attached events: one that records and one that waits.
 
 use kprobed_client::api::source_service_server::SourceService;
 use kprobed_client::api::*;

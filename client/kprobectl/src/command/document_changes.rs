@@ -1,0 +1,121 @@
+//! Changes that bring the daemon's probes in line with documents.
+//!
+//! Owns the comparison, by meaning and not by text. It never makes a change: `apply` and `rollout` do.
+
+use std::collections::{BTreeMap, HashSet};
+
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{DeleteProbeRequest, ListProbesRequest, Probe, ProbeSpec};
+use kprobed_client::{Client, Definition};
+use kprobed_document::{Document, changed, creation, described, is_as_described};
+
+use super::Failure;
+use super::documents::Declared;
+use crate::output::Output;
+
+/// A document, and what must be done for it.
+#[derive(Debug)]
+pub(super) struct PlannedDocument {
+    pub(super) declared: Declared,
+    /// The probe that the daemon has, if any.
+    pub(super) live: Option<Probe>,
+    /// The document of the probe after the change, with the definition as the daemon would keep it.
+    pub(super) wanted: Document,
+    /// Absent if nothing must change.
+    pub(super) change: Option<Change>,
+}
+
+/// Compares documents with the daemon's probes. Changes nothing.
+pub(super) async fn compare(
+    client: &Client,
+    declared: Vec<Declared>,
+) -> Result<Vec<PlannedDocument>, Failure> {
+    let probes = client.list_probes("").await?;
+    let mut probes: BTreeMap<_, _> = probes.into_iter().map(|probe| (probe.name.clone(), probe)).collect();
+    let mut planned = Vec::with_capacity(declared.len());
+    for declared in declared {
+        let document = &declared.entry.document;
+        let live = probes.remove(&document.name);
+        let (wanted, change) = compare_one(client, document, live.as_ref()).await?;
+        planned.push(PlannedDocument { declared, live, wanted, change });
+    }
+    Ok(planned)
+}
+
+/// The document of the probe after the change, and the change that it needs.
+pub(super) async fn compare_one(
+    client: &Client,
+    document: &Document,
+    live: Option<&Probe>,
+) -> Result<(Document, Option<Change>), Failure> {
+    let Some(live) = live else {
+        return Ok((document.clone(), Some(Change::Create(creation(document)))));
+    };
+    let definition = other_definition(client, document, live).await?;
+    let wanted = described(document, live, definition.as_deref());
+    Ok((wanted, changed(document, live, definition).map(Change::Update)))
+}
+
+/// The definition of a document, as text, if it means something else than that of the probe.
+async fn other_definition(
+    client: &Client,
+    document: &Document,
+    live: &Probe,
+) -> Result<Option<String>, Failure> {
+    if is_as_described(document, live) {
+        return Ok(None);
+    }
+    let asked = match &document.definition {
+        kprobed_document::Definition::Text(text) => Definition::Text(text.clone()),
+        kprobed_document::Definition::Fields(spec) => Definition::Spec((**spec).clone()),
+    };
+    let checked = client.check_probe(asked.clone()).await?;
+    // What cannot be read, or is of another probe, is for the daemon to refuse.
+    if checked.name == live.name
+        && let (Some(wanted), Some(is)) = (&checked.spec, &live.spec)
+        && named(wanted.clone(), is) == *is
+    {
+        return Ok(None);
+    }
+    Ok(Some(match asked {
+        Definition::Text(text) => text,
+        Definition::Spec(_) => checked.definition,
+    }))
+}
+
+/// With the names of a probe, which a definition can leave out.
+fn named(spec: ProbeSpec, of: &ProbeSpec) -> ProbeSpec {
+    ProbeSpec { group: of.group.clone(), event: of.event.clone(), ..spec }
+}
+
+/// The probes that a selector finds and no document names. Those that belong to a file of the daemon are left to it.
+pub(super) async fn to_prune(
+    client: &Client,
+    selector: String,
+    planned: &[PlannedDocument],
+    take_over: bool,
+    output: &mut Output,
+) -> Result<Vec<Probe>, Failure> {
+    let named: HashSet<&str> = planned.iter().map(|one| one.declared.name()).collect();
+    let request = ListProbesRequest { label_selector: selector, ..Default::default() };
+    let found = client.select_probes(request).await?;
+    let (kept, pruned): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .filter(|probe| !named.contains(probe.name.as_str()))
+        .partition(|probe| !probe.declared_by.is_empty() && !take_over);
+    for probe in kept {
+        output
+            .note(&format!("`{}` stays: the daemon's file `{}` declares it", probe.name, probe.declared_by));
+    }
+    Ok(pruned)
+}
+
+/// The request that deletes a probe, if it has not changed since it was listed.
+pub(super) fn deletion(probe: &Probe, take_over: bool) -> Change {
+    Change::Delete(DeleteProbeRequest {
+        name: probe.name.clone(),
+        etag: probe.etag.clone(),
+        take_over,
+        ..Default::default()
+    })
+}

@@ -1,0 +1,107 @@
+//! `kprobectl enable` and `kprobectl disable`: switch the recording of probes.
+
+use clap::Args;
+use kprobed_client::Client;
+use kprobed_client::api::UpdateProbeRequest;
+
+use super::connection::connect;
+use super::label_arguments::selector;
+use super::probe_selection::choose;
+use super::{Exit, Failure};
+use crate::global::Global;
+use crate::output::Output;
+
+const ENABLE_HELP: &str = "\
+If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it
+defines the event again, and sets its filter and its switch. The probe is shown as armed only if the
+kernel records it.
+
+Examples:
+  kprobectl enable kprobes/open
+  kprobectl enable open opened
+  kprobectl enable -l team=storage";
+
+const DISABLE_HELP: &str = "\
+The event stays in the kernel and is not recorded. The probe keeps its definition, filter and labels.
+
+Examples:
+  kprobectl disable kprobes/open
+  kprobectl disable open opened
+  kprobectl disable -l team=storage";
+
+/// Arguments of `enable`.
+#[derive(Debug, Args)]
+#[command(after_help = ENABLE_HELP)]
+pub(crate) struct EnableArguments {
+    #[command(flatten)]
+    probes: Probes,
+}
+
+/// Arguments of `disable`.
+#[derive(Debug, Args)]
+#[command(after_help = DISABLE_HELP)]
+pub(crate) struct DisableArguments {
+    #[command(flatten)]
+    probes: Probes,
+}
+
+#[derive(Debug, Args)]
+struct Probes {
+    /// GROUP/EVENT, or EVENT if only one probe has it
+    #[arg(required_unless_present = "selector", value_name = "NAME")]
+    names: Vec<String>,
+    /// Switch all probes whose labels match, as for `list`, instead of named ones
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
+    selector: Option<String>,
+    /// Also switch probes that a file of the daemon declares; they then no longer belong to it
+    #[arg(long)]
+    take_over: bool,
+}
+
+pub(crate) async fn enable(
+    global: &Global,
+    arguments: EnableArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, arguments.probes, true, output).await
+}
+
+pub(crate) async fn disable(
+    global: &Global,
+    arguments: DisableArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, arguments.probes, false, output).await
+}
+
+/// Continues with the next name after a failure. The worst exit code wins.
+async fn switch(
+    global: &Global,
+    probes: Probes,
+    enabled: bool,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let chosen = choose(&client, probes.names, None, probes.selector).await?;
+    let requests = chosen.into_iter().map(|one| UpdateProbeRequest {
+        name: one.name,
+        etag: one.etag,
+        enabled: Some(enabled),
+        take_over: probes.take_over,
+        ..Default::default()
+    });
+    let requests: Vec<_> = requests.collect();
+    let mut exit = Exit::Success;
+    let mut probes = Vec::with_capacity(requests.len());
+    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
+        let outcomes = client.update_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
+        for outcome in outcomes {
+            match outcome {
+                Ok(probe) => probes.push(probe),
+                Err(error) => exit = exit.max(Failure::from(error).report(output)),
+            }
+        }
+    }
+    output.probes_changed(&probes)?;
+    Ok(exit)
+}

@@ -1,0 +1,134 @@
+//! Input of commands: definitions from arguments, files and standard input.
+//!
+//! Owns reading, whole or in chunks, on threads of its own, so that Ctrl-C works meanwhile. It never
+//! checks a definition: the daemon does.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use kprobed_client::Client;
+use kprobed_client::api::{FileDefinition, ProbeSpec};
+use kprobed_document::spec;
+use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Failure;
+
+/// Joins the words of a definition, or reads one from standard input when the only word is `-`.
+pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
+    if words != ["-"] {
+        return Ok(words.join(" "));
+    }
+    let text = standard_input().await.map_err(Failure::Input)?;
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => Ok(line.to_owned()),
+        (None, _) => Err(Failure::usage("standard input has no definition".to_owned(), None)),
+        (Some(_), Some(_)) => Err(Failure::usage(
+            "standard input has more than one definition".to_owned(),
+            Some("`-f -` reads several".to_owned()),
+        )),
+    }
+}
+
+/// The definitions of a file, or of standard input if the file is `-`.
+pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<FileDefinition>, Failure> {
+    Ok(client.read_definitions(content(path).await?).await?)
+}
+
+/// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
+pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
+    spec::read(&content(path).await?)
+        .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
+}
+
+pub(super) async fn content(path: &Path) -> Result<String, Failure> {
+    if path == Path::new("-") {
+        return standard_input().await.map_err(Failure::Input);
+    }
+    let file = path.to_owned();
+    on_a_thread(move || std::fs::read_to_string(file))
+        .await
+        .map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// All of standard input. It can be read once only, and every host of a fleet gets the same text.
+pub(super) async fn standard_input() -> io::Result<String> {
+    static INPUT: OnceCell<String> = OnceCell::const_new();
+    INPUT.get_or_try_init(|| on_a_thread(|| io::read_to_string(io::stdin()))).await.cloned()
+}
+
+/// Reads to the end on a thread of its own, so that Ctrl-C works meanwhile. The thread ends with
+/// the process.
+async fn on_a_thread(read: impl FnOnce() -> io::Result<String> + Send + 'static) -> io::Result<String> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        // After an interrupt no receiver is left.
+        sender.send(read()).ok();
+    });
+    receiver.await.map_err(io::Error::other)?
+}
+
+/// Bytes of a chunk: what a pipe holds.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Pieces that may wait to be sent.
+const CHUNKS_WAITING: usize = 4;
+
+/// How reading came to its end.
+#[derive(Debug)]
+pub(super) struct InputEnd {
+    path: PathBuf,
+    end: oneshot::Receiver<io::Result<()>>,
+}
+
+impl InputEnd {
+    /// Waits for the end of the text.
+    ///
+    /// # Errors
+    /// When it could not be read to its end.
+    pub(super) async fn wait(self) -> Result<(), Failure> {
+        let Self { path, end } = self;
+        end.await.map_err(io::Error::other).flatten().map_err(|source| match path.as_path() {
+            standard if standard == Path::new("-") => Failure::Input(source),
+            _ => Failure::File { path, source },
+        })
+    }
+}
+
+/// The text of a file, or of standard input if the file is `-`, in sender as they come. It is read
+/// on a thread of its own, no further than is asked for, so that Ctrl-C is heard meanwhile; the
+/// thread ends with the process.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub(super) fn chunks(path: &Path) -> Result<(impl Stream<Item = Vec<u8>> + use<>, InputEnd), Failure> {
+    let mut source: Box<dyn Read + Send> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|source| Failure::File { path: path.to_owned(), source })?)
+    };
+    let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
+    let (ended, end) = oneshot::channel();
+    std::thread::spawn(move || {
+        // After an interrupt no receiver is left.
+        ended.send(read(&mut source, &sender)).ok();
+    });
+    Ok((ReceiverStream::new(receiver), InputEnd { path: path.to_owned(), end }))
+}
+
+fn read(source: &mut dyn Read, sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    loop {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let length = match source.read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        chunk.truncate(length);
+        if length == 0 || sender.blocking_send(chunk).is_err() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Connection to NATS, and the hosts of the stream that `--hosts` selects.
+
+use kprobed_client::fleet::names::expand;
+use kprobed_client::nats::{NatsCredentials, NatsError, NatsOptions, NatsSource};
+
+use super::NatsArguments;
+use crate::command::Failure;
+use crate::glob;
+use crate::global::Global;
+
+/// Connects.
+pub(in crate::command) async fn connect(from: NatsArguments, global: &Global) -> Result<NatsSource, Failure> {
+    if global.host_selector.is_some() {
+        let message = "`--host-selector` selects hosts of a context, and `--from` knows those of the stream, which have no labels there";
+        let hint = "name the hosts with `--hosts`: globs and ranges are possible".to_owned();
+        return Err(Failure::usage(message.to_owned(), Some(hint)));
+    }
+    NatsSource::connect(options(from, global)).await.map_err(|error| failure(&error))
+}
+
+fn options(from: NatsArguments, global: &Global) -> NatsOptions {
+    let NatsArguments { url, stream, subject_prefix, credentials, token, password } = from;
+    let credentials = credentials.map(NatsCredentials::File);
+    let credentials = credentials.or_else(|| token.map(NatsCredentials::Token));
+    let credentials = credentials.or_else(|| password.map(NatsCredentials::Password));
+    let identity = global.cert.clone().zip(global.key.clone());
+    let url = url.unwrap_or_default();
+    NatsOptions {
+        stream,
+        subject_prefix,
+        credentials,
+        ca: global.ca.clone(),
+        identity,
+        ..NatsOptions::new(url)
+    }
+}
+
+/// The hosts of the stream that are asked for.
+pub(in crate::command) fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
+    if there.is_empty() {
+        let message = "the stream has no events of any host".to_owned();
+        let hint = "see `kprobectl exporters` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
+        return Err(Failure::usage(message, Some(hint.to_owned())));
+    }
+    if lists.is_empty() || lists.iter().any(|list| list == "all") {
+        return Ok(there);
+    }
+    let mut globs = Vec::new();
+    for list in lists {
+        let wrong = |why: &dyn std::fmt::Display| {
+            let hint = "with `--from`, write names, globs and ranges (`web[001-480]`)".to_owned();
+            Failure::usage(format!("`--hosts {list}`: {why}"), Some(hint))
+        };
+        for name in expand(list).map_err(|error| wrong(&error))? {
+            if !there.iter().any(|host| glob::matches(name.as_bytes(), host.as_bytes())) {
+                return Err(wrong(&format_args!("the stream has no host `{name}`")));
+            }
+            globs.push(name);
+        }
+    }
+    let is_asked = |host: &String| globs.iter().any(|glob| glob::matches(glob.as_bytes(), host.as_bytes()));
+    Ok(there.into_iter().filter(is_asked).collect())
+}
+
+pub(in crate::command) fn failure(error: &NatsError) -> Failure {
+    let hint = match error {
+        NatsError::Connect { .. } => {
+            "is the server there, and does it want --credentials, --token, --password or --ca?"
+        }
+        NatsError::Options(_) => {
+            "the files are those of --credentials, --token, --password, --ca, --cert and --key"
+        }
+        NatsError::Request { .. } => "--stream must be that of `[export.nats]` of the daemons",
+        _ => "see `kprobectl help observe`",
+    };
+    let is_there = !matches!(error, NatsError::Connect { .. });
+    Failure::Published { message: error.to_string(), hint, is_there }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_of_the_stream() {
+        let there = || ["db1", "web1", "web2"].map(ToOwned::to_owned).to_vec();
+        let names = |lists: &[&str]| {
+            let lists: Vec<String> = lists.iter().map(|list| (*list).to_owned()).collect();
+            selected(there(), &lists).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(names(&[]).unwrap(), there());
+        assert_eq!(names(&["all"]).unwrap(), there());
+        assert_eq!(names(&["web[1-2]"]).unwrap(), ["web1", "web2"]);
+        assert_eq!(names(&["*1"]).unwrap(), ["db1", "web1"]);
+        let error = names(&["web[1-3]"]).unwrap_err();
+        assert!(error.contains("`--hosts web[1-3]`") && error.contains("no host `web3`"), "{error}");
+        assert!(selected(Vec::new(), &[]).is_err());
+    }
+}

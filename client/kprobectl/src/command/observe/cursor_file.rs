@@ -1,0 +1,70 @@
+//! File of `--cursor`: where the next run continues.
+//!
+//! Owns that the cursor in it lies behind printed events only: after a crash some events may be printed
+//! again, and none is missed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kprobed_client::event::Cursor;
+
+use crate::command::Failure;
+
+/// How often the place is saved on the way.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A file with a cursor in it.
+pub(in crate::command) struct CursorFile {
+    path: PathBuf,
+    saved: Option<Cursor>,
+    saved_at: Instant,
+}
+
+impl CursorFile {
+    /// Reads the file; one that does not exist yet will be made.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is something else.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let saved = match fs::read_to_string(path) {
+            Ok(text) => Some(text.trim().parse().map_err(|error| {
+                let hint = "remove the file to begin with new events".to_owned();
+                Failure::usage(format!("cannot use `{}`: {error}", path.display()), Some(hint))
+            })?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
+        };
+        Ok(Self { path: path.to_owned(), saved, saved_at: Instant::now() })
+    }
+
+    /// Where to continue.
+    pub(super) fn cursor(&self) -> Option<&Cursor> {
+        self.saved.as_ref()
+    }
+
+    /// Whether it is time to save the place again.
+    pub(super) fn is_due(&self) -> bool {
+        self.saved_at.elapsed() >= INTERVAL
+    }
+
+    /// Saves a place. The file is replaced as a whole, so that it is never half written.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn save(&mut self, cursor: &Cursor) -> Result<(), Failure> {
+        self.saved_at = Instant::now();
+        if self.saved.as_ref() == Some(cursor) {
+            return Ok(());
+        }
+        let mut name = self.path.clone().into_os_string();
+        name.push(".new");
+        let new = PathBuf::from(name);
+        fs::write(&new, format!("{cursor}\n"))
+            .and_then(|()| fs::rename(&new, &self.path))
+            .map_err(|source| Failure::NotWritten { path: self.path.clone(), source })?;
+        self.saved = Some(cursor.clone());
+        Ok(())
+    }
+}

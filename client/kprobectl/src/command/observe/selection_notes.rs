@@ -1,0 +1,209 @@
+//! Notes before the first event: which probes are observed, and which options do not fit them.
+
+use kprobed_client::Client;
+use kprobed_client::api::{AttachedEventState, EventSchema, ListProbesRequest, ProbeState};
+use kprobed_client::event::StreamRequest;
+
+use crate::command::Failure;
+use crate::glob;
+use crate::output::Output;
+
+/// What exists now and is selected by its name and its labels.
+pub(super) struct ObservedSources {
+    /// Probes, and then attached events.
+    sources: Vec<ObservedSource>,
+    /// How many of them are attached events.
+    attached: usize,
+    /// Whether anything of it records.
+    records: bool,
+}
+
+/// A probe or an attached event.
+struct ObservedSource {
+    name: String,
+    /// Its kernel filter.
+    filter: String,
+    /// Names of its fields. Absent if the kernel does not have it now.
+    fields: Option<Vec<String>>,
+}
+
+/// Probes that a note names; of others it says how many.
+const NAMED: usize = 3;
+
+/// What all events have, and `--fields` can name.
+const OF_ALL_EVENTS: [&str; 4] = ["tid", "comm", "context", "location"];
+
+impl ObservedSources {
+    pub(super) async fn by(client: &Client, request: &StreamRequest) -> Result<Self, Failure> {
+        let selection = request.selection();
+        let all = [String::new()];
+        let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
+        let mut selected = Self { sources: Vec::new(), attached: 0, records: false };
+        for glob in globs {
+            let request = ListProbesRequest {
+                name_glob: glob.clone(),
+                label_selector: selection.label_selector.clone(),
+                ..Default::default()
+            };
+            for probe in client.select_probes(request).await? {
+                selected.records |= probe.state() == ProbeState::Armed;
+                selected.sources.push(ObservedSource::new(probe.name, probe.filter, probe.schema));
+            }
+        }
+        // Events of the host have no labels. Whether a selector wants that is for the daemon to
+        // say: a note less is better than a wrong one.
+        for event in client.attached_events().await? {
+            let fits =
+                |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), event.name.as_bytes());
+            if globs.iter().any(fits) {
+                selected.attached += 1;
+                selected.records |= event.state() == AttachedEventState::Recording;
+                selected.sources.push(ObservedSource::new(event.name, event.filter, event.schema));
+            }
+        }
+        Ok(selected)
+    }
+
+    /// What is observed: `2 probes`, `1 probe and 3 attached events`.
+    pub(super) fn description(&self) -> String {
+        let counted =
+            |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let probes = counted(self.sources.len() - self.attached, "probe");
+        match self.attached {
+            0 => probes,
+            attached => format!("{probes} and {}", counted(attached, "attached event")),
+        }
+    }
+
+    /// Notes that no event will come, because nothing is selected or nothing that is selected records.
+    pub(super) fn note_silence(&self, request: &StreamRequest, output: &mut Output) {
+        if self.is_empty() {
+            let selection = request.selection();
+            let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
+            let what = if all { "there are no probes yet" } else { "no probe matches yet" };
+            output.note(&format!("{what}: waiting for one"));
+        } else if !self.records {
+            output.note("none of the selected probes is recording: `kprobectl enable` switches them on");
+        }
+    }
+
+    /// Notes which probes lack a field of `--fields` that others have. The daemon refuses one that all of them lack.
+    pub(super) fn note_lacking_fields(&self, names: &[String], output: &mut Output) {
+        for name in names.iter().filter(|name| !OF_ALL_EVENTS.contains(&name.as_str())) {
+            let lacks = |source: &&ObservedSource| {
+                source.fields.as_ref().is_some_and(|fields| !fields.contains(name))
+            };
+            let lacking: Vec<&str> =
+                self.sources.iter().filter(lacks).map(|source| source.name.as_str()).collect();
+            let has =
+                |source: &ObservedSource| source.fields.as_ref().is_some_and(|fields| fields.contains(name));
+            if !lacking.is_empty() && self.sources.iter().any(has) {
+                let have = if lacking.len() == 1 { "has" } else { "have" };
+                output.note(&format!("{} {have} no field `{name}`", listed(&lacking)));
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Notes of which probes the filter selects nothing because it compares a field of theirs in a
+    /// way that does not fit its type, and whether the kernel could filter just as well: then
+    /// nothing else need be recorded.
+    ///
+    /// # Errors
+    /// When the filter cannot be used for any probe.
+    pub(super) async fn note_push_down(
+        &self,
+        client: &Client,
+        request: &StreamRequest,
+        output: &mut Output,
+    ) -> Result<(), Failure> {
+        let filter = &request.selection().filter;
+        if filter.is_empty() || self.is_empty() {
+            return Ok(());
+        }
+        let checked = client.check_filter(request.selection().clone()).await?;
+        for found in &checked {
+            // A probe that lacks the field is not a problem.
+            if let Some(problem) = found.problem.as_ref().filter(|problem| problem.code != FIELD_NOT_FOUND) {
+                output
+                    .note(&format!("the filter selects no event of `{}`: {}", found.probe, problem.message));
+            }
+        }
+        let could_have = |name: &str, filter: &str| {
+            self.sources.iter().any(|source| source.name == name && source.filter.trim() != filter.trim())
+        };
+        let possible = checked.iter().find(|found| {
+            found.exact && !found.kernel_filter.is_empty() && could_have(&found.probe, &found.kernel_filter)
+        });
+        if let Some(found) = possible {
+            output.note(&format!(
+                "the kernel can apply this filter: see `kprobectl filter {} --dry-run {}`",
+                found.probe,
+                quoted(filter)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The daemon's code for a field that a probe does not have.
+const FIELD_NOT_FOUND: &str = "FIELD_NOT_FOUND";
+
+impl ObservedSource {
+    fn new(name: String, filter: String, schema: Option<EventSchema>) -> Self {
+        let fields = schema.map(|schema| schema.fields.into_iter().map(|field| field.name).collect());
+        Self { name, filter, fields }
+    }
+}
+
+/// The first names, and how many more.
+fn listed(names: &[&str]) -> String {
+    let mut text: Vec<_> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+    if names.len() > NAMED {
+        text.push(format!("{} more", names.len() - NAMED));
+    }
+    match text.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_observed_in_words() {
+        let described = |probes: usize, attached: usize| {
+            let source = |n: usize| ObservedSource::new(format!("kprobes/p{n}"), String::new(), None);
+            let sources = (0..probes + attached).map(source).collect();
+            ObservedSources { sources, attached, records: true }.description()
+        };
+        assert_eq!(described(0, 0), "0 probes");
+        assert_eq!(described(1, 0), "1 probe");
+        assert_eq!(described(2, 1), "2 probes and 1 attached event");
+        assert_eq!(described(0, 3), "0 probes and 3 attached events");
+    }
+
+    #[test]
+    fn names_are_listed_up_to_a_few() {
+        assert_eq!(listed(&["a/b"]), "`a/b`");
+        assert_eq!(listed(&["a/b", "a/c"]), "`a/b` and `a/c`");
+        assert_eq!(listed(&["a/b", "a/c", "a/d", "a/e", "a/f"]), "`a/b`, `a/c`, `a/d` and 2 more");
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(quoted("a == \"b\" && $c"), "'a == \"b\" && $c'");
+        assert_eq!(quoted("comm == 'it'"), r"'comm == '\''it'\'''");
+    }
+}

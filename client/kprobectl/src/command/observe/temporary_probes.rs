@@ -1,0 +1,181 @@
+//! Temporary probes, which last as long as a command.
+//!
+//! Owns the order in which no event is lost and no probe is left behind: the command takes a hold,
+//! defines the probes disabled, subscribes, and enables them. At the end it deletes them, and the daemon
+//! reads what they recorded. If the command is killed, the daemon deletes them when the connection ends.
+
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, UpdateProbeRequest};
+use kprobed_client::{Client, Definition, Error, Hold};
+use tonic::Code;
+
+use crate::command::create_all::{self, is_taken_back};
+use crate::command::{Exit, Failure};
+use crate::output::Output;
+
+/// Temporary probes of a command.
+pub(in crate::command) struct TemporaryProbes {
+    client: Client,
+    /// Deletes them when it is dropped.
+    _hold: Hold,
+    names: Vec<String>,
+}
+
+impl TemporaryProbes {
+    /// Shows the plan for these definitions.
+    pub(in crate::command) async fn plan(
+        client: &Client,
+        definitions: &[String],
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let asked = definitions.iter().zip(1..).map(|(definition, number)| create_all::Creation {
+            request: Definition::from(line(definition)).into(),
+            place: if definitions.len() > 1 { format!("definition {number}") } else { String::new() },
+        });
+        create_all::create(client, &asked.collect::<Vec<_>>(), true, output).await
+    }
+
+    /// Defines all of them, disabled, or none.
+    pub(super) async fn define(
+        client: &Client,
+        definitions: &[String],
+        output: &mut Output,
+    ) -> Result<Self, Failure> {
+        if definitions.len() > Client::CHANGES_AT_ONCE {
+            let most = Client::CHANGES_AT_ONCE;
+            let message =
+                format!("one command can define {most} probes, and {} are given", definitions.len());
+            return Err(Failure::usage(message, None));
+        }
+        let hold = client.hold().await?;
+        let create = |definition: &String| {
+            let request =
+                CreateProbeRequest { lease: Some(hold.lease()), ..Definition::from(line(definition)).into() };
+            Change::Create(request)
+        };
+        let probes = all(client, definitions.iter().map(create).collect(), output).await?;
+        for probe in &probes {
+            output.probe_warnings(probe);
+        }
+        let names = probes.into_iter().map(|probe| probe.name).collect();
+        Ok(Self { client: client.clone(), _hold: hold, names })
+    }
+
+    /// The daemon that has them.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Their names.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Enables all of them, or none.
+    pub(super) async fn enable(&self, output: &mut Output) -> Result<(), Failure> {
+        let enable = |name: &String| {
+            let request =
+                UpdateProbeRequest { name: name.clone(), enabled: Some(true), ..Default::default() };
+            Change::Update(request)
+        };
+        let probes = all(&self.client, self.names.iter().map(enable).collect(), output).await?;
+        for probe in &probes {
+            output.note_state(probe);
+        }
+        Ok(())
+    }
+
+    /// Deletes them. What they have recorded is in the daemon's queue for this command then, or was sent already.
+    ///
+    /// # Errors
+    /// When that cannot be done now. The daemon does it when this is dropped.
+    pub(super) async fn delete(&self) -> Result<(), Error> {
+        let delete = |name: &String| DeleteProbeRequest { name: name.clone(), ..Default::default() };
+        let outcomes = self.client.delete_probes(self.names.iter().map(delete).collect()).await?;
+        for outcome in outcomes {
+            match outcome {
+                // Another client was faster.
+                Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes all changes, or none, and reports all failures but the last.
+async fn all(client: &Client, changes: Vec<Change>, output: &mut Output) -> Result<Vec<Probe>, Failure> {
+    let (mut probes, mut failures) = (Vec::new(), Vec::new());
+    for outcome in client.apply_all_or_nothing(changes).await? {
+        match outcome {
+            Ok(Outcome::Probe(probe)) => probes.push(*probe),
+            Ok(_) => failures.push(Error::Incomplete("outcomes")),
+            Err(error) => failures.push(error),
+        }
+    }
+    let (others, mut causes): (Vec<_>, Vec<_>) = failures.into_iter().partition(is_taken_back);
+    let Some(last) = causes.pop().or_else(|| others.into_iter().next()) else { return Ok(probes) };
+    for cause in causes {
+        Failure::from(cause).report(output);
+    }
+    Err(last.into())
+}
+
+/// The definition of an argument: a function's name alone means its entry.
+fn line(argument: &str) -> String {
+    if is_function(argument.trim()) { format!("p {}", argument.trim()) } else { argument.to_owned() }
+}
+
+/// Whether this is nothing but the name of a function. The kernel's language begins with `p` or
+/// `r`, with a number or a name after a colon; a prototype has parentheses: neither looks like
+/// this.
+fn is_function(word: &str) -> bool {
+    let mut characters = word.chars();
+    let begins = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    let is_command =
+        word.strip_prefix(['p', 'r']).is_some_and(|rest| rest.bytes().all(|c| c.is_ascii_digit()));
+    begins && !is_command && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_not_a_name_stays_as_it_is(argument in r"[ \t]?[-a-zA-Z0-9_.:$+(),%]{0,8}[ ]?\PC{0,4}") {
+            let line = line(&argument);
+            let word = argument.trim();
+            let is_name = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+            let named = format!("p {word}");
+            prop_assert!(line == argument || (is_name && line == named));
+        }
+    }
+
+    #[test]
+    fn a_function_alone_is_its_entry() {
+        for name in ["kernel_clone", " vfs_read ", "_raw_spin_lock", "foo.constprop.0", "prepare", "r", "p1x"]
+        {
+            let expected = if name == "r" { name.to_owned() } else { format!("p {}", name.trim()) };
+            assert_eq!(line(name), expected);
+        }
+        for other in [
+            "p:fork kernel_clone",
+            "r kernel_clone",
+            "ip_rcv(x64 skb)",
+            "p",
+            "p1",
+            "r32",
+            "p:a",
+            "",
+            "-:a",
+            "0x1",
+        ] {
+            assert_eq!(line(other), other);
+        }
+    }
+}

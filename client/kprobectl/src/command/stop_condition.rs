@@ -1,0 +1,98 @@
+//! Stop condition of a command that follows: a signal, a duration, or the end of a child process.
+
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+use super::child::Child;
+
+/// Signals and the clock.
+pub(super) struct StopCondition {
+    interrupt: Signal,
+    terminate: Signal,
+    deadline: Option<Instant>,
+    /// The end of a program that was started to be followed.
+    child: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// Why to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopReason {
+    /// Ctrl-C, or a request to terminate.
+    Signal,
+    /// The time is up.
+    Elapsed,
+    /// The program that was started has ended.
+    ChildEnded,
+}
+
+impl StopCondition {
+    /// Listens from now on.
+    pub(super) fn new(duration: Option<Duration>) -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            deadline: deadline(duration),
+            child: None,
+        })
+    }
+
+    /// The time begins now.
+    pub(super) fn begin(&mut self, duration: Option<Duration>) {
+        self.deadline = deadline(duration);
+    }
+
+    /// Stops when a program has ended as well.
+    pub(super) fn or_after(&mut self, child: Option<&Child>) {
+        self.child = child.map(|child| Box::pin(child.ended()) as Pin<Box<_>>);
+    }
+
+    /// Waits for a signal, whatever the clock says.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn signal(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Stops after this time from now, and not earlier. `None`: only signals stop.
+    pub(super) fn after(&mut self, duration: Option<Duration>) {
+        self.deadline = deadline(duration);
+    }
+
+    /// Waits until it is time to stop.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn wait(&mut self) -> StopReason {
+        let elapsed = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match &mut self.child {
+                Some(ended) => ended.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => StopReason::Signal,
+            _ = self.terminate.recv() => StopReason::Signal,
+            () = elapsed => StopReason::Elapsed,
+            () = ended => StopReason::ChildEnded,
+        }
+    }
+}
+
+/// A time that the clock cannot reach does not limit.
+fn deadline(duration: Option<Duration>) -> Option<Instant> {
+    duration.and_then(|duration| Instant::now().checked_add(duration))
+}

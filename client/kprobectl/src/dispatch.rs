@@ -1,0 +1,162 @@
+//! Choice of the command to run, and of the daemon or the hosts that it runs against.
+//!
+//! Owns which commands run on one daemon, on many hosts, or without any, and which of them wait for
+//! signals themselves. It prints the failure of a command and returns the exit code.
+
+use std::sync::Arc;
+
+use clap::CommandFactory as _;
+
+use crate::cli::{Cli, Command};
+use crate::command::connection::{Destination, destination};
+use crate::command::many_hosts::{self, HostCommand};
+use crate::command::{
+    Exit, Failure, accept, add, adopt, aggregations, apply, attach, check, completions, config, delete,
+    describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger,
+    list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
+};
+use crate::global::{Fleet, Format, Global};
+use crate::output::Output;
+
+/// Runs a command and prints what went wrong, if anything.
+pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
+    let result = match find_hosts(&mut cli).await {
+        Err(failure) => Err(failure),
+        Ok(Some(fleet)) => on_many(cli, fleet, output).await,
+        Ok(None) => on_one(cli, output).await,
+    };
+    let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
+    result.unwrap_or_else(|failure| failure.report(output))
+}
+
+/// Resolves the hosts of the command, or its one daemon.
+async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
+    let is_published = match &cli.command {
+        Command::Observe(arguments) => arguments.is_published(),
+        Command::List(arguments) => arguments.is_published(),
+        Command::Profile(arguments) => arguments.is_published(),
+        _ => false,
+    };
+    if is_published || !cli.command.needs_daemon() {
+        return Ok(None);
+    }
+    match destination(&cli.global).await? {
+        Destination::Many(fleet) => Ok(Some(fleet)),
+        Destination::One(host) => {
+            cli.global.host = Some(host);
+            Ok(None)
+        }
+    }
+}
+
+/// Runs a command for many hosts.
+async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit, Failure> {
+    if cli.global.output != Format::Folded || !matches!(cli.command, Command::Hist(_) | Command::Stacks(_)) {
+        many_hosts::judge_format(cli.global.output)?;
+    }
+    match cli.command {
+        // Merges what the hosts send, instead of showing what each of them said.
+        Command::Observe(arguments) => observe::run_on_many(&cli.global, *arguments, &fleet, output).await,
+        Command::Trace(arguments) => trace::run_on_many(&cli.global, arguments, &fleet, output).await,
+        Command::Hist(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            hist::run(&cli.global, arguments, output).await
+        }
+        Command::Latency(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            latency::run(&cli.global, arguments, output).await
+        }
+        Command::Stacks(arguments) => {
+            cli.global.fleet = Some(Arc::new(fleet));
+            stacks::run(&cli.global, arguments, output).await
+        }
+        command => many_hosts::run(for_many(command)?, &cli.global, fleet, output).await,
+    }
+}
+
+/// Runs a command for one daemon.
+async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
+    match cli.command {
+        _ if cli.global.output == Format::Folded && !cli.command.has_stacks() => {
+            let message = "`-o folded` prints call stacks, and this command has none".to_owned();
+            Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())))
+        }
+        _ if cli.global.output == Format::Csv && !cli.command.has_csv() => {
+            let message =
+                "`-o csv` is a form of `kprobectl profile`, and this command does not have it".to_owned();
+            Err(Failure::usage(message, Some("use `-o json`".to_owned())))
+        }
+        // These wait for signals themselves, to end their streams in order.
+        Command::Observe(arguments) => observe::run(&cli.global, *arguments, output).await,
+        Command::Trace(arguments) => trace::run(&cli.global, arguments, output).await,
+        Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
+        Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
+        Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
+        Command::Aggregations(arguments) => aggregations::run(&cli.global, arguments, output).await,
+        Command::Rollout(arguments) => rollout::run(&cli.global, arguments, output).await,
+        command => tokio::select! {
+            result = dispatch(command, &cli.global, output) => result,
+            _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+        },
+    }
+}
+
+async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    match command {
+        Command::Add(arguments) => add::run(global, arguments, output).await,
+        Command::Apply(arguments) => apply::run(global, arguments, output).await,
+        Command::Diff(arguments) => diff::run(global, arguments, output).await,
+        Command::Check(arguments) => check::run(global, arguments, output).await,
+        Command::Explain(arguments) => explain::run(global, arguments, output).await,
+        Command::Describe(arguments) => describe::run(global, arguments, output).await,
+        Command::Symbols(arguments) => symbols::run(global, arguments, output).await,
+        Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
+        Command::List(arguments) => list::run(global, arguments, output).await,
+        Command::Get(arguments) => get::run(global, arguments, output).await,
+        Command::Accept(arguments) => accept::run(global, arguments, output).await,
+        Command::Enable(arguments) => enable::enable(global, arguments, output).await,
+        Command::Disable(arguments) => enable::disable(global, arguments, output).await,
+        Command::Filter(arguments) => filter::run(global, arguments, output).await,
+        Command::Label(arguments) => label::run(global, arguments, output).await,
+        Command::Renew(arguments) => renew::run(global, arguments, output).await,
+        Command::Delete(arguments) => delete::run(global, arguments, output).await,
+        Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
+        Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
+        Command::Observe(arguments) => observe::run(global, *arguments, output).await,
+        Command::Trace(arguments) => trace::run(global, arguments, output).await,
+        Command::Attach(arguments) => attach::attach(global, arguments, output).await,
+        Command::Detach(arguments) => attach::detach(global, arguments, output).await,
+        Command::Attached(arguments) => attach::attached(global, arguments, output).await,
+        Command::Hist(arguments) => hist::run(global, arguments, output).await,
+        Command::Latency(arguments) => latency::run(global, arguments, output).await,
+        Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
+        Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
+        Command::Profile(arguments) => profile::run(global, arguments, output).await,
+        Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
+        Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
+        Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
+        Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
+        Command::Config(arguments) => config::run(global, arguments, output).await,
+        Command::Completions(arguments) => completions::run(&arguments, &mut Cli::command(), output),
+        Command::Version(arguments) => version::run(global, arguments, output).await,
+    }
+}
+
+/// The command for many hosts.
+///
+/// # Errors
+/// When it is not for many.
+fn for_many(command: Command) -> Result<HostCommand, Failure> {
+    match command {
+        Command::Check(arguments) => Ok(HostCommand::Check(arguments)),
+        Command::Apply(arguments) => Ok(HostCommand::Apply(arguments)),
+        Command::Diff(arguments) => Ok(HostCommand::Diff(arguments)),
+        Command::List(arguments) if !arguments.watch => Ok(HostCommand::List(arguments)),
+        Command::Get(arguments) => Ok(HostCommand::Get(arguments)),
+        Command::Profile(arguments) => Ok(HostCommand::Profile(arguments)),
+        Command::Ledger(arguments) => Ok(HostCommand::Ledger(arguments)),
+        Command::Exporters(arguments) => Ok(HostCommand::Exporters(arguments)),
+        Command::Doctor(arguments) => Ok(HostCommand::Doctor(arguments)),
+        _ => Err(Failure::one_host_only()),
+    }
+}

@@ -1,0 +1,109 @@
+//! Feed of one host into the merge from a stream of NATS.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::feed::Signal;
+use super::options::MergeOptions;
+use super::stream::MergedStream;
+use crate::event::{Backoff, StreamItem};
+use crate::fleet::Outcome;
+use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};
+
+impl MergedStream {
+    /// Begins with hosts of a stream of NATS. Their clocks cannot be compared over it: the order is
+    /// by the wall clock of each host, and exact up to the error of those. Hosts of which nothing
+    /// is published, not even that nothing happens, hold up the others for
+    /// [`MergeOptions::max_wait`].
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn from_nats(
+        source: &NatsSource,
+        hosts: Vec<String>,
+        request: &NatsRequest,
+        options: MergeOptions,
+    ) -> Self {
+        let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
+        Self::over(hosts, request.ends(), &options, |(index, host), permits, signals| {
+            let (source, host, request) = (source.clone(), host.to_owned(), request.clone());
+            let gate = Arc::clone(&gate);
+            Some(Feed { index, host, source, request, options, gate, permits, signals }.run())
+        })
+    }
+}
+
+struct Feed {
+    index: usize,
+    host: String,
+    source: NatsSource,
+    request: NatsRequest,
+    options: MergeOptions,
+    gate: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
+    signals: UnboundedSender<(usize, Signal)>,
+}
+
+/// The merge was dropped.
+struct Gone;
+
+impl Feed {
+    async fn run(self) {
+        // The merge was dropped: no receiver is left.
+        self.follow().await.ok();
+    }
+
+    fn tell(&self, signal: Signal) -> Result<(), Gone> {
+        self.signals.send((self.index, signal)).map_err(|_gone| Gone)
+    }
+
+    async fn follow(&self) -> Result<(), Gone> {
+        let Ok(place) = self.gate.acquire().await else { return Ok(()) };
+        self.tell(Signal::Connecting)?;
+        let opened = self.source.open(&self.host, self.request.clone()).await;
+        drop(place);
+        let mut stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => return self.give_up(&error),
+        };
+        let mut wall_offset_ns = None;
+        loop {
+            let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
+            match stream.next().await {
+                Ok(Some(item)) => {
+                    permit.forget();
+                    if let StreamItem::Started(started) = &item {
+                        wall_offset_ns = started.wall_offset_ns;
+                    }
+                    let is_epoch = matches!(item, StreamItem::Epoch(_));
+                    self.tell(Signal::Item(item))?;
+                    // An idle host has no event that shows its clock.
+                    if let Some(offset_ns) = wall_offset_ns.filter(|_| is_epoch) {
+                        self.tell(Signal::WallOffset(offset_ns))?;
+                    }
+                }
+                Ok(None) => return self.tell(Signal::Ended),
+                Err(error @ NatsError::Request { .. }) if self.options.reconnect => {
+                    self.tell(Signal::Lost { reason: error.to_string(), outcome: Outcome::Failed })?;
+                    self.open_again(&mut stream).await;
+                }
+                Err(error) => return self.give_up(&error),
+            }
+        }
+    }
+
+    fn give_up(&self, error: &NatsError) -> Result<(), Gone> {
+        self.tell(Signal::GivenUp { reason: error.to_string(), outcome: Outcome::Failed })
+    }
+
+    async fn open_again(&self, stream: &mut NatsStream) {
+        let Backoff { initial, longest } = self.options.backoff;
+        let mut delay = initial;
+        while stream.reopen().await.is_err() {
+            tokio::time::sleep(delay).await;
+            delay = delay.saturating_mul(2).min(longest);
+        }
+    }
+}
