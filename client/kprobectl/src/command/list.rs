@@ -59,7 +59,7 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Only probes whose names match (`*`, `?`)
+    /// Only probes whose names match (`*`, `?`) [default: all]
     glob: Option<String>,
     /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`,
     /// `key notin (a,b)`; with commas between, all must match [default: all probes]

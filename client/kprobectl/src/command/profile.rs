@@ -42,7 +42,7 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Only probes whose names match (`*`, `?`)
+    /// Only probes whose names match (`*`, `?`) [default: all]
     glob: Option<String>,
     /// Only probes whose current labels match, as for `list`; not for samples, which have no labels [default: all]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
@@ -50,7 +50,8 @@ pub(crate) struct Arguments {
     /// Show the samples of the past instead of the current counts
     #[arg(long, conflicts_with = "step")]
     history: bool,
-    /// Show hits over time by intervals of this length: whole seconds, such as `10s`, `5m` or `1d`
+    /// Show hits over time by intervals of this length in whole seconds, such as `10s`, `5m` or
+    /// `1d`; needs --since [default: no intervals]
     #[arg(long, value_name = "DURATION", value_parser = step, requires = "since")]
     step: Option<u32>,
     /// Only samples since this time: how long ago (`10m`), a time of day (`07:00`), or a date with

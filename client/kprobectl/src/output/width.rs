@@ -28,7 +28,7 @@ fn is_utf8(locale: &str) -> bool {
 }
 
 /// Columns that a text takes on a terminal: two for each wide character, none for a combining one.
-pub(crate) fn columns_of(text: &str) -> usize {
+pub(super) fn columns_of(text: &str) -> usize {
     text.width()
 }
 

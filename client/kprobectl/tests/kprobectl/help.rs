@@ -330,13 +330,13 @@ fn help_says_what_there_is() {
               [default: kprobed]
 
           --credentials <FILE>
-              File with the JWT and seed of a user, as `nsc` writes it
+              File with the JWT and seed of a user, as `nsc` writes it [default: none]
 
           --token <FILE>
-              File with a token
+              File with a token [default: none]
 
           --password <FILE>
-              File with `USER:PASSWORD`
+              File with `USER:PASSWORD` [default: none]
 
     Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest
     read the history and end with it, unless -f follows new events after it. If the connection is lost,

@@ -41,13 +41,13 @@ pub(crate) struct NatsArguments {
     /// First part of the subjects
     #[arg(long, value_name = "PREFIX", default_value = "kprobed", requires = "from")]
     subject_prefix: String,
-    /// File with the JWT and seed of a user, as `nsc` writes it
+    /// File with the JWT and seed of a user, as `nsc` writes it [default: none]
     #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
     credentials: Option<PathBuf>,
-    /// File with a token
+    /// File with a token [default: none]
     #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
     token: Option<PathBuf>,
-    /// File with `USER:PASSWORD`
+    /// File with `USER:PASSWORD` [default: none]
     #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
     password: Option<PathBuf>,
 }

@@ -26,8 +26,8 @@ pub(super) struct RolloutOptions {
     /// their names; percentages are rounded up
     #[arg(long, value_name = "LIST", default_value = "1,5%,100%")]
     waves: Waves,
-    /// Limit that must hold before the next wave, as listed below; may be given more than once
-    /// [default: the listed ones]
+    /// Limit that must hold before the next wave, as `kprobectl help rollout` lists them with their
+    /// defaults; may be given more than once
     #[arg(long = "gate", value_name = "GATE")]
     gates: Vec<Gate>,
     /// How long the hosts of a wave are watched
