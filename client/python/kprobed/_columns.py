@@ -56,7 +56,7 @@ class Field:
     array_length: int
     """Values in an array. 0: not an array."""
     fault_detected: bool
-    """Whether a read that failed is told from a value. If not, the values of this field are unproven."""
+    """Whether a read that failed is distinguished from a value. If not, the values of this field are unproven."""
 
     @classmethod
     def of(cls, probe: str, field: event_pb2.EventField) -> Field:

@@ -36,7 +36,7 @@ codes! {
     TooLong "FILTER_TOO_LONG";
     /// kprobed's: a NUL, at which the kernel truncates the text.
     BadCharacter "BAD_CHARACTER";
-    /// No field where one has to be.
+    /// No field where one is expected.
     ExpectField "INVALID_FILTER";
     /// Something between two terms that is not `&&` or `||`.
     ExpectConnective "TOO_MANY_PREDS";
@@ -48,7 +48,7 @@ codes! {
     InvalidOp "INVALID_OP";
     /// kprobed's: neither `.function` nor `.ustring`.
     UnknownSuffix "UNKNOWN_SUFFIX";
-    /// No value where one has to be, or a text without quotes.
+    /// No value where one is expected, or a text without quotes.
     InvalidValue "INVALID_VALUE";
     /// Not a number, or one that is too large or negative for the field.
     IllegalIntval "ILLEGAL_INTVAL";

@@ -9,7 +9,7 @@ use super::error::{FilterCode, FilterError};
 use super::span::{Span, end_of_word, skip_blanks};
 use super::term;
 
-/// A filter has to be shorter than a page (kernel/trace/trace_events.c:event_filter_write).
+/// A filter must be shorter than a page (kernel/trace/trace_events.c:event_filter_write).
 pub(super) const TEXT_LIMIT_BYTES: usize = 4096;
 
 /// What is open: the whole text, or parentheses in it.

@@ -3,7 +3,7 @@
 //! Owns what `==`, `!=` and `~` mean for text, as in the kernel
 //! (kernel/trace/trace_events_filter.c:filter_parse_regex, lib/glob.c:glob_match).
 
-/// What a text has to be like.
+/// Requirement on a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
     /// This.

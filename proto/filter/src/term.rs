@@ -9,9 +9,9 @@ use super::error::{FilterCode, FilterError};
 use super::span::{Span, end_of_word, is_blank, skip_blanks};
 use crate::number::{signed, unsigned};
 
-/// A text has to be shorter (kernel/trace/trace.h:MAX_FILTER_STR_VAL).
+/// A text must be shorter (kernel/trace/trace.h:MAX_FILTER_STR_VAL).
 const TEXT_LIMIT_BYTES: usize = 256;
-/// The digits of a number with sign and base have to be fewer (`num_buf` in parse_pred).
+/// The digits of a number with sign and base must be fewer (`num_buf` in parse_pred).
 const NUMBER_LIMIT_BYTES: usize = 24;
 
 /// Reads the term at `at`, which is not a blank; gives back where it ends.

@@ -118,7 +118,7 @@ mod tests {
             (past.hits_per_second, past.last_hit_time)
         };
         assert_eq!(past(Vec::new()), (None, None));
-        assert_eq!(past(vec![point(0, 0, 0)]), (None, None), "nobody has watched");
+        assert_eq!(past(vec![point(0, 0, 0)]), (None, None), "no daemon watched");
         let busy = vec![point(0, 30, 600), point(30, 30, 60), point(60, 30, 0)];
         assert_eq!(past(busy), (Some(1.0), Some("1970-01-01T00:00:30Z".to_owned())));
         // It is watched for half a minute only.
