@@ -32,6 +32,18 @@ const CRATES: &[Crate] = &[
             &["app", "offline"],
         ],
     },
+    Crate {
+        sources: "../client/kprobectl/src",
+        layers: &[
+            &["glob", "quantity"],
+            &["config"],
+            &["global", "rollout"],
+            &["output"],
+            &["command"],
+            &["cli"],
+            &["dispatch"],
+        ],
+    },
 ];
 
 fn sources(directory: &Path) -> io::Result<Vec<PathBuf>> {

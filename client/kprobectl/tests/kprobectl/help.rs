@@ -9,7 +9,7 @@ fn help(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn help_says_what_there_is() {
+fn help_lists_every_command_and_option() {
     let whole = help(&["--help"]);
     assert_snapshot!(whole, @"
     exit: 0
