@@ -69,7 +69,7 @@ async fn run(file: &Path, until_now: bool) -> Result<(), Box<dyn Error>> {
         };
         match item {
             Some(ResumingItem::Item(StreamItem::Started(started))) => {
-                subscriber = Some(started.subscriber_id)
+                subscriber = Some(started.subscriber_id);
             }
             Some(ResumingItem::Item(StreamItem::Batch(batch))) => {
                 batch.rows().for_each(|row| lines.push(&mut buffer, &row));

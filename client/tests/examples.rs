@@ -21,6 +21,7 @@ use serde_json::Value;
 
 /// The program of an example, which cargo builds beside the programs of tests, in an environment
 /// that is the same everywhere.
+#[cfg(test)]
 fn example(name: &str) -> Command {
     let mut directory: PathBuf = std::env::current_exe().unwrap();
     directory.pop();
@@ -36,6 +37,7 @@ fn example(name: &str) -> Command {
     command
 }
 
+#[cfg(test)]
 fn at(fake: &Fake, name: &str) -> Command {
     let mut command = example(name);
     command.env("KPROBED_SERVER", fake.socket());
@@ -126,6 +128,7 @@ fn pipeline_ends_with_an_interrupt_and_its_account() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "b0:2:3\n");
 }
 
+#[cfg(test)]
 fn kind(line: &str) -> String {
     let object: Value = serde_json::from_str(line).unwrap();
     object["type"].as_str().unwrap().to_owned()
