@@ -197,7 +197,12 @@ fn words_behind<'a>(source: &'a str, text: &str, end: char) -> Vec<&'a str> {
 #[test]
 fn the_architecture_has_every_thread_lock_state_and_crate() {
     let page = read(ARCHITECTURE);
-    let mut threads = Vec::new();
+    let (mut threads, mut missing) = (Vec::new(), String::new());
+    let mut need = |wanted: String, what: String| {
+        if !page.contains(&wanted) {
+            writeln!(missing, "{what}").unwrap();
+        }
+    };
     for path in ["server/src", "server/trace/src", "server/host/src", "server/verdict/src"]
         .iter()
         .flat_map(|directory| files(directory, ".rs"))
@@ -206,13 +211,10 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
         threads.extend(words_behind(&source, "\"kprobed-", '"').into_iter().map(str::to_owned));
     }
     let threads: Vec<_> = threads.iter().map(|name| name.split('{').next().unwrap_or_default()).collect();
-    let named = ["control", "read-", "spool", "stream"];
+    let named = ["control", "read-", "rpc", "spool", "stream"];
     for name in named {
         assert!(threads.contains(&name), "no thread `kprobed-{name}` any more: {threads:?}");
-        assert!(
-            page.contains(&format!("`kprobed-{name}")),
-            "the page does not have the thread `kprobed-{name}`"
-        );
+        need(format!("`kprobed-{name}"), format!("the thread `kprobed-{name}`"));
     }
     // Each place that starts a thread or a task by a name of its own is on the page.
     let mut starts = 0;
@@ -224,17 +226,14 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
         }
         for name in words_behind(product, "tasks.spawn(\"", '"') {
             starts += 1;
-            assert!(
-                page.contains(&format!("`{name}`")),
-                "the page does not have the task `{name}` of {path}"
-            );
+            need(format!("`{name}`"), format!("the task `{name}` of {path}"));
         }
         if product.contains("thread::Builder")
             || product.contains("Builder::new().name(")
             || product.contains("Builder::new_multi_thread")
         {
             starts += 1;
-            assert!(page.contains(&path), "the page does not have {path}, which starts threads");
+            need(path.clone(), format!("{path}, which starts threads"));
         }
     }
     assert!(starts >= 10, "only {starts} places start threads and tasks");
@@ -252,7 +251,7 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
         let has_lock = |line: &str| ["Mutex<", "RwLock<"].iter().any(|lock| line.contains(lock));
         if product.lines().filter(is_field).any(has_lock) {
             locks += 1;
-            assert!(page.contains(&path), "the page does not have {path}, which has a lock");
+            need(path.clone(), format!("{path}, which has a lock"));
         }
     }
     assert!(locks > 15, "only {locks} files have locks");
@@ -266,12 +265,13 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
         .collect();
     assert!(states.len() > 5, "{states:?}");
     for state in states {
-        assert!(page.contains(&format!("`{state}`")), "the page does not have the state `{state}`");
+        need(format!("`{state}`"), format!("the state `{state}`"));
     }
 
     let manifest = read("Cargo.toml");
     let members = manifest.split_once("\nmembers = [").unwrap().1.split_once(']').unwrap().0;
     for member in members.split('"').skip(1).step_by(2) {
-        assert!(page.contains(&format!("`{member}/`")), "the page does not have the crate in `{member}/`");
+        need(format!("`{member}/`"), format!("the crate in `{member}/`"));
     }
+    assert!(missing.is_empty(), "{ARCHITECTURE} does not have:\n{missing}");
 }
