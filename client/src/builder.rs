@@ -42,6 +42,19 @@ impl ProbeBuilder {
     }
 
     /// A probe where a function returns.
+    ///
+    /// ```
+    /// use kprobed_client::api::{FetchTypeName, ProbeKind};
+    /// use kprobed_client::{FetchArg, ProbeBuilder};
+    ///
+    /// // r64:kprobes/opened do_sys_openat2 fd=$retval:s32
+    /// let opened = ProbeBuilder::returning("do_sys_openat2")
+    ///     .maxactive(64)
+    ///     .event("kprobes", "opened")
+    ///     .argument("fd", FetchArg::retval().typed(FetchTypeName::S32))
+    ///     .build();
+    /// assert_eq!((opened.kind(), opened.maxactive), (ProbeKind::Return, Some(64)));
+    /// ```
     pub fn returning(symbol: &str) -> Self {
         Self::new(ProbeKind::Return, symbol)
     }
@@ -54,6 +67,16 @@ impl ProbeBuilder {
     }
 
     /// Offset from the beginning of the function, in bytes.
+    ///
+    /// ```
+    /// use kprobed_client::ProbeBuilder;
+    /// use kprobed_client::api::probe_place::Place;
+    ///
+    /// // p:btrfs:btrfs_sync_file+16
+    /// let inside = ProbeBuilder::entry("btrfs_sync_file").module("btrfs").offset(16).build();
+    /// let Some(Place::Symbol(place)) = inside.place.unwrap().place else { panic!() };
+    /// assert_eq!((place.module.as_str(), place.offset), ("btrfs", 16));
+    /// ```
     #[must_use]
     pub fn offset(mut self, bytes: u32) -> Self {
         self.place.offset = bytes;
@@ -140,6 +163,19 @@ impl FetchArg {
     }
 
     /// Kernel memory at this value, plus an offset in bytes. A type that was set is that of the new value.
+    ///
+    /// ```
+    /// use kprobed_client::api::fetch::Source;
+    /// use kprobed_client::api::FetchTypeName;
+    /// use kprobed_client::{FetchArg, ProbeBuilder};
+    ///
+    /// // flags=+64(+8($arg2)):u32
+    /// let flags = FetchArg::argument(2).at(8).at(64).typed(FetchTypeName::U32);
+    /// let spec = ProbeBuilder::entry("vfs_read").argument("flags", flags).build();
+    /// let Some(Source::Dereference(outer)) = spec.arguments[0].fetch.clone().unwrap().source else { panic!() };
+    /// let Some(Source::Dereference(inner)) = outer.inner.unwrap().source else { panic!() };
+    /// assert_eq!((outer.offset, inner.offset, inner.inner.unwrap().source), (64, 8, Some(Source::Argument(2))));
+    /// ```
     #[must_use]
     pub fn at(self, offset: i32) -> Self {
         self.dereferenced(false, offset)
@@ -166,6 +202,16 @@ impl FetchArg {
     }
 
     /// An array of this many elements of the type.
+    ///
+    /// ```
+    /// use kprobed_client::api::FetchTypeName;
+    /// use kprobed_client::{FetchArg, ProbeBuilder};
+    ///
+    /// // head=+0($arg2):u8[16]
+    /// let head = FetchArg::argument(2).at(0).typed(FetchTypeName::U8).array(16);
+    /// let spec = ProbeBuilder::entry("vfs_write").argument("head", head).build();
+    /// assert_eq!(spec.arguments[0].r#type.unwrap().array_length, Some(16));
+    /// ```
     #[must_use]
     pub fn array(mut self, length: u32) -> Self {
         self.r#type.get_or_insert_default().array_length = Some(length);

@@ -26,6 +26,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod aggregation;
 mod attached;
 mod builder;

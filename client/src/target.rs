@@ -17,6 +17,17 @@ pub const DEFAULT_SOCKET: &str = "/run/kprobed/kprobed.sock";
 /// `HOST:PORT` alone is plain TCP for a loopback address, and TLS for all others; a client with
 /// certificates reads it with [`Target::with_certificates`]. [`fmt::Display`] prints the scheme
 /// always; [`FromStr`] reads that back.
+///
+/// ```
+/// use kprobed_client::Target;
+///
+/// let loopback: Target = "localhost:7777".parse()?;
+/// assert_eq!(loopback.to_string(), "tcp://localhost:7777");
+/// let other: Target = "db1.example.org:7777".parse()?;
+/// assert_eq!(other.to_string(), "https://db1.example.org:7777");
+/// assert_eq!(Target::default().to_string(), "unix:/run/kprobed/kprobed.sock");
+/// # Ok::<(), kprobed_client::TargetError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A unix socket.

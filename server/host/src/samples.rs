@@ -147,7 +147,10 @@ pub fn core(memory: &[(u64, Vec<u8>)]) -> Vec<u8> {
         header[0] = 1;
         header[8..16].copy_from_slice(&offset.to_le_bytes());
         header[16..24].copy_from_slice(&address.to_le_bytes());
-        header[40..48].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        // What the file has of it, and what it is in memory.
+        for size_at in [32, 40] {
+            header[size_at..size_at + 8].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        }
         file.extend_from_slice(bytes);
     }
     file

@@ -2,7 +2,8 @@
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake, kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::{Ending, Fake, shown};
 
 #[test]
 fn profile_and_ledger() {

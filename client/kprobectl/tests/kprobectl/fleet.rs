@@ -11,7 +11,8 @@ use insta::assert_snapshot;
 use kprobed_client::api::HostView;
 use tempfile::TempDir;
 
-use super::fake::{Ending, Fake, interrupt, kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::{Ending, Fake, interrupt, shown};
 
 /// Three fakes under a context, a dead host, one that hangs, and one that breaks off.
 struct Hosts {

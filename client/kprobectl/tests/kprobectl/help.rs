@@ -2,7 +2,8 @@
 
 use insta::assert_snapshot;
 
-use super::fake::{kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::shown;
 
 fn help(arguments: &[&str]) -> String {
     shown(&kprobectl(arguments).output().unwrap())

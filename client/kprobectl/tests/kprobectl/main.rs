@@ -5,6 +5,8 @@ mod accounts;
 mod attached;
 mod code;
 #[cfg(test)]
+mod command;
+#[cfg(test)]
 mod counting;
 #[cfg(test)]
 mod documents;

@@ -15,7 +15,8 @@ use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::fake::{Scripted, Way, interrupt, kprobectl};
+use super::command::kprobectl;
+use super::fake::{Scripted, Way, interrupt};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 

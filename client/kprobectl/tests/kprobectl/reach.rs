@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake, interrupt, kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::{Ending, Fake, interrupt, shown};
 
 #[test]
 fn a_daemon_that_is_not_there() {

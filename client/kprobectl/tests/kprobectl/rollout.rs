@@ -10,7 +10,8 @@ use kprobed_client::api::{CheckedMeaning, CheckedValue};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::fake::{Fake, Kept, interrupt, kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::{Fake, Kept, interrupt, shown};
 
 const WANTED: &str = "\
 probe: kprobes/open

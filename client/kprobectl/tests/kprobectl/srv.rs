@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::fake::{Dns, Says, Scripted, Way, kprobectl};
+use super::command::kprobectl;
+use super::fake::{Dns, Says, Scripted, Way};
 
 fn targets(targets: &[(&str, u16)]) -> Says {
     Says::Targets(targets.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect())

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::fake::{Scripted, Way, interrupt, kprobectl, shown};
+use super::command::kprobectl;
+use super::fake::{Scripted, Way, interrupt, shown};
 use super::merging::{DEADLINE, Observer, account, assert_closed, context, let_time_pass, numbers, of_type};
 
 const DEFINITION: &str = "p:open do_sys_openat2";

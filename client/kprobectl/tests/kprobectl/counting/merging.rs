@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
-use super::super::fake::{Ending, Fake, interrupt, kprobectl, shown};
+use super::super::command::kprobectl;
+use super::super::fake::{Ending, Fake, interrupt, shown};
 use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;

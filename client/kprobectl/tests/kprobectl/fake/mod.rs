@@ -1,6 +1,7 @@
 //! Fake daemon with canned answers, on a unix socket in a directory of its own.
 //!
-//! It proves nothing about the real daemon: only what the command does with answers.
+//! It proves nothing about the real daemon: only what a client makes of its answers. The examples
+//! of the library are run against it too (`client/tests/examples.rs`).
 
 mod aggregations;
 pub(crate) mod answers;
@@ -24,7 +25,7 @@ pub(crate) use scripted::{Scripted, Way};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -172,25 +173,6 @@ impl Fake {
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
-
-    /// The command, talking to this fake.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = kprobectl(arguments);
-        command.env("KPROBED_SERVER", &self.socket);
-        command
-    }
-
-    /// Runs the command, and shows all that it did.
-    pub(crate) fn run(&self, arguments: &[&str]) -> String {
-        shown(&self.command(arguments).output().unwrap())
-    }
-}
-
-/// The command, in an environment that is the same everywhere.
-pub(crate) fn kprobectl(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kprobectl"));
-    command.args(arguments).env_clear().env("TZ", "UTC").env("COLUMNS", "100").stdin(Stdio::null());
-    command
 }
 
 /// The library, talking to the fake behind this socket.
