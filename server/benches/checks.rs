@@ -1,6 +1,8 @@
-//! How many checks a second go through one stream of gRPC over a unix socket, and what each costs the daemon.
+//! Benchmark of CheckProbe: checks a second through one gRPC stream over a unix socket, and the
+//! processor time of the daemon for each.
 //!
-//! Daemon and client are two runtimes of this process; the processor time of each is that of its own threads.
+//! Daemon and client are two runtimes of this process; the processor time of each is that of its
+//! own threads.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -34,7 +36,8 @@ fn runtime(name: &str) -> Runtime {
     Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
 }
 
-/// Typical lines: places in and between instructions of many functions, names that do not exist, arguments of several kinds.
+/// Typical lines: places in and between instructions of many functions, names that do not exist,
+/// arguments of several kinds.
 fn lines(kernel: &str) -> Vec<String> {
     let rows = world::rows("oracle", kernel);
     let arguments = ["a=$arg1:u64", "a=%di:x64 b=+8(%si):u32", "", "name=+0(%si):string"];

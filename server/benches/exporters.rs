@@ -1,9 +1,13 @@
-//! What exporters cost the daemon: events are published as fast as they are taken, once for each way out of the daemon, and the processor
-//! time of the threads that send is divided by the number of events. The stream of a client is the plain way that the others are compared with.
+//! Benchmark of exporters: processor time of the daemon for each event, by exporter.
 //!
-//! The other sides are a NATS server of Debian (with the feature `nats`), an OTLP collector and a client in this process that only count, and a
-//! file. Their own time is not measured: they have threads, or a process, of their own. For OTLP, it is also measured what only the system calls
-//! take that write as many bytes.
+//! Events are published as fast as they are taken, once for each exporter, and the processor time
+//! of the threads that send is divided by the number of events. A gRPC stream of a client is the
+//! baseline.
+//!
+//! The receivers are Debian's NATS server (with the feature `nats`), an OTLP collector and a client
+//! in this process that only count, and a file. Their own time is not measured: they have threads,
+//! or a process, of their own. For OTLP, the system calls that write as many bytes are measured
+//! alone, too.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -44,13 +48,13 @@ use tonic::{Request, Response, Status};
 /// Events of one batch, as readers publish them.
 const BATCH: u64 = 4096;
 
-/// Batches between two looks whether the history has them: it gives up what does not fit into its queue.
+/// Batches between two checks that the history has them: it drops what does not fit into its queue.
 const TOGETHER: u64 = 64;
 
 /// The events are of 1970, and none is to expire.
 const AGES: Duration = Duration::from_hours(100 * 365 * 24);
 
-/// What is written at once where nothing is made of events: as much as a large request.
+/// Bytes of one write in the baseline that only writes: as much as a large request.
 const WRITTEN_BYTES: usize = 1 << 20;
 
 /// How the threads that send are called.
@@ -69,7 +73,7 @@ const FORMAT: &str = "name: four\nID: 7\nformat:\n\
 \tfield:u64 d;\toffset:40;\tsize:8;\tsigned:0;\n\n\
 print fmt: \"(%lx) a=%Lu b=%Lu c=%Lu d=%Lu\", REC->__probe_ip, REC->a, REC->b, REC->c, REC->d\n";
 
-/// What one way took.
+/// Cost of one exporter.
 struct Took {
     way: &'static str,
     sending: Duration,
@@ -91,7 +95,7 @@ impl Took {
     }
 }
 
-/// A daemon without a kernel: what is behind the readers.
+/// A daemon without a kernel: everything after the readers.
 struct Daemon {
     hub: Arc<Hub>,
     log: Log,
@@ -268,7 +272,7 @@ impl LogsService for Collector {
     }
 }
 
-/// Answers what it took, and how many bytes that was.
+/// Returns what it took, and how many bytes that was.
 fn otlp(others: &Runtime, events: u64) -> (Took, u64) {
     let bytes = Arc::new(AtomicU64::new(0));
     let collector = Collector(Arc::clone(&bytes));
@@ -285,7 +289,8 @@ fn otlp(others: &Runtime, events: u64) -> (Took, u64) {
     (took, bytes.load(Ordering::Relaxed))
 }
 
-/// Only the system calls that bring so many bytes to another thread: what they take cannot be saved.
+/// Only the system calls that bring so many bytes to another thread: what they take cannot be
+/// saved.
 fn written(others: &Runtime, way: &'static str, bytes: u64, events: u64) -> Took {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The kprobed daemon as a library.
+//! The kprobed daemon as a library: control thread, database, API, exporters.
 //!
 //! Control, from a request to the kernel and back:
 //!
@@ -7,19 +7,24 @@
 //!     -> store (intent) -> kprobed_host::tracefs (write) -> store (outcome) -> rpc
 //! ```
 //!
-//! Events, from a raw page to a client, go through [`kprobed_trace`], and leave through `rpc` and `export`.
+//! Events, from a raw page to a client, go through [`kprobed_trace`], and leave through `rpc` and
+//! `export`.
 //!
 //! A third path judges definitions for kernels that do not run:
 //!
 //! ```text
-//! package or image -> kprobed_host (image, facts) -> kprobed_verdict (checker) -> rpc (verdict) -> offline (text, JSON)
+//! package or image -> kprobed_host (image, facts) -> kprobed_verdict (checker) -> rpc (verdict)
+//!     -> offline (text, JSON)
 //! ```
 //!
-//! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
+//! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) →
+//! `control`.
 //!
-//! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`) with its way in (`front`), exporters and
-//! configuration. Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control` → `store`. Parsing,
-//! judging and decoding are crates below, of plain functions without I/O; one thread owns all writes to the kernel.
+//! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
+//! behind its front end (`front`), exporters and configuration. Imports point one way: `app`,
+//! `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control` → `store`. Parsing,
+//! judging and decoding are crates below, of plain functions without I/O; one thread owns all
+//! writes to the kernel.
 
 pub mod app;
 pub mod config;

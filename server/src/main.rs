@@ -1,4 +1,7 @@
-//! `kprobed`: the daemon.
+//! `kprobed`: the command line of the daemon.
+//!
+//! Owns the exit codes, the async runtime, and the notices to systemd. Never starts a part of the
+//! daemon by itself: [`kprobed::app`] does.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -7,13 +10,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
-use kprobed::config::{Config, HostSize, Judged};
+use kprobed::config::{CheckedConfig, Config, HostSize};
 use kprobed::{front, offline, shutdown, telemetry};
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
 ///
-/// Ends with 0 after an orderly stop, 1 if it cannot start or leave the kernel as it should be, and 2 if the configuration is wrong.
+/// Ends with 0 after an orderly stop, 1 if it cannot start or leave the kernel as it should be, and
+/// 2 if the configuration is wrong.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -57,7 +61,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_CHECK_HELP)]
 struct CheckArguments {
-    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are judged one by one, and compared with the first
+    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are
+    /// judged one by one, and compared with the first
     #[arg(short, long, value_name = "PATH", required_unless_present = "diff")]
     kernel: Vec<PathBuf>,
     /// Show only the definitions for which two kernels differ
@@ -66,8 +71,9 @@ struct CheckArguments {
     /// The definition, as one argument or several
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     definition: Vec<String>,
-    /// Check every definition in this file, or in the files of this directory; `-` is standard input. Files that end with .yaml, .yml or .json
-    /// are documents, as `kprobectl apply` takes them
+    /// Check every definition in this file, or in the files of this directory; `-` is standard
+    /// input. Files that end with .yaml, .yml or .json are documents, as `kprobectl apply` takes
+    /// them
     #[arg(short, long, value_name = "PATH")]
     file: Option<PathBuf>,
     /// How to print
@@ -85,7 +91,7 @@ enum Output {
     Junit,
 }
 
-/// There is no verdict.
+/// Exit code if no verdict is known.
 const NO_VERDICT: u8 = 2;
 
 /// The configuration is wrong: starting again does not help.
@@ -103,7 +109,7 @@ fn main() -> ExitCode {
         Ok(host) => host,
         Err(error) => return failed(&error, error.hint()),
     };
-    let Judged { config, warnings } = match Config::read(arguments.config.as_deref(), host) {
+    let CheckedConfig { config, warnings } = match Config::read(arguments.config.as_deref(), host) {
         Ok(judged) => judged,
         Err(error) => {
             complain(&error, error.hint());
@@ -153,7 +159,7 @@ fn check(arguments: CheckArguments) -> ExitCode {
 fn serve(config: &Config) -> Result<bool, StartError> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
-    // The runtime does not say when there are no threads to be had: it panics.
+    // The runtime panics if it cannot start a thread.
     front::try_threads(control + cpus).map_err(StartError::Thread)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(control)
@@ -162,7 +168,7 @@ fn serve(config: &Config) -> Result<bool, StartError> {
         .build()
         .map_err(StartError::Thread)?;
     let done = runtime.block_on(run(config));
-    // Whatever still blocks by now is left behind.
+    // Threads that still block now are abandoned.
     runtime.shutdown_background();
     done
 }

@@ -1,4 +1,4 @@
-//! Stopping: signals, and tasks that are named, counted and awaited.
+//! Orderly shutdown: signals, and the daemon's async tasks, which are named, counted and awaited.
 
 use std::future::Future;
 use std::io;
@@ -38,7 +38,8 @@ impl Tasks {
         &self.stopping
     }
 
-    /// Tells all tasks to stop and waits until they have, but no longer than `grace`. Answers whether they have.
+    /// Tells all tasks to stop and waits until they have, but no longer than `grace`. Answers
+    /// whether they have.
     pub async fn stop(&self, grace: Duration) -> bool {
         self.stopping.cancel();
         self.tracker.close();

@@ -1,10 +1,11 @@
-//! The daemon's own log.
+//! The daemon's own log: level, format and destination of its lines.
 
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Logs to standard error, where systemd and container runtimes pick it up. `RUST_LOG` overrides the configured level.
+/// Logs to standard error, where systemd and container runtimes pick it up. `RUST_LOG` overrides
+/// the configured level.
 pub fn init(level: &str) {
     let environment = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
     let wished = environment.as_deref().map(EnvFilter::try_new);

@@ -1,4 +1,6 @@
-//! Questions to apt about packages, with the machine's own lists or with private ones. Never installs anything.
+//! Package queries and downloads with apt, over the machine's own lists or private ones.
+//!
+//! Never installs anything.
 
 use std::fs;
 use std::io;
@@ -43,7 +45,7 @@ pub enum AptError {
     },
 }
 
-/// A package as `apt-cache show` has it.
+/// A package in the output of `apt-cache show`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) version: String,
@@ -64,7 +66,8 @@ impl Apt {
         Self::default()
     }
 
-    /// Fresh lists of `suites` of the machine's Debian archive, kept in `directory`. Downloads them.
+    /// Fresh lists of `suites` of the machine's Debian archive, kept in `directory`. Downloads
+    /// them.
     pub(crate) fn private(directory: &Path, suites: &[&str]) -> Result<Self, AptError> {
         let archives = Archives::from_machine(Path::new("/etc/apt")).ok_or(AptError::NoArchive)?;
         let failed = |path: &Path| {
@@ -83,7 +86,8 @@ impl Apt {
             format!("Dir::Cache={directory}/cache"),
             format!("Dir::Etc::SourceList={directory}/all.sources"),
             "Dir::Etc::SourceParts=-".to_owned(),
-            // Container images switch this off, and without it every question reads all lists again.
+            // Container images switch this off, and without it every question reads all lists
+            // again.
             "Dir::Cache::pkgcache=pkgcache.bin".to_owned(),
             "Dir::Cache::srcpkgcache=srcpkgcache.bin".to_owned(),
             // Apt would download as a user who may not write here.
@@ -118,7 +122,7 @@ impl Apt {
 
     /// Downloads `package` and what it needs and this machine does not have into `directory`.
     pub(crate) fn download_with_missing(&self, package: &str, directory: &Path) -> Result<(), AptError> {
-        // Apt wants a place for what it has not got whole.
+        // Apt needs a directory for incomplete downloads.
         let partial = directory.join("partial");
         fs::create_dir_all(&partial).map_err(|source| AptError::Private { path: partial.clone(), source })?;
         let archives = format!("Dir::Cache::archives={}", directory.display());
@@ -137,7 +141,7 @@ impl Apt {
 
     fn cache(&self, arguments: &[&str]) -> Result<String, AptError> {
         let output = run("apt-cache", &self.options, arguments, None)?;
-        // It fails for unknown packages: no output says the same.
+        // It fails for unknown packages: empty output means the same.
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

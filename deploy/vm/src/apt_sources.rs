@@ -1,7 +1,8 @@
-//! Finds the Debian archive in the machine's own package sources, so that no address has to be written into this program.
+//! The Debian archive of this machine, from its package sources, so that no address is written into
+//! this program.
 //!
-//! Reads `/etc/apt`, in both of apt's notations; writes a source list for other suites of the same archive. Never changes
-//! the machine's configuration.
+//! Reads `/etc/apt`, in both of apt's notations; writes a source list for other suites of the same
+//! archive. Never changes the machine's configuration.
 
 use std::fs;
 use std::path::Path;
@@ -87,7 +88,8 @@ impl Archives {
         Some(Self { main, security })
     }
 
-    /// A deb822 list of `suites`; those with `-security` in their name come from the security archive.
+    /// A deb822 list of `suites`; those with `-security` in their name come from the security
+    /// archive.
     pub(crate) fn list(&self, suites: &[&str]) -> String {
         let (security, main): (Vec<_>, Vec<_>) =
             suites.iter().copied().partition(|suite| suite.ends_with("-security"));

@@ -1,4 +1,4 @@
-//! Where things are kept between runs, and what is removed again.
+//! The cache directory: kernels, disks and logs of runs, and removing old logs.
 
 use std::env;
 use std::fs;
@@ -23,7 +23,8 @@ impl Cache {
         Self { root: root.into() }
     }
 
-    /// `$KPROBED_VM_CACHE`, else `$XDG_CACHE_HOME/kprobed-vm`, else `~/.cache/kprobed-vm`; none without a home directory.
+    /// `$KPROBED_VM_CACHE`, else `$XDG_CACHE_HOME/kprobed-vm`, else `~/.cache/kprobed-vm`; none
+    /// without a home directory.
     pub fn from_environment() -> Option<Self> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         set("KPROBED_VM_CACHE")
@@ -52,7 +53,8 @@ impl Cache {
         self.root.join("snapshots")
     }
 
-    /// A new directory for the logs of one run; its name starts with `label`. The oldest of many are removed.
+    /// A new directory for the logs of one run; its name starts with `label`. The oldest of many
+    /// are removed.
     pub fn new_run(&self, label: &str) -> io::Result<PathBuf> {
         let runs = self.root.join("runs");
         fs::create_dir_all(&runs)?;
@@ -61,7 +63,8 @@ impl Cache {
     }
 }
 
-/// Removes the oldest directories in `runs` above `keep`. What cannot be removed stays: this is only tidiness.
+/// Removes the oldest directories in `runs` above `keep`. What cannot be removed stays: this is
+/// only tidiness.
 fn prune(runs: &Path, keep: usize) {
     let Ok(entries) = fs::read_dir(runs) else { return };
     let mut entries: Vec<(SystemTime, PathBuf)> = entries

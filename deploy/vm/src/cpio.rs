@@ -1,10 +1,12 @@
-//! Writes cpio archives in the `newc` format, the one that the kernel unpacks as its initramfs.
+//! Writer of cpio archives in the `newc` format, which the kernel unpacks as its initramfs.
 //!
-//! Owns the format. Knows nothing about what a guest needs, and never reads the host's files.
+//! Owns the format (Documentation/driver-api/early-userspace/buffer-format.rst). Never knows what a
+//! guest needs, and never reads the host's files. Own code: a member is a header of 13 hexadecimal
+//! numbers, a name and padding, and the tests read it back with busybox.
 
 use std::io::{self, Write};
 
-/// What one archive member is.
+/// Type and content of an archive member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A directory.
@@ -42,8 +44,9 @@ impl<W: Write> Writer<W> {
         Self { to, inode: 0 }
     }
 
-    /// Adds a member. `path` has no leading slash, and its directory was added before. `permissions` are the low 12 bits of
-    /// the mode. Fails with `InvalidInput` for more than 4 GiB.
+    /// Adds a member. `path` has no leading slash, and its directory was added before.
+    /// `permissions` are the low 12 bits of the mode. Fails with `InvalidInput` for more than 4
+    /// GiB.
     pub(crate) fn member(&mut self, path: &str, permissions: u32, kind: &Kind) -> io::Result<()> {
         self.inode += 1;
         let links = if matches!(kind, Kind::Directory) { 2 } else { 1 };
@@ -76,7 +79,8 @@ impl<W: Write> Writer<W> {
             u32::try_from(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
         };
         let (size, name_size) = (length(data.len())?, length(path.len() + 1)?);
-        // inode mode uid gid links mtime size, major and minor of the file system, of the device, name size, checksum
+        // inode mode uid gid links mtime size, major and minor of the file system, of the device,
+        // name size, checksum
         let fields = [inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0];
         self.to.write_all(b"070701")?;
         for field in fields {
@@ -84,7 +88,8 @@ impl<W: Write> Writer<W> {
         }
         self.to.write_all(path.as_bytes())?;
         self.to.write_all(&[0])?;
-        // The header is 110 bytes long; name and data are each padded to a multiple of four, counted from the header's start.
+        // The header is 110 bytes long; name and data are each padded to a multiple of four,
+        // counted from the header's start.
         self.pad(110 + path.len() + 1)?;
         self.to.write_all(data)?;
         self.pad(data.len())
@@ -156,7 +161,8 @@ mod tests {
 
     #[test]
     fn busybox_reads_what_is_written() {
-        // The one reader that did not come from here. Machines without it (it is installed on demand) prove less.
+        // The one reader that did not come from here. Machines without it (it is installed on
+        // demand) prove less.
         let Ok(mut child) = std::process::Command::new("busybox")
             .args(["cpio", "-t"])
             .stdin(std::process::Stdio::piped())

@@ -1,20 +1,20 @@
-//! kprobed in a guest: configured, started, waited for, stopped.
+//! Configuring, starting and stopping kprobed in a guest.
 //!
-//! Speaks no gRPC: that the daemon answers is proven one layer below, by its HTTP/2 settings.
+//! Speaks no gRPC: the daemon is ready once it sends its HTTP/2 settings.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::{Command, Machine, MachineError};
+use crate::machine::{Command, Machine, MachineError, Signal};
 use crate::protocol::Status;
 
 /// TCP port of the daemon in the guest.
 pub const PORT: u16 = 7000;
 /// Name of its background process, and of its log.
 pub const NAME: &str = "kprobed";
-/// What a guest's daemon is configured with unless the caller says otherwise.
+/// Default configuration of a guest's daemon.
 pub const DEFAULT_CONFIG: &str = r#"[listen]
 unix = "/run/kprobed/kprobed.sock"
 tcp = "127.0.0.1:7000"
@@ -36,7 +36,6 @@ const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
 const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
 const LOG_PATH: &str = "/run/log/kprobed.log";
-const SIGTERM: i32 = 15;
 /// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
 const READY: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
@@ -66,7 +65,7 @@ pub enum DaemonError {
         after: Duration,
         /// The last lines of its log.
         log: String,
-        /// What each of its threads does in the kernel.
+        /// The kernel stack of each of its threads.
         threads: String,
         /// The last lines of the guest's console.
         console: String,
@@ -76,10 +75,11 @@ pub enum DaemonError {
     NoForward,
 }
 
-/// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where. The machine forwards [`PORT`].
+/// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where.
+/// The machine forwards [`PORT`].
 pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError> {
     machine.put(CONFIG_PATH, 0o644, config.as_bytes())?;
-    // It may be there from an earlier start: one is enough, and the name is taken.
+    // It may run since an earlier start: one is enough, and the name is taken.
     match machine.spawn(RELAY, &Command::new("/init").arg("relay").arg(OUTSIDE).arg(INSIDE)) {
         Ok(()) | Err(MachineError::Refused { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -88,7 +88,8 @@ pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError>
     ready(machine)
 }
 
-/// Waits until the daemon answers that was started in this machine, or in the one that it was restored from; gives back where.
+/// Waits until the daemon answers that was started in this machine, or in the one that it was
+/// restored from; gives back where.
 pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
     let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
     let start = Instant::now();
@@ -113,7 +114,7 @@ pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
 
 /// Asks the daemon to stop (SIGTERM) and waits until it has.
 pub fn stop(machine: &Machine) -> Result<Status, DaemonError> {
-    machine.kill(NAME, SIGTERM)?;
+    machine.signal(NAME, Signal::SIGTERM)?;
     Ok(machine.wait(NAME, Some(STOP))?)
 }
 
@@ -139,7 +140,8 @@ fn threads(machine: &Machine) -> String {
     }
 }
 
-/// Greets an HTTP/2 server, and is greeted. A connection alone proves nothing: QEMU accepts it in any case.
+/// Greets an HTTP/2 server, and is greeted. A connection alone proves nothing: QEMU accepts it in
+/// any case.
 fn answers(address: SocketAddr, timeout: Duration) -> io::Result<()> {
     const SETTINGS: u8 = 4;
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;

@@ -1,4 +1,4 @@
-//! Disk images that outlive machines.
+//! Disk images that are kept between guests, each used by one guest at a time.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,10 +12,10 @@ use crate::packages::search_path;
 /// Size of a new image, in bytes. The file is sparse: it takes what is written to it.
 const IMAGE_BYTES: u64 = 128 << 20;
 
-/// The same of one whose writes are logged: it is copied for each power cut that is looked at.
+/// Size of an image whose writes are logged, in bytes. It is copied for each power cut.
 const LOGGED_BYTES: u64 = 32 << 20;
 
-/// Why there is no disk.
+/// Errors of opening or making a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// A machine uses it, and two writers would destroy it.
@@ -34,7 +34,8 @@ pub enum DiskError {
     },
 }
 
-/// An ext4 image that is held by this program: nobody else can have it until the last clone is dropped.
+/// An ext4 image that this program has locked: no other program can use it until the last clone is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Disk {
     image: PathBuf,
@@ -45,13 +46,14 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The image called `name` in `directory`, made when it is not there, or made anew when `fresh`.
+    /// The image called `name` in `directory`, made when it is not there, or made anew when
+    /// `fresh`.
     pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self, DiskError> {
         Self::hold(directory, name, fresh, |path| make(path, IMAGE_BYTES))
     }
 
-    /// The image called `name` in `directory`, made anew, whose writes are logged from the first one on: see [`crate::write_log`]. Its
-    /// guest has a disk that may lose what it was not told to flush.
+    /// The image called `name` in `directory`, made anew, whose writes are logged from the first
+    /// one on: see [`crate::write_log`]. Its guest has a disk that may lose what was not flushed.
     pub fn open_logged(directory: &Path, name: &str) -> Result<Self, DiskError> {
         let disk = Self::hold(directory, name, true, |path| make(path, LOGGED_BYTES))?;
         let log = directory.join(format!("{name}.writes"));
@@ -89,7 +91,8 @@ impl Disk {
             Err(TryLockError::Error(source)) => return Err(host("lock")(source)),
         }
         if anew || !image.exists() {
-            // Made beside and renamed, so that an interruption leaves no half-made image behind.
+            // Made under another name and renamed, so that an interruption leaves no incomplete
+            // image.
             let making = directory.join(format!("{name}.new"));
             make(&making).map_err(host("make"))?;
             fs::rename(&making, &image).map_err(host("make"))?;

@@ -1,8 +1,10 @@
-//! Reads the two things that are needed from 64-bit little-endian ELF files: is a program dynamic, and what is in a section.
+//! Two facts of an ELF file: whether a program is dynamic, and the bytes of a section.
 //!
-//! Works on bytes only, and any bytes are fine: what is no such ELF file has no sections and no interpreter.
+//! Any bytes are valid input: what is not a 64-bit little-endian ELF file has no sections and no
+//! interpreter. Own code, because a crate for two fields would be built for the guest's target too.
 
-/// Whether `image` is a program or library that the dynamic linker loads (it has a `PT_INTERP` or `PT_DYNAMIC` header).
+/// Whether `image` is a program or library that the dynamic linker loads (it has a `PT_INTERP` or
+/// `PT_DYNAMIC` header).
 pub(crate) fn is_dynamic(image: &[u8]) -> bool {
     const DYNAMIC: u32 = 2;
     const INTERPRETER: u32 = 3;
@@ -27,7 +29,8 @@ pub(crate) fn section<'a>(image: &'a [u8], name: &str) -> Option<&'a [u8]> {
     })
 }
 
-/// The entries of a header table whose file offset, entry size and entry count stand at these places in the ELF header.
+/// The entries of a header table whose file offset, entry size and entry count stand at these
+/// places in the ELF header.
 fn table(
     image: &[u8],
     offset_at: usize,

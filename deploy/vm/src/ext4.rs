@@ -1,6 +1,8 @@
-//! What is on an ext4 image, without mounting it: neither root nor the host's kernel is needed.
+//! Files of an ext4 image, read without mounting it, so that neither root nor the host's kernel is
+//! needed.
 //!
-//! Owns the calls of e2fsck and debugfs. Changes the image as a mount after a power cut does: its journal is replayed.
+//! Owns the calls of e2fsck and debugfs. Changes the image as a mount after a power cut does: it
+//! replays the journal.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::packages::search_path;
 
-/// Bits of e2fsck's exit status that say that the file system is as it should be now: none, and `1`, errors were corrected.
+/// Bits of e2fsck's exit status that say that the file system is as it should be now: none, and
+/// `1`, errors were corrected.
 const CORRECTED: i32 = 1;
 
 /// Why the files could not be had.
@@ -34,7 +37,8 @@ pub enum Ext4Error {
     },
 }
 
-/// Replays the journal of `image`, checks it, and copies those files of its root directory which are there into the directory `to`.
+/// Replays the journal of `image`, checks it, and copies those files of its root directory which
+/// are there into the directory `to`.
 ///
 /// # Errors
 /// [`Ext4Error`], also for a file system that cannot be put in order.
@@ -45,7 +49,8 @@ pub fn recover(image: &Path, names: &[&str], to: &Path) -> Result<(), Ext4Error>
     }
     for name in names {
         let request = format!("dump /{name} \"{}\"", to.join(name).display());
-        // A file that is not there is said on standard error, and the exit status is 0 all the same; no file is made then.
+        // A file that is not there is said on standard error, and the exit status is 0 all the
+        // same; no file is made then.
         let dumped = run("debugfs", &["-R", &request], image)?;
         let said = String::from_utf8_lossy(&dumped.stderr).into_owned();
         let is_absent = said.contains("File not found by ext2_lookup");

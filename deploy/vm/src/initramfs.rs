@@ -1,7 +1,7 @@
-//! Packs what the guest has in its memory: busybox, the agent, programs with their libraries, kernel modules, a few files
-//! below `/etc`.
+//! The initramfs of a guest: busybox, the agent, programs with their libraries, kernel modules, a
+//! few files below `/etc`.
 //!
-//! Owns the layout of the guest's file system. Does not decide which programs there are.
+//! Owns the layout of the guest's file system. Never decides which programs it gets.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,8 @@ pub use crate::modules::ModulesError;
 use crate::modules::{self, Module};
 use crate::packages::search_path;
 
-/// Modules for the devices that the machine has, by the names that the kernel gives them. Built-in ones are skipped.
+/// Modules for the devices that the machine has, by the names that the kernel gives them. Built-in
+/// ones are skipped.
 const NEEDED_MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_blk"];
 /// Modules that help, but that a kernel may do without: the random number device.
 const WELCOME_MODULES: [&str; 1] = ["virtio_rng"];
@@ -76,7 +77,8 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// What every guest has: `agent` as `/init`, busybox, the modules of `kernel`, users and groups, host name.
+    /// The files of every guest: `agent` as `/init`, busybox, the modules of `kernel`, users and
+    /// groups, host name.
     pub fn new(kernel: &Kernel, agent: &Path) -> Result<Self, InitramfsError> {
         let mut this = Self::default();
         for directory in ["bin", "sbin", "lib", "lib64"] {
@@ -170,8 +172,8 @@ impl Initramfs {
     }
 }
 
-/// An absolute guest path as an archive member: no leading slash, and below `usr` what is reached through the links
-/// `/bin`, `/sbin`, `/lib` and `/lib64`.
+/// An absolute guest path as an archive member: no leading slash, and below `usr` what is reached
+/// through the links `/bin`, `/sbin`, `/lib` and `/lib64`.
 fn member_path(path: &str) -> Option<String> {
     let path = path.strip_prefix('/')?;
     if path.is_empty() || path.split('/').any(|part| matches!(part, "" | "." | "..")) {

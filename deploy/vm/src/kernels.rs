@@ -1,4 +1,5 @@
-//! Kernels to boot: found in the cache, or fetched from the Debian archive and unpacked, never installed.
+//! Kernels to boot, from the cache or from the Debian archive: downloaded and unpacked, never
+//! installed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ pub use crate::apt::AptError;
 use crate::apt::{self, Apt};
 use crate::progress::Step;
 
-/// What the packages of Debian's kernels for virtual machines end with.
+/// Suffix of the packages of Debian's kernels for virtual machines.
 const FLAVOUR: &str = "-cloud-amd64";
 /// Suites that are asked when the machine's own lists have no such kernel: first these,
 const SUITES: [&str; 4] = ["bookworm", "bookworm-security", "trixie", "trixie-security"];
@@ -31,7 +32,7 @@ pub struct Kernel {
     pub modules: Option<PathBuf>,
 }
 
-/// Why there is no kernel.
+/// Errors of finding or fetching a kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// apt or dpkg failed.
@@ -78,7 +79,7 @@ impl Kernel {
         Ok(Self { series, release, image, modules })
     }
 
-    /// What was unpacked below `root`, wherever the packages of this version put it.
+    /// The kernel below `root`, wherever the packages of this version put it.
     fn in_directory(root: &Path, release: &str) -> Option<Self> {
         let modules = ["lib/modules", "usr/lib/modules"]
             .map(|parent| root.join(parent).join(release))
@@ -156,7 +157,7 @@ impl KernelStore {
             return Err(KernelError::Incomplete { packages: packages.join(" ") });
         }
         match fs::rename(&root, &target) {
-            // Somebody else was quicker, with the same content.
+            // Another program was quicker, with the same content.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             other => other.map_err(file(&target))?,
         }
@@ -187,8 +188,8 @@ impl KernelStore {
     }
 }
 
-/// The newest release of `series` that these lists know: through the meta packages, which name what is current; and when
-/// there is none (left), by the names of the kernels themselves.
+/// The newest release of `series` that these lists know: through the meta packages, which name what
+/// is current; and when there is none (left), by the names of the kernels themselves.
 fn newest(apt: &Apt, series: &str) -> Result<Option<String>, AptError> {
     let mut candidates: Vec<(String, String)> = Vec::new();
     for meta in [format!("linux-image-{series}{FLAVOUR}"), format!("linux-image{FLAVOUR}")] {
@@ -217,7 +218,8 @@ fn newest(apt: &Apt, series: &str) -> Result<Option<String>, AptError> {
     Ok(best.map(|(_, release)| release))
 }
 
-/// The packages that together are the kernel `release`: those that carry its name, from the image on.
+/// The packages that together are the kernel `release`: those that carry its name, from the image
+/// on.
 fn closure(apt: &Apt, release: &str) -> Result<Vec<String>, AptError> {
     let part = |name: &str| {
         ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"]

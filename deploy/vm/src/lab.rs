@@ -1,4 +1,4 @@
-//! Puts a guest together and boots it: packages, kernel, initramfs, disk, machine.
+//! Preparing and booting a guest: packages, kernel, initramfs, disk, machine.
 
 use std::fs;
 use std::io;
@@ -41,7 +41,7 @@ pub enum LabError {
     },
 }
 
-/// What one guest is to be.
+/// Settings of one guest.
 #[derive(Clone, Debug)]
 pub struct GuestOptions {
     /// Its kernel.
@@ -52,13 +52,15 @@ pub struct GuestOptions {
     pub disk: Option<Disk>,
     /// Loopback ports of the host (0: any free one) and the guest ports that they lead to.
     pub forwards: Vec<(u16, u16)>,
-    /// Whether the guest reaches the host's network, and the host's loopback at [`protocol::HOST_ADDRESS`](crate::protocol::HOST_ADDRESS).
+    /// Whether the guest reaches the host's network, and the host's loopback at
+    /// [`protocol::HOST_ADDRESS`](crate::protocol::HOST_ADDRESS).
     pub reaches_host: bool,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Virtual CPUs; more than one needs QEMU 10.
     pub cpus: u32,
-    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as many.
+    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as
+    /// many.
     pub cpus_possible: u32,
     /// More for the kernel command line.
     pub cmdline: String,
@@ -119,7 +121,8 @@ impl Lab {
         booted
     }
 
-    /// As [`Lab::boot`], with a snapshot of the guest as it is when it has just booted; none, and the reason is said, when that fails.
+    /// As [`Lab::boot`], with a snapshot of the guest as it is when it has just booted; none, and
+    /// the reason is said, when that fails.
     pub fn boot_and_snapshot(&self, options: &GuestOptions) -> Result<(Machine, Option<Snapshot>), LabError> {
         let config = self.prepare(options)?;
         let booted = Self::boot_prepared(options, &config).map(|machine| {
@@ -138,8 +141,9 @@ impl Lab {
         Ok(machine.snapshot_again(first, &self.cache.snapshots())?)
     }
 
-    /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the forwards of `options`, which the
-    /// snapshot's guest was booted with. It is booted when that fails, and the reason is said.
+    /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the
+    /// forwards of `options`, which the snapshot's guest was booted with. It is booted when that
+    /// fails, and the reason is said.
     pub fn restore(
         &self,
         snapshot: &Snapshot,
@@ -173,8 +177,8 @@ impl Lab {
         Ok(machine)
     }
 
-    /// Everything that booting takes, for callers that boot in a way of their own: packs the initramfs into a new directory
-    /// of the cache.
+    /// Everything that booting takes, for callers that boot in a way of their own: packs the
+    /// initramfs into a new directory of the cache.
     pub fn prepare(&self, options: &GuestOptions) -> Result<MachineConfig, LabError> {
         let kernel = &options.kernel;
         let run = self.new_run(options)?;

@@ -1,8 +1,9 @@
-//! Boots real Debian kernels in QEMU (emulated if KVM does not work), with the kprobe daemon inside.
+//! Real Debian kernels in QEMU (emulated if KVM does not work), with the kprobe daemon inside.
 //!
-//! The pieces, from the outside in: [`lab`] puts a guest together and boots it; [`kernels`] finds or fetches the kernel,
-//! [`workspace`] builds the programs, [`initramfs`] packs them, [`machine`] runs QEMU and talks to the agent in the guest,
-//! [`daemon`] starts kprobed there. Host tests use [`lab::Lab`] and then the methods of [`machine::Machine`].
+//! From the outside in: [`lab`] prepares a guest and boots it; [`kernels`] finds or fetches the
+//! kernel, [`workspace`] builds the programs, [`initramfs`] packs them, [`machine`] runs QEMU and
+//! talks to the agent in the guest, [`daemon`] starts kprobed there. Host tests use [`lab::Lab`]
+//! and then the methods of [`machine::Machine`].
 
 pub mod cache;
 pub mod daemon;

@@ -1,7 +1,8 @@
-//! Kernel modules that a guest loads at boot: which files, in which order, decompressed.
+//! Kernel modules that a guest loads at boot: their files, in the order of their dependencies,
+//! decompressed.
 //!
-//! Debian's packages carry no `modules.dep` (it is made at installation), so dependencies come from the modules' own
-//! `.modinfo` sections. Never loads anything into the host's kernel.
+//! Debian's packages have no `modules.dep` (it is made at installation), so dependencies come from
+//! the modules' own `.modinfo` sections. Never loads anything into the host's kernel.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -48,11 +49,12 @@ pub enum ModulesError {
     },
 }
 
-/// The modules `wanted` and what they depend on, dependencies first, without those that are built into the kernel.
-/// `directory` is `lib/modules/RELEASE`.
+/// The modules `wanted` and what they depend on, dependencies first, without those that are built
+/// into the kernel. `directory` is `lib/modules/RELEASE`.
 pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>, ModulesError> {
     let builtin_list = directory.join("modules.builtin");
-    // A missing list means that nothing is known to be built in; a needed module is then an error below.
+    // A missing list means that nothing is known to be built in; a needed module is then an error
+    // below.
     let builtin_list = fs::read_to_string(builtin_list).unwrap_or_default();
     let mut search = Search {
         directory,

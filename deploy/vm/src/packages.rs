@@ -1,4 +1,4 @@
-//! Programs that the host needs, and the Debian packages that bring them.
+//! Programs that the host needs, and installing the Debian packages that have them.
 
 use std::env;
 use std::ffi::OsString;
@@ -32,18 +32,19 @@ pub struct MissingPrograms {
     reason: String,
 }
 
-/// Makes sure that every program that booting a guest takes is there; installs what is missing as root, or through
-/// `sudo` when that asks for no password.
+/// Makes sure that every program that booting a guest takes is there; installs what is missing as
+/// root, or through `sudo` when that asks for no password.
 pub fn ensure() -> Result<(), MissingPrograms> {
     ensure_programs(&NEEDED)
 }
 
-/// The same for these programs, each with the package that has it.
+/// Installs these programs if they are missing, each from the package that has it.
 pub fn ensure_programs(needed: &[(&'static str, &'static str)]) -> Result<(), MissingPrograms> {
     ensure_all(needed, |program| search_path(program).is_some())
 }
 
-/// The same for a Python that makes virtual environments: Debian has that part in a package of its own.
+/// The same for a Python that makes virtual environments: Debian has that part in a package of its
+/// own.
 pub fn ensure_python() -> Result<(), MissingPrograms> {
     ensure_all(&[("python3 with venv", "python3-venv")], |_| {
         let asked =
@@ -74,7 +75,8 @@ fn ensure_all(
     }
 }
 
-/// Where `program` is: in `PATH`, or in the directories for administrators, which users often do not have in theirs.
+/// Where `program` is: in `PATH`, or in the directories for administrators, which users often do
+/// not have in theirs.
 pub fn search_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let executable = |file: &Path| {
@@ -105,7 +107,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
     }
     let mut arguments = vec!["install", "-y", "--no-install-recommends"];
     arguments.extend(packages);
-    // Lists that are months old name files that are no longer there.
+    // Lists that are months old name files that the archive no longer has.
     apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)))
 }
 

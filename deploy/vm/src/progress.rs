@@ -1,4 +1,4 @@
-//! Everything that the host programs print by themselves: progress on standard error, results on standard output.
+//! Output of the host programs: progress on standard error, results on standard output.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -27,11 +27,11 @@ impl Step {
 
 /// One line for the person who waits, on standard error.
 pub fn note(line: impl Display) {
-    // Whoever closed standard error does not want to know.
+    // A closed standard error is not an error.
     drop(writeln!(io::stderr().lock(), "[vm] {line}"));
 }
 
-/// One line of the result, on standard output. Fails when nobody reads it any more.
+/// One line of the result, on standard output. Fails when standard output is closed.
 pub fn result(line: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{line}")
 }

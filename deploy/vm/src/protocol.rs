@@ -1,16 +1,21 @@
-//! The language between the host and the agent in the guest: one request per TCP connection, as length-prefixed frames.
+//! Protocol between the host and the agent in the guest: one request per TCP connection, as
+//! length-prefixed frames.
 //!
-//! A connection goes: agent sends [`Frame::Hello`]; host sends one request, and after [`Frame::Run`] and [`Frame::Put`] its
-//! bytes as [`Frame::Data`] closed by [`Frame::End`]; agent answers, with [`Frame::Alive`] whenever it has nothing else
-//! to say for [`ALIVE_INTERVAL`]; agent closes. When the host closes first, what it asked for is killed.
+//! A connection goes: agent sends [`Frame::Hello`]; host sends one request, and after
+//! [`Frame::Run`] and [`Frame::Put`] its bytes as [`Frame::Data`] closed by [`Frame::End`]; agent
+//! answers, with [`Frame::Alive`] whenever it has nothing else to say for [`ALIVE_INTERVAL`]; agent
+//! closes. When the host closes first, what it asked for is killed.
 //!
-//! This module owns the frames and their bytes. It never opens a socket and runs nothing.
+//! Owns the frames and their bytes. Never opens a socket, and runs nothing.
 //!
-//! On the wire a frame is `u32` length (little endian, of what follows), `u8` kind, fields. Integers are little endian;
-//! strings and byte strings are a `u32` length and bytes; lists are a `u32` count and items; options are a `u8` 0 or 1 and the value.
+//! On the wire a frame is a `u32` length (little endian, of what follows) and a [`Frame`] in
+//! postcard's format, which both sides are built with from one workspace.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 
 /// Version that both sides must agree on: the frames have no other compatibility rule.
 pub const VERSION: u32 = 1;
@@ -27,13 +32,13 @@ pub const GUEST_ADDRESS: [u8; 4] = [10, 0, 2, 15];
 pub const HOST_ADDRESS: [u8; 4] = [10, 0, 2, 2];
 /// TCP port of the agent in the guest.
 pub const AGENT_PORT: u16 = 7001;
-/// What the guest writes on its console when the agent listens.
+/// Line on the guest's console when the agent listens.
 pub const LISTENING_LINE: &str = "kprobed-guest: agent listens";
-/// What the guest writes on its console when everything is on the disk and it is about to switch off.
+/// Line on the guest's console when everything is on the disk and the guest is about to switch off.
 pub const POWER_OFF_LINE: &str = "kprobed-guest: clean power-off";
 
 /// How a guest process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     /// It returned this exit code.
     Exited(i32),
@@ -49,7 +54,13 @@ impl Status {
         self == Self::Exited(0)
     }
 
-    /// The number a shell would report in `$?`: the code, 128 + signal, or 124 as `timeout(1)` has it.
+    /// Whether this signal ended it.
+    pub fn is_signal(self, signal: Signal) -> bool {
+        self == Self::Signaled(signal as i32)
+    }
+
+    /// The number a shell would report in `$?`: the code, 128 + signal, or 124 as `timeout(1)` has
+    /// it.
     pub fn shell_code(self) -> u8 {
         match self {
             Self::Exited(code) => code.to_le_bytes()[0],
@@ -60,7 +71,7 @@ impl Status {
 }
 
 /// A process to start in the guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Program (searched in `PATH`) and arguments; never empty.
     pub argv: Vec<String>,
@@ -71,7 +82,7 @@ pub struct Process {
 }
 
 /// One message, either way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
     /// Agent, first on every connection: it is there and serves.
     Hello {
@@ -120,16 +131,17 @@ pub enum Frame {
         /// Answer `TimedOut` after so many milliseconds.
         timeout_ms: Option<u64>,
     },
-    /// End every process, write everything to disk and switch off; not answered, [`POWER_OFF_LINE`] is the proof.
+    /// End every process, write everything to disk and switch off; not answered, [`POWER_OFF_LINE`]
+    /// is the proof.
     PowerOff,
     /// Bytes of standard input or of a file.
-    Data(Vec<u8>),
+    Data(#[serde(with = "serde_bytes")] Vec<u8>),
     /// No more `Data`.
     End,
     /// Bytes of standard output.
-    Stdout(Vec<u8>),
+    Stdout(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Bytes of standard error.
-    Stderr(Vec<u8>),
+    Stderr(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Nothing new, still working.
     Alive,
     /// Done as asked.
@@ -157,14 +169,17 @@ pub enum ProtocolError {
     /// The length prefix is above [`MAX_FRAME_BYTES`].
     #[error("a frame of {0} bytes is too large")]
     TooLarge(usize),
-    /// The bytes are no frame.
+    /// The bytes are not a frame.
     #[error("malformed frame: {0}")]
-    Malformed(&'static str),
+    Malformed(#[from] postcard::Error),
+    /// A frame ends before its length does.
+    #[error("malformed frame: {0} bytes left over")]
+    LeftOver(usize),
 }
 
 /// Writes one frame. Fails with `InvalidInput` when it is larger than [`MAX_FRAME_BYTES`].
 pub fn write_frame(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
-    let body = encode(frame);
+    let body = encode(frame)?;
     let length = u32::try_from(body.len())
         .ok()
         .filter(|_| body.len() <= MAX_FRAME_BYTES)
@@ -197,207 +212,18 @@ pub fn read_frame(from: &mut impl Read) -> Result<Frame, ProtocolError> {
 }
 
 /// The bytes of a frame, without the length prefix.
-pub fn encode(frame: &Frame) -> Vec<u8> {
-    let mut out = Encoder(Vec::new());
-    match frame {
-        Frame::Hello { version, release } => {
-            out.kind(1).u32(*version).text(release);
-        }
-        Frame::Run { process, timeout_ms } => {
-            out.kind(2).process(process).option(*timeout_ms);
-        }
-        Frame::Put { path, mode } => {
-            out.kind(3).text(path).u32(*mode);
-        }
-        Frame::Get { path } => {
-            out.kind(4).text(path);
-        }
-        Frame::Spawn { name, process } => {
-            out.kind(5).text(name).process(process);
-        }
-        Frame::Signal { name, signal } => {
-            out.kind(6).text(name).i32(*signal);
-        }
-        Frame::Wait { name, timeout_ms } => {
-            out.kind(7).text(name).option(*timeout_ms);
-        }
-        Frame::PowerOff => {
-            out.kind(8);
-        }
-        Frame::Data(bytes) => {
-            out.kind(9).bytes(bytes);
-        }
-        Frame::End => {
-            out.kind(10);
-        }
-        Frame::Stdout(bytes) => {
-            out.kind(11).bytes(bytes);
-        }
-        Frame::Stderr(bytes) => {
-            out.kind(12).bytes(bytes);
-        }
-        Frame::Alive => {
-            out.kind(13);
-        }
-        Frame::Done => {
-            out.kind(14);
-        }
-        Frame::Exit(Status::Exited(code)) => {
-            out.kind(15).i32(*code);
-        }
-        Frame::Exit(Status::Signaled(signal)) => {
-            out.kind(16).i32(*signal);
-        }
-        Frame::Exit(Status::TimedOut) => {
-            out.kind(17);
-        }
-        Frame::Failed { errno, message } => {
-            out.kind(18).i32(*errno).text(message);
-        }
-    }
-    out.0
+///
+/// # Errors
+/// `InvalidInput` if serialisation fails, which no frame causes.
+fn encode(frame: &Frame) -> io::Result<Vec<u8>> {
+    postcard::to_stdvec(frame).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
 /// The frame in `body`, which is what follows the length prefix.
-pub fn decode(body: &[u8]) -> Result<Frame, ProtocolError> {
-    let mut input = Decoder(body);
-    let frame = match input.u8()? {
-        1 => Frame::Hello { version: input.u32()?, release: input.text()? },
-        2 => Frame::Run { process: input.process()?, timeout_ms: input.option()? },
-        3 => Frame::Put { path: input.text()?, mode: input.u32()? },
-        4 => Frame::Get { path: input.text()? },
-        5 => Frame::Spawn { name: input.text()?, process: input.process()? },
-        6 => Frame::Signal { name: input.text()?, signal: input.i32()? },
-        7 => Frame::Wait { name: input.text()?, timeout_ms: input.option()? },
-        8 => Frame::PowerOff,
-        9 => Frame::Data(input.bytes()?),
-        10 => Frame::End,
-        11 => Frame::Stdout(input.bytes()?),
-        12 => Frame::Stderr(input.bytes()?),
-        13 => Frame::Alive,
-        14 => Frame::Done,
-        15 => Frame::Exit(Status::Exited(input.i32()?)),
-        16 => Frame::Exit(Status::Signaled(input.i32()?)),
-        17 => Frame::Exit(Status::TimedOut),
-        18 => Frame::Failed { errno: input.i32()?, message: input.text()? },
-        _ => return Err(ProtocolError::Malformed("unknown kind")),
-    };
-    if input.0.is_empty() { Ok(frame) } else { Err(ProtocolError::Malformed("bytes left over")) }
-}
-
-struct Encoder(Vec<u8>);
-
-impl Encoder {
-    fn kind(&mut self, kind: u8) -> &mut Self {
-        self.0.push(kind);
-        self
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn i32(&mut self, value: i32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn bytes(&mut self, value: &[u8]) -> &mut Self {
-        // What does not fit in u32 does not fit in a frame either: `write_frame` refuses it by its size.
-        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(value);
-        self
-    }
-
-    fn text(&mut self, value: &str) -> &mut Self {
-        self.bytes(value.as_bytes())
-    }
-
-    fn option(&mut self, value: Option<u64>) -> &mut Self {
-        self.0.push(u8::from(value.is_some()));
-        self.0.extend(value.into_iter().flat_map(u64::to_le_bytes));
-        self
-    }
-
-    fn process(&mut self, value: &Process) -> &mut Self {
-        self.u32(u32::try_from(value.argv.len()).unwrap_or(u32::MAX));
-        for argument in &value.argv {
-            self.text(argument);
-        }
-        self.u32(u32::try_from(value.env.len()).unwrap_or(u32::MAX));
-        for (name, content) in &value.env {
-            self.text(name).text(content);
-        }
-        self.0.push(u8::from(value.cwd.is_some()));
-        if let Some(cwd) = &value.cwd {
-            self.text(cwd);
-        }
-        self
-    }
-}
-
-struct Decoder<'a>(&'a [u8]);
-
-impl<'a> Decoder<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], ProtocolError> {
-        let (head, tail) = self.0.split_at_checked(count).ok_or(ProtocolError::Malformed("cut short"))?;
-        self.0 = tail;
-        Ok(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    fn u8(&mut self) -> Result<u8, ProtocolError> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32, ProtocolError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn i32(&mut self) -> Result<i32, ProtocolError> {
-        Ok(i32::from_le_bytes(self.array()?))
-    }
-
-    fn present(&mut self) -> Result<bool, ProtocolError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(ProtocolError::Malformed("neither 0 nor 1")),
-        }
-    }
-
-    fn option(&mut self) -> Result<Option<u64>, ProtocolError> {
-        Ok(if self.present()? { Some(u64::from_le_bytes(self.array()?)) } else { None })
-    }
-
-    fn bytes(&mut self) -> Result<Vec<u8>, ProtocolError> {
-        let length = self.u32()? as usize;
-        Ok(self.take(length)?.to_vec())
-    }
-
-    fn text(&mut self) -> Result<String, ProtocolError> {
-        String::from_utf8(self.bytes()?).map_err(|_not_utf8| ProtocolError::Malformed("text is not UTF-8"))
-    }
-
-    fn process(&mut self) -> Result<Process, ProtocolError> {
-        // The counts are not trusted with an allocation: every item has to be there first.
-        let mut process = Process::default();
-        for _ in 0..self.u32()? {
-            process.argv.push(self.text()?);
-        }
-        for _ in 0..self.u32()? {
-            process.env.push((self.text()?, self.text()?));
-        }
-        if self.present()? {
-            process.cwd = Some(self.text()?);
-        }
-        Ok(process)
+fn decode(body: &[u8]) -> Result<Frame, ProtocolError> {
+    match postcard::take_from_bytes(body)? {
+        (frame, []) => Ok(frame),
+        (_, left) => Err(ProtocolError::LeftOver(left.len())),
     }
 }
 
@@ -461,7 +287,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_frame_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
             if let Ok(frame) = decode(&bytes) {
-                prop_assert_eq!(encode(&frame), bytes);
+                prop_assert_eq!(decode(&encode(&frame).unwrap()).unwrap(), frame);
             }
         }
 

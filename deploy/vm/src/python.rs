@@ -1,6 +1,7 @@
-//! Tools that come as Python packages: installed once, pinned by version and hash, into a virtual environment in the cache.
+//! Tools from Python packages: installed once, pinned by version and hash, into a virtual
+//! environment in the cache.
 //!
-//! Owns the environments and nothing that runs in them. Never touches the machine's own Python.
+//! Owns the environments and nothing that runs in them. Never changes the machine's own Python.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -77,10 +78,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The environment of `list` in `cache`, made when it is not there. Programs that wait for the same one take turns.
+    /// The environment of `list` in `cache`, made when it is not there. Programs that wait for the
+    /// same one take turns.
     ///
     /// # Errors
-    /// See [`PythonError`]; [`PythonError::NoNetwork`] only when the packages have to be fetched.
+    /// See [`PythonError`]; [`PythonError::NoNetwork`] only when the packages must be fetched.
     pub fn ensure(cache: &Cache, list: Requirements) -> Result<Self, PythonError> {
         packages::ensure_python()?;
         let version = said(&run(Path::new("python3"), &["--version"])?, "python3 --version")?;
@@ -113,7 +115,8 @@ impl Environment {
         self.directory.join("bin").join(name)
     }
 
-    /// Builds the Python package in `source` and installs it into `target`, with the packages that the environment has and no network.
+    /// Builds the Python package in `source` and installs it into `target`, with the packages that
+    /// the environment has and no network.
     ///
     /// # Errors
     /// [`PythonError::Failed`] with the end of what pip said.

@@ -1,4 +1,5 @@
-//! Programs without their debug information, which a guest would unpack into its memory at each boot.
+//! Stripping debug information from programs, which a guest would unpack into its memory at each
+//! boot.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Copies that this process has begun to make.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// A copy of `program` without debug information, beside it, made when the program is newer; the program itself when that cannot be: it
-/// runs as well.
+/// A copy of `program` without debug information, beside it, made when the program is newer; the
+/// program itself when that cannot be: it runs as well.
 pub(crate) fn without_debug_information(program: &Path) -> PathBuf {
     slim(program).unwrap_or_else(|_| program.to_owned())
 }
@@ -27,7 +28,8 @@ fn slim(program: &Path) -> io::Result<PathBuf> {
     if modified(&copy).is_ok_and(|made| modified(program).is_ok_and(|built| built < made)) {
         return Ok(copy);
     }
-    // Another process may do the same at the same time, and another thread, for another kernel: what is there is whole.
+    // Another process may do the same at the same time, and another thread, for another kernel:
+    // what is there is whole.
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let making = beside(&format!(".slim-{}-{number}", std::process::id()));
     let status = Command::new("strip")
@@ -62,7 +64,7 @@ mod tests {
         let made = fs::metadata(&copy).unwrap().modified().unwrap();
         assert_eq!(slim(&program).unwrap(), copy);
         assert_eq!(fs::metadata(&copy).unwrap().modified().unwrap(), made);
-        // What is no program stays what it is.
+        // Other files stay as they are.
         let text = directory.path().join("text");
         fs::write(&text, "no program").unwrap();
         assert_eq!(without_debug_information(&text), text);

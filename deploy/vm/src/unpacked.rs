@@ -1,4 +1,6 @@
-//! Debian packages that are unpacked into the cache and not installed: servers that tests talk to would start by themselves otherwise.
+//! Debian packages that are unpacked into the cache instead of installed.
+//!
+//! Servers that tests talk to would start by themselves if they were installed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -32,7 +34,8 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// The package `name` in `cache`, downloaded and unpacked when it is not there. Programs that wait for the same one take turns.
+    /// The package `name` in `cache`, downloaded and unpacked when it is not there. Programs that
+    /// wait for the same one take turns.
     ///
     /// # Errors
     /// See [`UnpackedError`].

@@ -1,4 +1,4 @@
-//! Builds the programs that go into the guest from the workspace's source.
+//! Building the programs for the guest from the workspace's source.
 
 use std::collections::HashMap;
 use std::env;
@@ -31,7 +31,8 @@ pub enum BuildError {
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// As the tests on the host are, which have built most of it: optimised a little, with debug assertions and overflow checks.
+    /// The profile of the tests on the host, which have built most of it: optimised a little, with
+    /// debug assertions and overflow checks.
     Dev,
     /// As packages ship them.
     Release,
@@ -46,7 +47,7 @@ pub struct Programs {
     pub kprobed: PathBuf,
     /// The command line client.
     pub kprobectl: PathBuf,
-    /// What probes look at.
+    /// The workload, whose system calls probes record.
     pub workload: PathBuf,
 }
 
@@ -123,7 +124,8 @@ fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>, BuildError
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(root);
-    // What cargo told this program about itself must not reach the inner cargo's build scripts: they would run again.
+    // What cargo told this program about itself must not reach the inner cargo's build scripts:
+    // they would run again.
     for (name, _) in env::vars_os() {
         let about_this = |name: &str| {
             ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|start| name.starts_with(start))
@@ -135,10 +137,12 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// What packages have and a plain build has not, for cargo: one set for all builds here, so that each crate is built once.
+/// Cargo features that packages have and a plain build does not: one set for all builds here, so
+/// that each crate is built once.
 pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobectl/nats"];
 
-/// The workspace's directory: what cargo says it runs this program from, or a directory above the current one.
+/// The workspace's directory: what cargo says it runs this program from, or a directory above the
+/// current one.
 pub fn root() -> Option<PathBuf> {
     let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let starts = told.into_iter().chain(env::current_dir());

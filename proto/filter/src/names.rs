@@ -1,9 +1,14 @@
-//! Edit distance of names, for "did you mean" hints.
+//! Did-you-mean: the edit distance of two names, and the nearest of a few names.
+//!
+//! The distance is that of Levenshtein with transpositions (optimal string alignment), up to a
+//! limit. Own code, because the limit lets it stop early: `strsim::osa_distance` fills a table for
+//! each pair and takes four times as long over the symbols of a kernel.
 
-/// Names that differ more are not typing mistakes.
+/// Largest distance of a name that is suggested: a name further away is not a typing mistake.
 pub const MAX_EDITS: usize = 2;
 
-/// The most similar of a few names: it compares with all of them.
+/// The nearest of some names: the alphabetically first of those with the least edits, at most
+/// [`MAX_EDITS`]. Compares all of them.
 pub fn nearest_name<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let edits = |candidate: &&'n str| edits(name.as_bytes(), candidate.as_bytes(), MAX_EDITS);
     candidates
@@ -12,7 +17,8 @@ pub fn nearest_name<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits between two names (insertions, deletions, replacements), if there are at most `most`.
+/// Edits between two names, if there are at most `most`: insertions, deletions, replacements, and
+/// transpositions of two neighbours.
 pub fn edits(a: &[u8], b: &[u8], most: usize) -> Option<usize> {
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let (a, b) = (a.get(same..)?, b.get(same..)?);
@@ -24,6 +30,12 @@ pub fn edits(a: &[u8], b: &[u8], most: usize) -> Option<usize> {
         return None;
     }
     let (shorter_a, shorter_b) = (a.get(1..)?, b.get(1..)?);
+    let swapped = match (a, b) {
+        ([first, second, rest_a @ ..], [head, next, rest_b @ ..]) if (first, second) == (next, head) => {
+            Some((rest_a, rest_b))
+        }
+        _ => None,
+    };
     let ways = [(shorter_a, shorter_b), (shorter_a, b), (a, shorter_b)];
-    ways.into_iter().filter_map(|(a, b)| edits(a, b, left)).min().map(|edits| edits + 1)
+    ways.into_iter().chain(swapped).filter_map(|(a, b)| edits(a, b, left)).min().map(|edits| edits + 1)
 }

@@ -1,4 +1,4 @@
-//! What each host has to answer, and whether the host ledger says so.
+//! Answers that each host must give, and whether the host ledger of `kprobectl` reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ impl Expected {
         self.outcomes.keys().map(String::as_str).collect::<Vec<_>>().join(",")
     }
 
-    /// Holds every record of a run against what was expected, and every answer against what a host answers. Returns the records of all hosts
-    /// together.
+    /// Holds every record of a run against what was expected, and every answer against what a host
+    /// answers. Returns the records of all hosts together.
     pub(crate) fn check(&self, ran: &Ran, is_right: fn(&Value) -> bool) -> anyhow::Result<Vec<Value>> {
         let (mut seen, mut ledgers, mut together) = (BTreeSet::new(), Vec::new(), Vec::new());
         for line in ran.output.lines() {

@@ -1,4 +1,4 @@
-//! `kprobectl` as a child, and what it took.
+//! Running `kprobectl` as a child process, with its processor time and memory.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! The events of all hosts: of each so many in a second, with numbers that follow each other.
+//! The events of all hosts: a fixed number a second on each, with consecutive numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! A host of the fleet: the daemon's services behind its real way in, without the threads that talk to a kernel.
+//! One host of the fleet: the daemon's services behind its real front end, without the threads that
+//! talk to a kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use crate::tracefs::INSTANCE;
 /// Probes of each host.
 pub(crate) const PROBES: usize = 16;
 
-/// What all hosts share: it does not matter to a client.
+/// Parts that all hosts share, because a client cannot tell.
 pub(crate) struct Shared<'a> {
     pub(crate) store: Store,
     pub(crate) directory: &'a Path,

@@ -1,4 +1,5 @@
-//! The fleet: its hosts, those that do not answer among them, and the configuration by which a client finds them.
+//! The inventory of the fleet: its hosts, including those that do not answer, and the client's
+//! configuration.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -40,11 +41,11 @@ impl Way {
 
 /// All hosts, which run as long as their runtime does.
 pub(crate) struct Fleet {
-    /// Those that answer.
+    /// Hosts that answer.
     pub(crate) healthy: Vec<Host>,
     /// Nothing listens there.
     pub(crate) gone: Vec<String>,
-    /// They take connections, and say nothing.
+    /// Hosts that accept connections and never answer.
     pub(crate) silent: Vec<String>,
     /// Daemons that know none of the services.
     pub(crate) strange: Vec<String>,
@@ -78,7 +79,8 @@ impl Place {
 }
 
 impl Fleet {
-    /// Three in a hundred hosts do not answer, each for another reason, and one of each kind at least.
+    /// Three in a hundred hosts do not answer, each for another reason, and one of each kind at
+    /// least.
     pub(crate) fn start(hosts: usize, servers: &Runtime) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let certificates = Certificates::make(directory.path())?;

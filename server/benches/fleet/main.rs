@@ -1,8 +1,10 @@
-//! What the fleet commands of `kprobectl` need on a thousand hosts: wall time, processor time, memory, connections.
+//! Benchmark of `kprobectl` on a fleet of a thousand hosts: wall time, processor time, memory,
+//! connections.
 //!
-//! Each host is the real gRPC server, with its own sockets, certificates asked for on both sides, and its own hub, over a stored kernel, made events
-//! and recorded answers: what stands between it and a kernel (the control thread and the readers) is missing, and so are the services of leases.
-//! Every answer is checked, so that a figure never comes from a command that gave up.
+//! Each host is the real gRPC server, with its own sockets, certificates asked for on both sides,
+//! and its own hub, over a stored kernel, made events and recorded answers. The control thread, the
+//! readers and the services of leases are missing. Every answer is checked, so that a figure never
+//! comes from a command that gave up.
 
 #![expect(clippy::print_stdout, reason = "a benchmark")]
 
@@ -38,7 +40,8 @@ use host::PROBES;
 use inventory::{Fleet, Way};
 use recorded::{COUNTED, HITS};
 
-/// How long a host may take to say something, and how long the others wait for it: long enough that those that are silent have failed before.
+/// How long a host may take to say something, and how long the others wait for it: long enough that
+/// those that are silent have failed before.
 const PATIENCE: [&str; 4] = ["--timeout", "3s", "--max-wait", "6s"];
 
 /// Starts as many daemons as are asked for, and has `kprobectl` ask all of them.
@@ -134,11 +137,11 @@ fn document(fleet: &Fleet) -> anyhow::Result<String> {
 #[derive(Clone, Copy)]
 struct Ask<'a> {
     command: &'a [&'a str],
-    /// What is asked of each answer.
+    /// The check of each answer.
     is_right: IsRight,
     /// Of the healthy hosts.
     size: usize,
-    /// Those that do not answer too.
+    /// Including the hosts that do not answer.
     with_bad: bool,
     way: Way,
     parallel: NonZeroUsize,
@@ -175,7 +178,8 @@ fn measure(kprobectl: &Kprobectl, fleet: &Fleet, ask: Ask<'_>) -> anyhow::Result
     let sums: Vec<_> = together.iter().map(|sum| sum["hits"].as_u64()).collect();
     let counted = (ask.command == HISTOGRAM).then(|| Some(COUNTED * expected.hosts() as u64));
     ensure!(sums == Vec::from_iter(counted), "`{what}`: {together:?}");
-    // Those to the last hosts may be closing while those to the next are made. While it counts, each host has a stream.
+    // Those to the last hosts may be closing while those to the next are made. While it counts,
+    // each host has a stream.
     let limit = if ask.command == HISTOGRAM {
         expected.hosts()
     } else {

@@ -1,4 +1,4 @@
-//! Whether a merged stream had every event of every host, in order.
+//! Checks of a merged stream: every event of every host arrived, in order.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::answers::Expected;
 use crate::command::Ran;
 
-/// What was seen.
+/// The counts of a merged stream.
 pub(crate) struct Observed {
     pub(crate) events: u64,
 }
 
-/// Holds the whole output against what the hosts published: of each, numbers without a gap; of all together, times that never go back but
-/// where an event says that it is late.
+/// Holds the whole output against what the hosts published: of each, numbers without a gap; of all
+/// together, times that never go back except for an event that is marked late.
 pub(crate) fn check(ran: &Ran, expected: &Expected) -> anyhow::Result<Observed> {
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
     let (mut events, mut late, mut accounts, mut is_closed) = (0, 0, 0, false);

@@ -1,7 +1,8 @@
-//! When the hosts have done what the last client has left them to do.
+//! Waiting until the hosts are idle after the last client.
 //!
-//! A daemon gives memory back once its clients have gone. A thousand of them in one process do that one after another with the heap of all, which
-//! takes seconds that no real fleet would take.
+//! A daemon returns memory to the kernel once its clients have gone. A thousand of them in one
+//! process do that one after another with the heap of all, which takes seconds that no real fleet
+//! would take.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! What the control thread of each host answers: the same on all of them, so that sums over hosts are known.
+//! Recorded answers of the control thread: the same on all hosts, so that sums over hosts are
+//! known.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

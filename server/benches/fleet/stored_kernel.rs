@@ -1,4 +1,4 @@
-//! The kernels of the fleet: two builds, stored, each read once for all hosts that run it.
+//! The two stored kernels of the fleet, each read once for all hosts that run it.
 
 use std::sync::Arc;
 

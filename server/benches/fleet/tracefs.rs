@@ -1,4 +1,5 @@
-//! The files of tracefs by which a daemon describes its host. All hosts read the same ones, and none writes.
+//! The tracefs files by which a daemon describes its host. All hosts read the same ones, and none
+//! writes.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 /// Name of the daemon's instance.
 pub(crate) const INSTANCE: &str = "fleet";
 
-/// The form of a page, as 6.1 and 6.12 have it.
+/// The `header_page` of 6.1 and 6.12.
 const HEADER_PAGE: &str = include_str!("../../fixtures/ring/small-mix/header_page");
 
 pub(crate) fn write(root: &Path) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! What processes and threads have used, from procfs.
+//! Processor time and context switches of processes and threads, from procfs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The command line of the benchmark `live`.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,9 @@ use clap::Parser;
 
 use crate::workload::Workload;
 
-/// Compares the daemon with other tools that record the same events on this host, and measures what it costs by itself. Needs root and a
-/// tracefs. Everything that reads events, this program included, stays on CPU 1, the workload on CPU 0.
+/// Compares the daemon with other tools that record the same events on this host, and measures what
+/// it costs by itself. Needs root and a tracefs. Everything that reads events, this program
+/// included, stays on CPU 1, the workload on CPU 0.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "live", args_override_self = true)]
 pub(crate) struct Arguments {
@@ -23,7 +24,8 @@ pub(crate) struct Arguments {
     /// Only these workloads; without it, those that this kernel can do
     #[arg(long, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
-    /// Only these sides: kprobed, trace_pipe, trace-cmd, perf, bpftrace, and what of the daemon is compared with nothing: alone, latency
+    /// Only these sides: kprobed, trace_pipe, trace-cmd, perf, bpftrace, and what of the daemon is
+    /// compared with nothing: alone, latency
     #[arg(long, value_delimiter = ',')]
     pub(crate) sides: Vec<String>,
     /// Install missing tools first (apt-get)

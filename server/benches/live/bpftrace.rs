@@ -1,4 +1,4 @@
-//! bpftrace, which prints a line for each event.
+//! bpftrace as a side of the comparison: it prints a line for each event.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ pub(crate) fn run(lab: &Lab<'_>) -> anyhow::Result<Vec<Measured>> {
     let mut producer = Producer::start(lab.workload)?;
     let mut command = Command::new("bpftrace");
     command.arg("-e").arg(lab.workload.bpftrace(producer.pid())?).stdout(Stdio::piped());
-    // Pages of the buffer of each CPU. Without a limit on locked memory that can be raised, it says so and goes on.
+    // Pages of the buffer of each CPU. Without a limit on locked memory that can be raised, it says
+    // so and goes on.
     command.env("BPFTRACE_PERF_RB_PAGES", (lab.arguments.buffer_kib / 4).to_string());
     let mut tool = Tool::start(command, lab.file("bpftrace.log"))?;
     let lines = Lines::count(tool.output()?, lab.words());

@@ -1,4 +1,4 @@
-//! Our daemon, with a state, a socket and an instance of its own.
+//! Starting and stopping the daemon, with a state, a socket and an instance of its own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and attaches the events of one producer. `history`: keeps what it reads on disk too.
+    /// Starts it and attaches the events of one producer. `history`: keeps what it reads on disk
+    /// too.
     pub(crate) fn start(lab: &Lab<'_>, producer: u32, history: bool) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(lab.directory)?.keep();
         let socket = directory.join("kprobed.sock");
@@ -62,7 +63,7 @@ impl Daemon {
         accounts::peak_rss_kib(self.pid())
     }
 
-    /// What it has complained about.
+    /// Warnings and errors in its log.
     pub(crate) fn said(&self) -> String {
         self.tool.said()
     }

@@ -1,4 +1,4 @@
-//! The function that the uprobe sits on.
+//! The function that the uprobe of the workload is placed on.
 
 #![expect(
     unsafe_code,
@@ -10,8 +10,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-/// Takes four arguments and returns. It begins with a no-operation of five bytes: the kernel need not step over it in a buffer of its own,
-/// which would cost ten times what the event costs, and from 6.18 on replaces it by a call.
+/// Takes four arguments and returns. It begins with a no-operation of five bytes: the kernel need
+/// not step over it in a buffer of its own, which would cost ten times what the event costs, and
+/// from 6.18 on replaces it by a call.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn kprobed_bench_four(_first: u64, _second: u64, _third: u64, _fourth: u64) {

@@ -1,4 +1,4 @@
-//! The host: CPUs, and a tracefs with an instance and an event of our own in it.
+//! The host of the benchmark: CPUs, and a tracefs with an instance and an event of the benchmark.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -15,7 +15,8 @@ pub(crate) const PRODUCER_CPU: usize = 0;
 /// The CPU of everything that reads them, this program included.
 pub(crate) const READER_CPU: usize = 1;
 
-/// Keeps this thread, and all threads and processes that it starts from now on, on one CPU. Where there is only one, nothing is to do.
+/// Keeps this thread, and all threads and processes that it starts from now on, on one CPU. Where
+/// there is only one, nothing is to do.
 pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     // Of the host: a process that was started by a pinned one has only the CPU of that one.
     if sysconf(SysconfVar::_NPROCESSORS_ONLN)?.is_none_or(|cpus| cpus <= 1) {
@@ -67,7 +68,7 @@ pub(crate) struct DynamicEvent {
     name: String,
 }
 
-/// Defines an event. One that an interrupted run has left behind gives way.
+/// Defines an event. One that an interrupted run has left gives way.
 pub(crate) fn define(
     tracefs: &Tracefs,
     file: &str,
@@ -103,7 +104,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Makes one with so many KiB for each CPU. One that an interrupted run has left behind gives way.
+    /// Makes one with so many KiB for each CPU. One that an interrupted run has left gives way.
     pub(crate) fn make(tracefs: &Tracefs, name: &str, buffer_kib: u64) -> anyhow::Result<Self> {
         let root = tracefs.path("instances").join(name);
         if root.exists() {

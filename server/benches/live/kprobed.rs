@@ -1,4 +1,4 @@
-//! Our daemon, and clients that count what it sends.
+//! The daemon as a side of the comparison, with clients that count what it sends.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,8 @@ pub(crate) fn run(lab: &Lab<'_>, how: Use) -> anyhow::Result<Vec<Measured>> {
     Ok(vec![measured.with_parts(&threads), client])
 }
 
-/// Ten seconds without an event, with a subscriber: how often threads of the daemon were switched, and what they used, by kind.
+/// Ten seconds without an event, with a subscriber: how often threads of the daemon were switched,
+/// and what they used, by kind.
 pub(crate) fn idle(lab: &Lab<'_>) -> anyhow::Result<Idle> {
     let producer = Producer::start(lab.workload)?;
     let daemon = Daemon::start(lab, producer.pid(), true)?;
@@ -135,6 +136,6 @@ pub(crate) struct Latency {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
-    /// What the daemon takes of a CPU for that.
+    /// The daemon's share of a CPU for that.
     pub(crate) daemon_percent: f64,
 }

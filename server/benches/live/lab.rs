@@ -1,4 +1,4 @@
-//! What all sides have in common: the workload, the directory for files, how much is asked for.
+//! The conditions of a measurement, the same for every side: workload, number of events, directory.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ impl Lab<'_> {
         self.directory.join(name)
     }
 
-    /// What every event has in its text, whoever prints it.
+    /// The words that every tool prints in the text of an event.
     pub(crate) fn words(&self) -> Vec<String> {
         self.workload.events().iter().map(|event| format!("{}:", event.name)).collect()
     }

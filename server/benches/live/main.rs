@@ -1,4 +1,5 @@
-//! Live events: the daemon and a counting client, and other tools on the same events of the same host.
+//! Benchmark of live events: the daemon with a counting client, and other tools on the same events
+//! of the same host.
 //!
 //! `README.md` beside this directory explains the figures.
 
@@ -36,7 +37,8 @@ use measured::Measured;
 use report::Report;
 use workload::Workload;
 
-/// A tool that others are compared with: its name, its program, the package that has it, and how to run it.
+/// A tool that others are compared with: its name, its program, the package that has it, and how to
+/// run it.
 type Peer = (&'static str, &'static str, &'static str, fn(&Lab<'_>) -> anyhow::Result<Vec<Measured>>);
 
 const PEERS: [Peer; 4] = [
@@ -151,7 +153,7 @@ fn compare(lab: &Lab<'_>, report: &mut Report) {
     }
 }
 
-/// What of the daemon is compared with nothing but itself.
+/// Measurements of the daemon alone.
 fn alone(lab: &Lab<'_>, report: &mut Report) -> anyhow::Result<()> {
     let plain = Use::plain(lab);
     report.sides.extend(kprobed::run(lab, Use { side: "kprobed, 2 clients", subscribers: 2, ..plain })?);

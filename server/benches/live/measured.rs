@@ -1,4 +1,4 @@
-//! What one side did with one run of a workload.
+//! The measurement of one run of one side: processor time, events, losses.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ pub(crate) struct Measured {
     pub(crate) wall: Duration,
     /// The most memory in use at any time, in KiB; not that of the kernel's buffers.
     pub(crate) peak_rss_kib: u64,
-    /// What an event costs the workload itself, in nanoseconds of processor time, the loop included.
+    /// Cost of an event to the workload itself, in nanoseconds of processor time, the loop
+    /// included.
     pub(crate) producer_ns: f64,
     /// Events made in a second.
     pub(crate) per_second: f64,

@@ -1,4 +1,4 @@
-//! `perf record` to a file, and `perf script` of it.
+//! `perf record` to a file, and `perf script` of it, as a side of the comparison.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

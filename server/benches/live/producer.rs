@@ -1,6 +1,7 @@
 //! The process that makes the events: a tight loop on a CPU of its own.
 //!
-//! It is this program again. A line on its standard input asks for a run; the answer says how long that took.
+//! It is this program, started again. A line on its standard input asks for a run; the answer is
+//! the time that the run took.
 
 use std::hint::black_box;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -25,7 +26,7 @@ pub(crate) struct Producer {
     answers: BufReader<ChildStdout>,
 }
 
-/// What a run took.
+/// Duration of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// From its first iteration to its last.
@@ -48,7 +49,8 @@ impl Producer {
         self.child.id()
     }
 
-    /// Has it make events, as many iterations a second as asked for; 0: as many as it can. Waits until it has.
+    /// Has it make events, as many iterations a second as asked for; 0: as many as it can. Waits
+    /// until it has.
     pub(crate) fn run(&mut self, iterations: u64, per_second: u64) -> anyhow::Result<Run> {
         writeln!(self.orders, "{iterations} {per_second}")?;
         let mut answer = String::new();
@@ -90,7 +92,8 @@ pub(crate) fn main(workload: Workload) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs something so many times. The clock is looked at every ten microseconds at most: it costs a fraction of what an event costs.
+/// Runs something so many times. The clock is looked at every ten microseconds at most: it costs a
+/// fraction of what an event costs.
 fn paced(iterations: u64, per_second: u64, mut run: impl FnMut(u64)) {
     if per_second == 0 {
         return (0..iterations).for_each(run);

@@ -1,4 +1,5 @@
-//! Where the daemon spends its time: `perf record` of it, sampled by the clock, so that no counters are needed.
+//! A profile of the daemon: `perf record`, sampled by the clock, so that no hardware counters are
+//! needed.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed tables of the benchmark, or its JSON.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(crate) struct Report {
     pub(crate) sides: Vec<Measured>,
     pub(crate) idle: Option<Idle>,
     pub(crate) latency: Option<Latency>,
-    /// What was left out, and why.
+    /// Sides that were left out, and why.
     pub(crate) notes: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn median(mut runs: Vec<Measured>) -> Option<Measured> {
     runs.into_iter().nth(middle)
 }
 
-/// Sides of a tool that are one job: what is recorded has to be read.
+/// Sides of a tool that are one job: a recording must be read as well.
 const JOBS: [(&str, &[&str]); 4] = [
     ("trace_pipe", &["trace_pipe"]),
     ("trace-cmd record + report", &["trace-cmd record", "trace-cmd report"]),

@@ -1,4 +1,4 @@
-//! A client that counts events. All that the benchmark knows of streams is here.
+//! A client that counts events. The only code of the benchmark that knows the API of streams.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 use crate::accounts;
 
-/// What a client has got.
+/// Events that a client has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) events: u64,
-    /// Events that it was told are lost.
+    /// Events that were reported to it as lost.
     pub(crate) lost: u64,
     pub(crate) batches: u64,
     /// Its processor time since it was connected.

@@ -1,4 +1,4 @@
-//! Another program at work: starting it, what it has used, ending it.
+//! A tool of another project as a child process: starting it, measuring it, ending it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ pub(crate) struct Tool {
     peak_rss_kib: u64,
 }
 
-/// What a program has used in a measurement.
+/// Processor time and memory of a program in a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu: Duration,
@@ -90,7 +90,8 @@ impl Tool {
         Cost { cpu, peak_rss_kib: self.peak_rss_kib }
     }
 
-    /// Asks it to end, and waits until it has: what it has used, its end included. No other child may be waited for meanwhile.
+    /// Asks it to end, and waits until it has: what it has used, its end included. No other child
+    /// may be waited for meanwhile.
     pub(crate) fn end(mut self, signal: Option<Signal>) -> anyhow::Result<Cost> {
         self.cost();
         if let Some(signal) = signal {
@@ -106,7 +107,8 @@ impl Tool {
             std::thread::sleep(Duration::from_millis(10));
         }
         let status = self.child.wait()?;
-        // Programs differ in what they do with an interrupt: perf gives it to itself again when its work is done.
+        // Programs differ in what they do with an interrupt: perf gives it to itself again when its
+        // work is done.
         let is_ours = signal.is_some_and(|signal| status.signal() == Some(signal as i32));
         ensure!(is_ours || status.success(), "{}: {status}: {}", self.name, last_lines(&self.said()));
         let cpu = accounts::cpu_of_ended_children()?.saturating_sub(ended).saturating_sub(self.before);
@@ -116,7 +118,7 @@ impl Tool {
 
 impl Drop for Tool {
     fn drop(&mut self) {
-        // Children that it has left behind would keep the instance busy.
+        // Children that it has left would keep the instance busy.
         let group = Pid::from_raw(self.pid().cast_signed());
         if killpg(group, Signal::SIGKILL).is_ok() {
             drop(self.child.wait());

@@ -1,4 +1,4 @@
-//! `trace-cmd record` to a file, and `trace-cmd report` of it.
+//! `trace-cmd record` to a file, and `trace-cmd report` of it, as a side of the comparison.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,8 +13,9 @@ use crate::measured::Measured;
 use crate::producer::Producer;
 use crate::tool::{Lines, Tool};
 
-/// Files that it insists on writing, and that a kernel may refuse to everybody (lockdown, containers): then it works on copies of its own,
-/// in a mount namespace of its own. They have nothing to do with events.
+/// Files that it insists on writing, and that a kernel may refuse to everybody (lockdown,
+/// containers): then it works on copies of its own, in a mount namespace of its own. They have
+/// nothing to do with events.
 const FOREIGN: [&str; 6] = [
     "set_ftrace_filter",
     "set_ftrace_notrace",
@@ -65,7 +66,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> anyhow::Result<Vec<Measured>> {
     Ok(vec![record, report])
 }
 
-/// Runs the arguments that follow with nothing behind the foreign files.
+/// Runs the arguments that follow with empty files in the place of foreign ones.
 fn screened(lab: &Lab<'_>, instance: &Instance) -> anyhow::Result<String> {
     let screen = lab.file("nothing");
     fs::write(&screen, "")?;

@@ -1,4 +1,4 @@
-//! `cat trace_pipe` of an instance of its own, to nowhere.
+//! `cat trace_pipe` of an instance of its own to `/dev/null`, as a side of the comparison.
 
 use std::process::{Command, Stdio};
 

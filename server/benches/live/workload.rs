@@ -1,11 +1,12 @@
-//! What is recorded: the same events with the same filter on every side.
+//! Workloads: the events and the filter in the kernel, the same for every side.
 
 use crate::host::{self, DynamicEvent, Tracefs};
 
 /// Where events come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
-    /// getppid(2) in a loop: the tracepoints `raw_syscalls/sys_enter` and `sys_exit`, of 68 and 28 bytes.
+    /// getppid(2) in a loop: the tracepoints `raw_syscalls/sys_enter` and `sys_exit`, of 68 and 28
+    /// bytes.
     Syscalls,
     /// A function of this program in a loop: a uprobe with four arguments, an event of 52 bytes.
     Uprobe,
@@ -33,7 +34,7 @@ const GROUP: &str = "kpbench";
 /// Its name.
 const NAME: &str = "four";
 
-/// What the kprobe sits on.
+/// The function of the kprobe.
 const KPROBED: &str = "__x64_sys_getppid";
 
 /// The four arguments: registers, so that both kinds of probes do the same.
@@ -62,7 +63,7 @@ impl Workload {
         self.events().len() as u64
     }
 
-    /// What selects the producer's events from those of everybody else.
+    /// Filter that selects the producer's events.
     pub(crate) fn filter(self, producer: u32) -> String {
         match self {
             Self::Syscalls => format!("id == {} && common_pid == {producer}", libc::SYS_getppid),
@@ -70,7 +71,8 @@ impl Workload {
         }
     }
 
-    /// Defines its event, if the kernel does not have it. It is gone when the answer is dropped.
+    /// Defines its event, if the kernel does not have it. It is removed when the returned value is
+    /// dropped.
     pub(crate) fn define(self, tracefs: &Tracefs) -> anyhow::Result<Option<DynamicEvent>> {
         let (file, place) = match self {
             Self::Syscalls => return Ok(None),

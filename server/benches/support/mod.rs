@@ -1,4 +1,4 @@
-//! What several benchmarks need: code to decode, and the time that threads have used.
+//! Helpers of several benchmarks: code to decode, and the processor time of threads.
 
 #![allow(dead_code, reason = "each benchmark needs a part of it")]
 #![allow(clippy::allow_attributes, reason = "what is dead differs between benchmarks")]
@@ -20,8 +20,8 @@ pub(crate) fn kernel_text(path: &Path) -> Vec<u8> {
     section(&elf, ".text").unwrap()
 }
 
-/// The vmlinux in a bzImage: where it lies is in the header (Documentation/arch/x86/boot.rst, since 2.08), how it is packed in its first
-/// bytes.
+/// The vmlinux in a bzImage: where it lies is in the header (Documentation/arch/x86/boot.rst, since
+/// 2.08), how it is packed in its first bytes.
 fn unpacked(image: &[u8]) -> Vec<u8> {
     let u32_at = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap()) as usize;
     assert_eq!(&image[0x202..0x206], b"HdrS", "neither an ELF file nor a bzImage");
@@ -37,7 +37,8 @@ fn unpacked(image: &[u8]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("vmlinux.packed");
     fs::write(&file, packed).unwrap();
-    // Behind the packed data stands its length, which the tools complain about when they have done their work.
+    // The length follows the packed data; the tools report it as garbage when they have done their
+    // work.
     let output = Command::new(tool).arg("-dc").stdin(fs::File::open(&file).unwrap()).output();
     output.unwrap_or_else(|error| panic!("{tool}: {error}")).stdout
 }
@@ -60,7 +61,8 @@ fn section(elf: &[u8], name: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// How much of something is done: all of it by `cargo bench`, a little by `cargo test`, which only looks whether the benchmark runs.
+/// How much of something is done: all of it by `cargo bench`, a little by `cargo test`, which only
+/// looks whether the benchmark runs.
 pub(crate) fn much(bench: usize, test: usize) -> usize {
     if std::env::args().any(|argument| argument == "--bench") { bench } else { test }
 }

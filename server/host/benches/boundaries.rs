@@ -1,5 +1,5 @@
-//! How long it takes to find where the instructions of a whole kernel begin: with `insn::boundaries`, with the bare decoder that it is made
-//! of, and with `objdump -d`, on the same bytes.
+//! Benchmark of instruction boundaries of a whole kernel: `insn::boundaries`, the decoder crate
+//! alone, and `objdump -d` on the same bytes.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -26,7 +26,8 @@ fn code() -> (String, Vec<Vec<u8>>) {
     ("the stored functions (KPROBED_BENCH_KERNEL names a whole kernel)".to_owned(), functions.collect())
 }
 
-/// All of the code: behind a byte that is no instruction the next function begins, or at least something else.
+/// All of the code: after a byte that does not decode the next function begins, or at least
+/// something else.
 fn ours(code: &[Vec<u8>]) -> usize {
     let mut count = 0;
     for mut rest in code.iter().map(Vec::as_slice) {

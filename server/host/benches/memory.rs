@@ -1,4 +1,4 @@
-//! How much memory the facts of a kernel take.
+//! Benchmark of the memory that the facts of a kernel take.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use kprobed_host::kernel::{KernelFacts, KernelPaths};
 
-/// Says to this program, run once more, where the stored kernel is: making it takes memory too.
+/// Variable with the directory of the stored kernel, for this program started again: making the
+/// kernel takes memory too.
 const DIRECTORY: &str = "KPROBED_BENCH_DIRECTORY";
 
 fn main() {

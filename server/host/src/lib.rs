@@ -1,7 +1,8 @@
-//! What is so on a host: facts of its kernel, its machine code, its tracefs, and the form of its ring buffers.
+//! Facts of a Linux host: its kernel, its machine code, its tracefs and its ring buffers.
 //!
-//! Owns every file of the kernel that is read, from a running host or from an image, and every one that is written: `tracefs` is the only
-//! code that writes. Never judges a probe, and never decides what should be in tracefs: `kprobed-verdict` and the daemon do.
+//! Owns every kernel file that kprobed reads, from a running host or from a kernel image, and every
+//! one that it writes: `tracefs` is the only code that writes. Never judges a probe, and never
+//! decides what should be in tracefs: `kprobed-verdict` and the daemon do.
 
 pub mod insn;
 pub mod kernel;

@@ -1,4 +1,6 @@
-//! Files of kernels that are made up, for tests of this crate and of those above: types (BTF) and memory (a core file).
+//! Test data: BTF files and core files of kernels that do not exist.
+//!
+//! Used by the tests of this crate and of the crates above it. Never used by the daemon.
 
 #![expect(clippy::unwrap_used, reason = "what tests make fits")]
 

@@ -1,7 +1,7 @@
-//! Who runs: the lock of a state directory, and what it says to a daemon that is refused.
+//! The lock of the state directory, which keeps a second daemon out of it.
 //!
-//! The kernel releases the lock when the daemon ends, however it does. The file names the daemon's socket, so that another daemon can say with
-//! whom it would share something.
+//! The kernel releases the lock when the daemon ends, however it ends. The file names the daemon's
+//! socket, so that a daemon that is refused can say which one runs.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,10 +15,10 @@ use nix::fcntl::{Flock, FlockArg};
 /// The file in the state directory.
 const FILE: &str = "kprobed.lock";
 
-/// What stands before the socket in it.
+/// The word before the path of the socket in it.
 const SOCKET: &str = "socket ";
 
-/// Longer files are not ours.
+/// Longest lock file that is read, in bytes.
 const MOST_BYTES: u64 = 8192;
 
 /// Held as long as the daemon runs.
@@ -27,7 +27,7 @@ pub(super) struct StateLock {
     _file: Flock<File>,
 }
 
-/// Why there is no lock.
+/// Error of taking the lock.
 #[derive(Debug)]
 pub(super) enum LockError {
     /// Another daemon has it.
@@ -40,7 +40,7 @@ impl StateLock {
     /// Locks a state directory, and writes there which socket its daemon has.
     pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, LockError> {
         let path = directory.join(FILE);
-        // What is in it is the other daemon's until we have the lock.
+        // The content belongs to the other daemon until this one has the lock.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -60,13 +60,13 @@ impl StateLock {
         let text = format!("pid {}\n{SOCKET}{}\n", std::process::id(), socket.display());
         // For people only: without it the lock is as good.
         if let Err(error) = file.set_len(0).and_then(|()| file.write_all(text.as_bytes())) {
-            tracing::debug!(%error, path = %path.display(), "cannot write who runs");
+            tracing::debug!(%error, path = %path.display(), "cannot write the socket into the lock file");
         }
         Ok(Self { _file: file })
     }
 }
 
-/// Another daemon, as far as it can be seen.
+/// Another daemon: its process and its socket, as far as they can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     pid: Option<i32>,

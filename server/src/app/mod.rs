@@ -1,9 +1,12 @@
-//! The composition root: builds everything, starts it, and takes it down in order.
+//! The composition root: builds every part of the daemon, starts them, and stops them in order.
+//!
+//! Owns the order and the time that each part has to stop. Never does the work of a part. If a part
+//! does not start, the ones before it are stopped as they are at the end of the daemon.
 
 mod lock;
 mod start_error;
 mod state_directory;
-mod streams;
+mod stream_runtime;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
@@ -58,7 +61,7 @@ use kprobed_trace::spool::{BootId, Cursor};
 use kprobed_verdict::checker::Checker;
 
 use self::lock::StateLock;
-use self::streams::Streams;
+use self::stream_runtime::StreamRuntime;
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -66,7 +69,8 @@ const KERNEL_GRACE: Duration = Duration::from_secs(45);
 /// How long the disk may take for the last of the history.
 const HISTORY_GRACE: Duration = Duration::from_secs(15);
 
-/// How long connections may take to close once their streams have ended. A client that says nothing would never close its own.
+/// How long connections may take to close once their streams have ended. A client that says nothing
+/// would never close its own.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// A running daemon.
@@ -76,18 +80,18 @@ pub struct App {
     front: Front,
 }
 
-/// What clients talk to.
+/// The parts that serve clients.
 #[derive(Debug)]
 struct Front {
     tasks: Tasks,
     health: HealthReporter,
     socket: PathBuf,
-    _streams: Streams,
+    _streams: StreamRuntime,
     /// Held as long as the daemon runs.
     _lock: StateLock,
 }
 
-/// What has to be taken down in order, as far as it was started.
+/// The parts that must be stopped in order, as far as they were started.
 #[derive(Debug, Default)]
 struct Engine {
     hub: Option<Arc<Hub>>,
@@ -96,7 +100,8 @@ struct Engine {
 }
 
 impl Engine {
-    /// Leaves the kernel as configured, ends every stream, and writes the rest of the history. Answers whether the kernel is as it should be.
+    /// Leaves the kernel as configured, ends every stream, and writes the rest of the history.
+    /// Returns whether the kernel is as it should be.
     async fn stop(self) -> bool {
         let done = match self.control {
             // Ends the hub too, and with it every stream.
@@ -109,15 +114,15 @@ impl Engine {
         if let Some(history) = self.history
             && tokio::time::timeout(HISTORY_GRACE, history.stop()).await.is_err()
         {
-            tracing::error!("the disk does not take the last of the history: it may be missing");
+            tracing::error!("cannot write the end of the history: its last events may be missing");
         }
         done
     }
 }
 
 impl App {
-    /// Starts everything. When this returns, clients can connect, and every acknowledged probe is back. When it fails, the kernel is left as
-    /// it is when the daemon stops.
+    /// Starts everything. When this returns, clients can connect, and every acknowledged probe is
+    /// back. When it fails, the kernel is left as it is when the daemon stops.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -163,7 +168,8 @@ impl App {
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
-        // A probe on a function that reading events takes would otherwise feed itself for ever. Later threads are children of these.
+        // A probe on a function that the reader calls would otherwise cause its own events without
+        // end. Later threads are children of these.
         instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
@@ -281,7 +287,7 @@ impl App {
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let tasks = Tasks::default();
-        let streams = Streams::start().map_err(StartError::Thread)?;
+        let streams = StreamRuntime::start().map_err(StartError::Thread)?;
         let parts = ExportParts {
             hub: &hub,
             log: &log,
@@ -347,29 +353,29 @@ impl App {
         Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })
     }
 
-    /// Takes everything down: no new work, then the kernel as configured, then streams end and connections close. Answers whether the
-    /// kernel is as it should be.
+    /// Takes everything down: no new work, then the kernel as configured, then streams end and
+    /// connections close. Returns whether the kernel is as it should be.
     pub async fn stop(self) -> bool {
         self.front.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         let done = self.engine.stop().await;
         if !self.front.tasks.stop(CONNECTION_GRACE).await {
-            tracing::info!("cutting connections that their clients did not close");
+            tracing::info!("closing connections that clients left open");
         }
         if let Err(error) = std::fs::remove_file(&self.front.socket) {
-            tracing::debug!(%error, "the socket is gone already");
+            tracing::debug!(%error, "cannot remove the socket");
         }
         done
     }
 }
 
-/// What the kernel's own filters know (kernel/trace/trace_events_filter.c). Names of tasks are left to the daemon, which compares those
-/// that clients see.
+/// Features of the kernel's own filters (kernel/trace/trace_events_filter.c). Names of tasks are
+/// left to the daemon, which compares those that clients see.
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: false }
 }
 
-/// Opens the instance, or makes it. One that was only begun is not left behind.
+/// Opens the instance, or makes it. Removes one that could not be made completely.
 fn open_instance(
     tracefs: &Tracefs,
     options: &InstanceOptions,
@@ -387,7 +393,7 @@ fn open_instance(
             if let (false, Some(begun)) = (was_there, is_there())
                 && let Err(error) = begun.remove()
             {
-                tracing::warn!(%error, "cannot remove an instance that was only begun");
+                tracing::warn!(%error, "cannot remove an incomplete trace instance");
             }
             if source.errno() == nix::errno::Errno::ENOMEM as i32 {
                 StartError::Buffers { buffer_kib: options.buffer_kib, host }

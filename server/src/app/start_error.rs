@@ -1,7 +1,7 @@
-//! Why the daemon did not start, and what to do about it.
+//! Errors of starting the daemon, and hints for them.
 //!
-//! Owns the hints. An error says what failed, on what and why, once, in one line; the hint is for whoever reads it in the journal at
-//! night.
+//! An error says what failed, on what and why, once, in one line. The hint says what to do, for an
+//! operator who reads it in the journal.
 
 use crate::export::OpenError;
 use std::io;
@@ -66,7 +66,7 @@ pub enum StartError {
     /// No tracefs.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// There is no memory for the ring buffers.
+    /// The ring buffers do not fit into memory.
     #[error(
         "cannot make ring buffers of {buffer_kib} KiB for each of {cpus} CPUs (`tracing.buffer_kib`): the kernel has no memory for them, \
          of {memory} MiB that the host has",
@@ -74,7 +74,7 @@ pub enum StartError {
         memory = host.memory_kib / 1024
     )]
     Buffers {
-        /// What is configured.
+        /// The configured size.
         buffer_kib: u64,
         /// The host.
         host: HostSize,
@@ -114,7 +114,7 @@ pub enum StartError {
     Signals(io::Error),
 }
 
-/// What is wrong with the database, with its path, and the cause once.
+/// The message of a database error, with its path, and the cause once.
 fn database(path: &std::path::Path, error: &StoreError) -> String {
     let why = match (error, sqlite(error)) {
         (StoreError::Backup { .. }, _) | (_, None) => error.to_string(),
@@ -153,7 +153,7 @@ const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with what CapabilityBoundingSet= in deploy/systemd/kprobed.service lists";
 
 impl StartError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::StateDirectory { source, .. } => Some(of_directory(source, "state.directory")),

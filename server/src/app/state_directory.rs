@@ -1,4 +1,4 @@
-//! The directory of the state: making it, and keeping a second daemon out of it.
+//! The state directory: creating it, and locking it for as long as the daemon runs.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,7 +7,8 @@ use std::path::Path;
 use super::StartError;
 use super::lock::{LockError, StateLock};
 
-/// Makes the directory if it is missing, and locks it for as long as the daemon runs: two would fight over the same rows.
+/// Makes the directory if it is missing, and locks it for as long as the daemon runs: two would
+/// fight over the same rows.
 pub(super) fn claim(directory: &Path, socket: &Path) -> Result<StateLock, StartError> {
     let failed = |action| {
         let path = directory.to_owned();

@@ -1,4 +1,5 @@
-//! The same million events by gRPC, NATS, OTLP and JSON Lines, while each of the other sides is killed and stuck in turn.
+//! End-to-end test of all exporters: the same million events by gRPC, NATS, OTLP and JSON Lines,
+//! while each receiver is killed and stopped in turn.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -196,7 +197,8 @@ fn of_attributes(attributes: &[KeyValue]) -> (u64, i64) {
     (integer(field(attributes, "large")), *small)
 }
 
-/// Events of the collector, in the order of the log. What was on its way when it was killed comes twice.
+/// Events of the collector, in the order of the log. What was on its way when it was killed comes
+/// twice.
 fn collected(collector: &Collector, into: &mut Vec<Event>) {
     for record in collector.take_records().filter(|record| record.event_name == "kprobed.event") {
         let tid = i64::try_from(integer(field(&record.attributes, "thread.id"))).unwrap();
@@ -218,7 +220,7 @@ fn of_file(path: &Path) -> Vec<Event> {
             continue;
         }
         let fields = &line["fields"];
-        // As text where a number of JSON would lose digits.
+        // As text if a number of JSON would lose digits.
         let large = fields["large"].as_u64().or_else(|| fields["large"].as_str()?.parse().ok());
         events.push((
             line["timestamp_ns"].as_u64().unwrap(),
@@ -275,7 +277,8 @@ impl<'a> OtherFile<'a> {
         fs::rename(&self.aside, self.path).unwrap();
     }
 
-    /// Puts a copy there whose opening waits for a program that has a lease on it (`fcntl(2)`, `F_SETLEASE`).
+    /// Puts a copy there whose opening waits for a program that has a lease on it (`fcntl(2)`,
+    /// `F_SETLEASE`).
     fn hold(&mut self) {
         fs::copy(self.path, &self.aside).unwrap();
         fs::rename(&self.aside, self.path).unwrap();
@@ -340,7 +343,7 @@ async fn a_million_events_are_the_same_on_all_ways() {
             _ => {}
         }
         publish_stage(&run, &source, &mut next).await;
-        // Nobody else notices.
+        // The other receivers are not affected.
         if ![7, 8].contains(&stage) {
             has_sent(&run, &by_file, next).await;
         }

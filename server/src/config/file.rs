@@ -1,6 +1,7 @@
-//! From the text of the file to settings, and from settings back to their places in it.
+//! Reading the TOML text of the configuration, and the line and column of a setting in it.
 //!
-//! Owns finding all mistakes at once: what cannot be read is noted and taken out, and the rest is read again.
+//! Owns finding all mistakes in one run: a setting that cannot be read is noted and taken out, and
+//! the rest is read again.
 
 use std::ops::Range;
 
@@ -13,7 +14,8 @@ use super::problem::{Place, Problem, Severity};
 /// Longest value that is repeated in a message, in bytes.
 const SHOWN_BYTES: usize = 60;
 
-/// The settings, with the default for each that cannot be read, and why those cannot. Without settings the text is not TOML at all.
+/// The settings, with the default for each that cannot be read, and why those cannot. Without
+/// settings the text is not TOML at all.
 pub(super) fn read(text: &str) -> (Option<Config>, Vec<Problem>) {
     let (mut root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -56,7 +58,8 @@ fn span_of(table: &DeTable<'_>, setting: &str) -> Option<Range<usize>> {
     }
 }
 
-/// Takes the innermost entry out that a span lies in. Gives its name, and where its value was unless it is a table.
+/// Takes the innermost entry out that a span lies in. Gives its name, and where its value was
+/// unless it is a table.
 fn take(
     table: &mut DeTable<'_>,
     span: &Range<usize>,
@@ -66,7 +69,7 @@ fn take(
     let mut found = None;
     for (key, value) in table.iter_mut() {
         let name = format!("{section}{}", key.get_ref());
-        // What a table lacks is told of the table itself.
+        // A missing setting is reported for its table.
         let is_it = value.span() == *span || key.span() == *span;
         if let (false, DeValue::Table(inner)) = (is_it, value.get_mut()) {
             if let Some(inner) = take(inner, span, &format!("{name}.")) {

@@ -1,12 +1,13 @@
-//! The language of `log.level`.
+//! The syntax of `log.level`.
 //!
-//! A word alone is a level. The filter's own parser takes any other word for the name of a module, of which nothing is ever logged.
+//! One word is a level. The parser of the filter crate takes any other word for the name of a
+//! module, of which nothing is ever logged; here that is an error.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Why a text is no level and no filter. `None` if it is one.
-pub(super) fn judge(text: &str) -> Option<String> {
+/// Why a text is neither a level nor a filter. `None` if it is one.
+pub(super) fn problem(text: &str) -> Option<String> {
     if text.trim().is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -32,7 +33,7 @@ mod tests {
     fn levels_and_filters() {
         for good in ["info", "WARN", "off", "kprobed=debug", "info,kprobed::store=trace", "info,[task]=debug"]
         {
-            assert_eq!(judge(good), None, "{good}");
+            assert_eq!(problem(good), None, "{good}");
         }
         for (bad, why) in [
             ("loud", "`loud` is not a level"),
@@ -40,8 +41,8 @@ mod tests {
             ("info,chatty", "`chatty` is not a level"),
             ("kprobed=verbose", "`verbose` is not a level"),
         ] {
-            assert_eq!(judge(bad).as_deref(), Some(why));
+            assert_eq!(problem(bad).as_deref(), Some(why));
         }
-        assert!(judge("info,[task").is_some());
+        assert!(problem("info,[task").is_some());
     }
 }

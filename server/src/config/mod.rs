@@ -1,21 +1,22 @@
-//! The configuration file.
+//! The configuration file: all settings, their defaults, and reading them.
 //!
-//! Owns reading and judging it: everything that is wrong is said at once, with its place in the file and what to write instead,
-//! before the daemon touches anything. `--check-config` and a start make the same judgement.
+//! Owns reading and validating: every problem is reported in one run, with its place in the file
+//! and what to write instead, before the daemon changes anything. `--check-config` and a start
+//! report the same problems.
 
 pub mod export;
 mod file;
-mod host;
-mod judge;
+mod host_size;
 mod level;
 mod paths;
 mod problem;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod tls;
 
 pub use export::Export;
-pub use host::HostSize;
+pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
 pub use tls::{LISTEN, PROMETHEUS, TlsError, certificate_end, client_config, server_config};
@@ -47,13 +48,13 @@ pub enum ConfigError {
     Settings {
         /// The file. Without one the defaults are in force.
         path: Option<PathBuf>,
-        /// What is wrong, warnings among it.
+        /// The problems, including warnings.
         problems: Vec<Problem>,
     },
 }
 
 impl ConfigError {
-    /// What to do about it. Problems have hints of their own.
+    /// A hint for the operator. Problems have hints of their own.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -67,12 +68,12 @@ impl ConfigError {
     }
 }
 
-/// A configuration that can be used, and what an operator should look at all the same.
+/// A valid configuration, with its warnings.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedConfig {
     /// The settings.
     pub config: Config,
-    /// What will probably not do what was meant.
+    /// Settings that will probably not do what was meant.
     pub warnings: Vec<Problem>,
 }
 
@@ -80,33 +81,34 @@ pub struct Judged {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is said of the host.
+    /// Labels of the host.
     pub host: Host,
     /// Where clients connect.
     pub listen: Listen,
-    /// What is kept on disk.
+    /// The database and its retention.
     pub state: State,
     /// How the kernel is used.
     pub tracing: Tracing,
-    /// What is done about probes that others have changed.
+    /// Repair of probes that other programs have changed.
     pub reconcile: Reconcile,
-    /// What becomes of probes whose time is over.
+    /// Probes whose lease has ended.
     pub leases: Leases,
     /// Files that declare probes.
     pub declarations: Declared,
     /// Events that are kept on disk.
     pub spool: Spool,
-    /// Where events and figures go besides the clients.
+    /// Exporters: where events and metrics go, apart from clients.
     pub export: Export,
     /// The daemon's own log.
     pub log: Log,
 }
 
-/// What is said of the host.
+/// Labels of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
-    /// File with labels of the host, `key="escaped value"` in each line, as the downward API of Kubernetes writes it. It is read again when it changes.
+    /// File with labels of the host, `key="escaped value"` in each line, as the downward API of
+    /// Kubernetes writes it. It is read again when it changes.
     pub labels_file: Option<PathBuf>,
 }
 
@@ -116,7 +118,8 @@ pub struct Host {
 pub struct Listen {
     /// Unix socket.
     pub unix: PathBuf,
-    /// Group that may use the socket, besides root. The socket is root's alone when the host has no such group.
+    /// Group that may use the socket, in addition to root. The socket is root's alone when the host
+    /// has no such group.
     pub group: String,
     /// TCP address as well. Loopback only, unless `tls` is there.
     pub tcp: Option<SocketAddr>,
@@ -126,7 +129,8 @@ pub struct Listen {
     pub max_connections: u64,
     /// Connections that one peer may have open: one user of the unix socket, or one address.
     pub max_connections_per_peer: u64,
-    /// Seconds after which a connection without a call is closed. Clients connect again by themselves.
+    /// Seconds after which a connection without a call is closed. Clients connect again by
+    /// themselves.
     pub idle_timeout_s: u64,
 }
 
@@ -163,13 +167,14 @@ pub struct Tls {
     pub client_ca: PathBuf,
 }
 
-/// What is kept on disk.
+/// The database and its retention.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
     /// Directory of the database.
     pub directory: PathBuf,
-    /// Seconds between two samples of the hit counts, which are taken at multiples of it since 1970.
+    /// Seconds between two samples of the hit counts, which are taken at multiples of it
+    /// since 1970.
     pub sample_interval_s: u64,
     /// Hours that samples are kept.
     pub sample_retention_hours: u64,
@@ -207,7 +212,7 @@ impl State {
     }
 }
 
-/// What is done about probes that others have changed.
+/// Repair of probes that other programs have changed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reconcile {
@@ -228,7 +233,7 @@ impl Reconcile {
     }
 }
 
-/// What becomes of probes whose time is over.
+/// Probes whose lease has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leases {
@@ -253,7 +258,8 @@ impl Leases {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Declared {
-    /// Directory of the files. Relative to the directory of the configuration file, or to `/etc/kprobed` without one.
+    /// Directory of the files. Relative to the directory of the configuration file, or to
+    /// `/etc/kprobed` without one.
     pub directory: PathBuf,
 }
 
@@ -263,7 +269,7 @@ impl Default for Declared {
     }
 }
 
-/// Directory of the configuration, if there is no file.
+/// Directory of the configuration without a configuration file.
 const CONFIG_DIRECTORY: &str = "/etc/kprobed";
 
 /// How the kernel is used.
@@ -274,14 +280,16 @@ pub struct Tracing {
     pub instance: String,
     /// Size of the ring buffer of each CPU at first, in KiB.
     pub buffer_kib: u64,
-    /// Size that it may come to when the rate of events asks for it, in KiB. Not above `buffer_kib`: it stays as it is.
+    /// Size that it may come to when the rate of events asks for it, in KiB. Not above
+    /// `buffer_kib`: it stays as it is.
     pub buffer_max_kib: u64,
-    /// Size of a sub-buffer, in KiB: a power of two from 4 to 512. 0 leaves it as the kernel has it, and so does a kernel without the choice
-    /// (before 6.8).
+    /// Size of a sub-buffer, in KiB: a power of two from 4 to 512. 0 leaves it as the kernel has
+    /// it, and so does a kernel without the choice (before 6.8).
     pub sub_buffer_kib: u64,
-    /// What becomes of the kernel when the daemon stops.
+    /// State of the kernel's probes after the daemon stops.
     pub on_exit: OnExit,
-    /// Where the procfs of the host is mounted. Container runtimes hide `kcore` in the procfs that they mount themselves.
+    /// Where the procfs of the host is mounted. Container runtimes hide `kcore` in the procfs that
+    /// they mount themselves.
     pub procfs: PathBuf,
 }
 
@@ -304,7 +312,8 @@ impl Default for Tracing {
 pub struct Spool {
     /// Whether events are kept at all.
     pub enabled: bool,
-    /// Directory for them, of its own: it is closed to everybody but the daemon. Relative to `state.directory`.
+    /// Directory for them, of its own: it is closed to everybody but the daemon. Relative to
+    /// `state.directory`.
     pub directory: PathBuf,
     /// MiB that they may take; the oldest go first.
     pub max_mib: u64,
@@ -327,7 +336,7 @@ impl Default for Spool {
 }
 
 impl Spool {
-    /// What the spool is opened with. `None` when it is not wanted.
+    /// Options of the spool. `None` if it is disabled.
     pub fn options(&self, state: &State) -> Option<SpoolOptions> {
         let directory = state.directory.join(&self.directory);
         let max_bytes = self.max_mib.saturating_mul(1 << 20);
@@ -352,11 +361,11 @@ impl Default for Log {
 }
 
 impl Config {
-    /// Reads a file and judges it; the defaults without one.
+    /// Reads and validates a file; the defaults without one.
     ///
     /// # Errors
     /// See [`ConfigError`].
-    pub fn read(path: Option<&Path>, host: HostSize) -> Result<Judged, ConfigError> {
+    pub fn read(path: Option<&Path>, host: HostSize) -> Result<CheckedConfig, ConfigError> {
         let text = match path {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
@@ -370,20 +379,21 @@ impl Config {
         Ok(judged)
     }
 
-    /// The same for the text of a file.
-    fn of_text(text: &str, host: HostSize) -> Result<Judged, Vec<Problem>> {
+    /// As [`Config::read`], for the text of a file.
+    fn of_text(text: &str, host: HostSize) -> Result<CheckedConfig, Vec<Problem>> {
         let (config, mut problems) = file::read(text);
         if let Some(config) = &config {
-            let mut found = judge::judge(config, host);
+            let mut found = rules::problems(config, host);
             file::locate(text, &mut found);
-            // A setting that could not be read has its default here, about which nothing is to be said.
+            // A setting that could not be read has its default here, about which nothing is to be
+            // said.
             let unread: Vec<_> = problems.iter().map(|problem| problem.setting.clone()).collect();
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
         problems.sort_by_key(|problem| problem.place);
         match config {
             Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-                Ok(Judged { config, warnings: problems })
+                Ok(CheckedConfig { config, warnings: problems })
             }
             _ => Err(problems),
         }

@@ -1,4 +1,4 @@
-//! Rules for the paths in the configuration. They look at the file system and change nothing.
+//! Validation of the paths in the configuration. Reads the file system and never changes it.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use super::problem::Problem;
 use super::{Declared, Host, Listen, Spool, State, Tracing};
 use crate::control::read_labels;
 
-/// What the kernel takes as the name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
+/// Longest name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
 const SOCKET_NAME_BYTES: usize = 107;
 
-/// What is added to the name of a socket until its rights are set.
+/// Suffix of the name of a socket until its owner and mode are set.
 pub(crate) const SOCKET_SUFFIX: &str = ".new";
 
 /// The socket.
@@ -103,7 +103,7 @@ pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem
     None
 }
 
-/// What is wrong with the file of labels. One that cannot be read may be there later.
+/// The problem of the file of labels. One that cannot be read may appear later.
 pub(super) fn labels_file(host: &Host) -> Option<Problem> {
     let path = host.labels_file.as_ref()?;
     if let Some(why) = not_absolute(path) {
@@ -134,7 +134,7 @@ fn not_a_directory(path: &Path) -> Option<String> {
         Ok(found) => Some(Some(format!("`{}` is {}", path.display(), kind(&found)))),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // What cannot be looked at now is told when it is used.
+        // A path that cannot be read now is reported when it is used.
         Err(_) => Some(None),
     })?
 }

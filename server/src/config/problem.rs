@@ -1,4 +1,4 @@
-//! One thing that is wrong with the configuration, as it is told to an operator.
+//! A problem of the configuration: setting, message, hint, line and column.
 
 use std::fmt;
 use std::path::Path;
@@ -15,9 +15,9 @@ pub struct Place {
 /// Whether the daemon can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// It cannot.
+    /// The daemon cannot start.
     Error,
-    /// It can, and something will probably not be as it was meant.
+    /// The daemon can start, and a setting will probably not do what was meant.
     Warning,
 }
 
@@ -28,7 +28,7 @@ pub struct Problem {
     pub severity: Severity,
     /// The setting, with its section: `tracing.buffer_kib`.
     pub setting: String,
-    /// What is wrong with it and why. Names the setting, and its value where it has one.
+    /// What is wrong with it and why. Names the setting, and its value if it has one.
     pub message: String,
     /// What to write instead.
     pub hint: String,

@@ -1,3 +1,5 @@
+//! Tests of the configuration: every message, with its place and hint.
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -8,7 +10,7 @@ use super::*;
 
 const HOST: HostSize = HostSize { cpus: 2, memory_kib: 512 << 10 };
 
-fn judged(text: &str) -> Result<Judged, Vec<Problem>> {
+fn judged(text: &str) -> Result<CheckedConfig, Vec<Problem>> {
     Config::of_text(text, HOST)
 }
 
@@ -334,7 +336,7 @@ fn labels_of_the_host_are_looked_at() {
     assert_eq!(warnings(), Vec::<String>::new());
 }
 
-/// What is wrong with a section for NATS, besides that a build may not have it.
+/// The problems of a section for NATS, without the one that this build does not have the exporter.
 fn wrong_nats(text: &str) -> Vec<String> {
     let mut found = wrong(&format!("[export.nats]\n{text}"));
     let missing = |found: &String| found.contains("this build of the daemon has no NATS exporter");

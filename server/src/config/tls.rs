@@ -1,4 +1,4 @@
-//! Certificates and keys: reading them, and whether they belong together.
+//! TLS certificates and keys: reading them, and checking that they belong together.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub struct TlsError {
     pub kind: TlsErrorKind,
 }
 
-/// What is wrong with a file.
+/// Error of a certificate or key file.
 #[derive(Debug, Error)]
 pub enum TlsErrorKind {
     /// It cannot be read.
@@ -38,7 +38,7 @@ pub enum TlsErrorKind {
     /// It is not PEM.
     #[error("it is not PEM: {0}")]
     Pem(pem::Error),
-    /// There is nothing in it that is needed.
+    /// It contains nothing that is needed.
     #[error("it holds no {0}")]
     Missing(&'static str),
     /// TLS does not take what is in it.
@@ -53,7 +53,7 @@ pub enum TlsErrorKind {
 }
 
 impl TlsError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> &'static str {
         match (&self.kind, self.setting.as_str()) {
             (TlsErrorKind::Io(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -85,7 +85,7 @@ pub struct ServerSettings {
     protocols: &'static [&'static [u8]],
 }
 
-/// Those of clients.
+/// The certificates for clients.
 pub const LISTEN: ServerSettings = ServerSettings {
     certificate: "listen.tls.certificate",
     key: "listen.tls.key",
@@ -93,7 +93,7 @@ pub const LISTEN: ServerSettings = ServerSettings {
     protocols: &[b"h2"],
 };
 
-/// Those of scrapers.
+/// The certificates for scrapers.
 pub const PROMETHEUS: ServerSettings = ServerSettings {
     certificate: "export.prometheus.tls.certificate",
     key: "export.prometheus.tls.key",
@@ -101,8 +101,8 @@ pub const PROMETHEUS: ServerSettings = ServerSettings {
     protocols: &[b"http/1.1"],
 };
 
-/// What is wrong with the files of a server, all at once.
-pub(super) fn judge(settings: &ServerSettings, tls: &Tls) -> Vec<Problem> {
+/// All problems of the files of a server.
+pub(super) fn problems(settings: &ServerSettings, tls: &Tls) -> Vec<Problem> {
     let found = [
         certificates(settings.certificate, &tls.certificate).err(),
         key(settings.key, &tls.key).err(),
@@ -116,8 +116,8 @@ pub(super) fn judge(settings: &ServerSettings, tls: &Tls) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong with the files of a client.
-pub(super) fn judge_client(section: &str, tls: &ClientTls) -> Vec<Problem> {
+/// All problems of the files of a client.
+pub(super) fn client_problems(section: &str, tls: &ClientTls) -> Vec<Problem> {
     let name = |setting: &str| format!("{section}.{setting}");
     let found = [
         roots(&name("ca"), &tls.ca).err(),
@@ -170,7 +170,7 @@ pub fn client_config(section: &str, tls: &ClientTls) -> Result<ClientConfig, Tls
         .map_err(|error| unfit(&name("certificate"), &name("key"), (certificate, key_file), &error))
 }
 
-/// What TLS says of a certificate and its key.
+/// The problem of a certificate and its key, as the TLS library reports it.
 fn unfit(
     certificate_setting: &str,
     key_setting: &str,

@@ -11,7 +11,7 @@ use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::probe::Probe;
 use kprobed_host::kernel::{Livepatches, TRACE_CLOCK};
 use kprobed_host::tracefs::{
-    CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError, Watched,
+    CachedReading, CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError,
 };
 use kprobed_lang::definition::ProbeKind;
 
@@ -28,7 +28,7 @@ pub struct Observer {
     pub sysfs: PathBuf,
     /// The kernel lists a place so only of what was switched on while kprobes were off (kernel/kprobes.c: enable_kprobe), and of what is off:
     /// no others can be unarmed than those that it listed so since kprobes were last switched.
-    unarmed: Arc<Watched<Unarmed>>,
+    unarmed: Arc<CachedReading<Unarmed>>,
 }
 
 /// Lists of the whole host.
@@ -45,7 +45,7 @@ struct Lists {
 impl Observer {
     /// Looks at what tracefs, its instance, `/proc` and `/sys` show.
     pub fn new(tracefs: Tracefs, instance: Arc<CurrentInstance>, procfs: PathBuf, sysfs: PathBuf) -> Self {
-        let unarmed = Arc::new(Watched::new(vec![tracefs.kprobes_switch()]));
+        let unarmed = Arc::new(CachedReading::new(vec![tracefs.kprobes_switch()]));
         Self { tracefs, instance, procfs, sysfs, unarmed }
     }
 

@@ -1,6 +1,7 @@
-//! The files of a directory, as they are now.
+//! The files of a directory of declarations, read once.
 //!
-//! Owns which of them count and how they are read. It never waits: what is no plain file is not opened for more than a look.
+//! Owns which files count and how they are read. Never blocks: a pipe or device is opened only to
+//! find that it is not a plain file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -23,22 +24,23 @@ const ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
 pub(super) struct Declaration {
     /// Its name.
     pub(super) name: String,
-    /// What is in it, or why that is not known.
+    /// Its content, or why it cannot be read.
     pub(super) content: Result<String, String>,
 }
 
-/// What is there.
+/// The state of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// No such directory.
     Absent,
-    /// It cannot be read. What it has is not known.
+    /// It cannot be read.
     Unreadable(String),
     /// Its files, by name.
     Files(Vec<Declaration>),
 }
 
-/// Whether a file of that name counts: no hidden one, which tools write before they rename it, and no copy of an editor.
+/// Whether a file of that name counts: no hidden one, which tools write before they rename it, and
+/// no copy of an editor.
 pub(crate) fn counts(name: &str) -> bool {
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
@@ -56,7 +58,7 @@ pub(super) fn look(directory: &Path) -> Look {
     let mut names = Vec::new();
     for entry in entries {
         match entry {
-            // A name that is not UTF-8 has none of the endings as text, and is nobody's declaration.
+            // A name that is not UTF-8 has none of the endings, so it is not a declaration.
             Ok(entry) => names.extend(entry.file_name().into_string().ok().filter(|name| counts(name))),
             Err(error) => return unreadable(&error),
         }
@@ -83,7 +85,8 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A link to nothing is still there: what it led to is about to come back, or was forgotten.
+            // A link to nothing is still there: what it led to is about to come back, or was
+            // forgotten.
             return match fs::symlink_metadata(path) {
                 Ok(_) => Err("it is a link to a file that does not exist".to_owned()),
                 Err(_) => Ok(None),
@@ -103,7 +106,7 @@ fn content(mut file: File) -> io::Result<Option<String>> {
     if !found.is_file() {
         return refuse("it is not a regular file".to_owned());
     }
-    // Whoever can write it can have any probe.
+    // A user who can write the file can create any probe.
     if found.permissions().mode() & 0o002 != 0 {
         return refuse("everybody can write it: `chmod o-w` it".to_owned());
     }

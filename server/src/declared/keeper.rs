@@ -1,4 +1,7 @@
-//! Makes probes what files say, now and whenever they change.
+//! The task that keeps probes as the files of a directory declare them.
+//!
+//! Reads the files at the start and after every change, and sends what [`super::plan`] finds to the
+//! control thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{self, Look};
-use super::wanted::{Claim, ReadDefinition, Task, Unread, Wanted, plan, wanted};
+use super::plan::{Claim, DeclaredProbes, ReadDefinition, Task, Unread, declared_probes, plan};
 use super::watch::Watch;
 use crate::control::{
     AdoptRequest, Change, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
@@ -19,16 +22,18 @@ use crate::rpc::declare;
 use kprobed_lang::definition::Code;
 use kprobed_verdict::checker::Checker;
 
-/// Files are read when nothing has changed for so long: tools write several, and some write them piece by piece.
+/// Files are read once nothing has changed for so long: tools write several files, and some write
+/// one in pieces.
 const STILL: Duration = Duration::from_millis(500);
 
-/// And after so long in any case.
+/// Longest wait for the end of changes.
 const STILL_AT_MOST: Duration = Duration::from_secs(10);
 
-/// Time between two looks when no change is noticed: file systems of a network notice none that another host makes.
+/// Time between two looks when no change is noticed: file systems of a network notice none that
+/// another host makes.
 const LOOK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The same while something is not as the files say: what is in the way may be gone.
+/// Time between two looks while a change failed: its cause may be gone.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Changes in one request to the control thread, which serves others in between.
@@ -45,14 +50,14 @@ pub struct Keeper {
     pub registry: Arc<Registry>,
     /// Reads definitions.
     pub checker: Arc<Checker>,
-    /// What it comes to is left here.
+    /// The result of each look is stored here.
     pub declarations: Arc<Declarations>,
 }
 
 /// The daemon is stopping.
 struct Stopping;
 
-/// What nothing has to be done for: files and probes as they were.
+/// Files and probes for which no change was needed.
 type Settled = (Look, Vec<String>);
 
 impl Keeper {
@@ -62,9 +67,7 @@ impl Keeper {
         loop {
             // First, so that nothing that changes during the look is missed.
             let watch = Watch::new(&self.directory)
-                .inspect_err(
-                    |error| tracing::warn!(%error, "cannot watch declarations: looking from time to time"),
-                )
+                .inspect_err(|error| tracing::warn!(%error, "cannot watch declarations: polling instead"))
                 .ok();
             if self.look(&mut settled).await.is_err() {
                 return;
@@ -78,7 +81,8 @@ impl Keeper {
         }
     }
 
-    /// Reads the files and does what is missing. Leaves in `settled` what there is if everything is as the files say.
+    /// Reads the files and makes the missing changes. Stores the files and probes in `settled` if
+    /// they agree.
     async fn look(&self, settled: &mut Option<Settled>) -> Result<(), Stopping> {
         let look = tokio::task::block_in_place(|| files::look(&self.directory));
         let probes: Vec<_> = self.registry.all().iter().map(|probe| declare::message(probe)).collect();
@@ -95,20 +99,20 @@ impl Keeper {
                 state.problems.push(whole(message));
             }
             Look::Absent => {
-                (done, state.problems) = self.bring_about(&Wanted::default(), &probes).await?;
+                (done, state.problems) = self.bring_about(&DeclaredProbes::default(), &probes).await?;
             }
             Look::Files(files) => {
                 state.files = Some(files.len());
-                let mut wanted = tokio::task::block_in_place(|| wanted(files));
-                state.probes = wanted.claims.len();
-                state.problems = std::mem::take(&mut wanted.problems);
-                let (changes, problems) = self.bring_about(&wanted, &probes).await?;
+                let mut declared = tokio::task::block_in_place(|| declared_probes(files));
+                state.probes = declared.claims.len();
+                state.problems = std::mem::take(&mut declared.problems);
+                let (changes, problems) = self.bring_about(&declared, &probes).await?;
                 done = changes;
                 state.problems.extend(problems);
                 state.problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
             }
         }
-        // What was changed is looked at once more: others may have changed it meanwhile.
+        // Changed probes are looked at once more: others may have changed them meanwhile.
         *settled = (done == 0 && state.problems.is_empty()).then_some(seen);
         let problems = state.problems.clone();
         if self.declarations.set(state) {
@@ -119,14 +123,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Does what is missing. Answers how many changes were made, and what could not be done.
+    /// Makes the missing changes. Returns how many were made, and the problems.
     async fn bring_about(
         &self,
-        wanted: &Wanted,
+        declared: &DeclaredProbes,
         probes: &[kprobed_proto::v1::Probe],
     ) -> Result<(usize, Vec<DeclarationProblem>), Stopping> {
         let (tasks, mut problems) =
-            tokio::task::block_in_place(|| plan(wanted, probes, |definition| self.read(definition)));
+            tokio::task::block_in_place(|| plan(declared, probes, |definition| self.read(definition)));
         let mut asked = Vec::with_capacity(tasks.len());
         for task in tasks {
             match self.request(&task) {
@@ -143,7 +147,7 @@ impl Keeper {
                 match outcome {
                     Ok(_) => {
                         done += 1;
-                        tracing::info!(probe = task.name(), file = task.file(), "as declared");
+                        tracing::info!(probe = task.name(), file = task.file(), "applied declaration");
                     }
                     Err(ControlError::Stopping) => return Err(Stopping),
                     Err(error) if self.take_back(task, &error).await? => done += 1,
@@ -157,8 +161,9 @@ impl Keeper {
         Ok((done, problems))
     }
 
-    /// Takes back an event that a daemon has left whose database was lost, if that is why a probe cannot be made. Whether it is a probe now; what
-    /// else the file says of it is done with the next look.
+    /// Takes back an event that a daemon has left whose database was lost, if that is why a probe
+    /// cannot be made. Whether it is a probe now; what else the file says of it is done with the
+    /// next look.
     async fn take_back(&self, task: &Task, error: &ControlError) -> Result<bool, Stopping> {
         let (ControlError::Taken { taken, .. }, Task::Create(claim)) = (error, task) else {
             return Ok(false);
@@ -178,12 +183,12 @@ impl Keeper {
         };
         match self.control.adopt(request).await {
             Ok(_) => {
-                tracing::info!(probe = %claim.name, file = claim.file, "took back an event that had no probe");
+                tracing::info!(probe = %claim.name, file = claim.file, "adopted event of an earlier run");
                 Ok(true)
             }
             Err(ControlError::Stopping) => Err(Stopping),
             Err(error) => {
-                tracing::debug!(probe = %claim.name, %error, "cannot take an event back");
+                tracing::debug!(probe = %claim.name, %error, "cannot adopt event");
                 Ok(false)
             }
         }
@@ -231,7 +236,7 @@ impl Task {
     }
 }
 
-/// Waits until something has changed, and then until nothing does any more. For ever without a watch.
+/// Waits for a change, and then until changes stop. Never returns without a watch.
 async fn change(watch: Option<&Watch>) {
     let Some(watch) = watch else { return std::future::pending().await };
     if watch.changed().await.is_err() {
@@ -248,7 +253,7 @@ fn whole(message: String) -> DeclarationProblem {
     DeclarationProblem { file: String::new(), place: None, probe: None, message, hint: String::new() }
 }
 
-/// What keeps a task from being done.
+/// The problem that prevents a task.
 fn about(task: &Task, message: &str, hint: String) -> DeclarationProblem {
     match task {
         Task::Create(claim) => {

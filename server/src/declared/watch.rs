@@ -1,7 +1,8 @@
-//! When to look at a directory again: inotify(7).
+//! Watching a directory of declarations for changes (inotify(7)).
 //!
-//! Owns which changes count. A watch is made before a look and thrown away after the next change, so that it follows a directory that was
-//! replaced, and misses nothing that happens during the look.
+//! Owns which changes count. A watch is made before the files are read and dropped after the next
+//! change, so that it follows a directory that was replaced, and misses nothing that happens while
+//! the files are read.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,11 +22,13 @@ const DATA_LINK: &str = "..data";
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Inotify,
-    /// Says when there is something to read: to wait for a descriptor, that is what the runtime has without `unsafe`.
+    /// Says when there is something to read: to wait for a descriptor, that is what the runtime has
+    /// without `unsafe`.
     ready: Receiver,
     /// The directory. Absent while there is none.
     directory: Option<WatchDescriptor>,
-    /// The name of it, or of the first of its ancestors that does not exist, in the directory above.
+    /// The name of it, or of the first of its ancestors that does not exist, in the directory
+    /// above.
     name: Option<OsString>,
 }
 
@@ -33,7 +36,7 @@ impl Watch {
     /// Watches a directory, and what it can be replaced or made in.
     ///
     /// # Errors
-    /// When there are no more watches to be had (`fs.inotify.max_user_instances`, `max_user_watches`).
+    /// If the limit of watches is reached (`fs.inotify.max_user_instances`, `max_user_watches`).
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let moves = AddWatchFlags::IN_CREATE

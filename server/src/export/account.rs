@@ -1,17 +1,18 @@
-//! Where the events of one exporter went: read = acknowledged + dropped + expired + not selected + queued.
+//! The account of one exporter: read = acknowledged + dropped + expired + not selected + queued.
 //!
-//! Owns the walk through the log that makes the terms: every place of the log that an exporter leaves behind goes into one of them.
+//! Owns the terms: every position of the log that an exporter passes is counted in exactly one of
+//! them.
 
 use kprobed_trace::spool::Cursor;
 
-/// What became of events that an exporter has left behind.
+/// The terms of the account: what happened to the events that an exporter has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Events that the other side has taken.
+    /// Events that the receiver has acknowledged.
     pub acknowledged: u64,
-    /// Events that the other side refused for good, and those that cannot be sent to it.
+    /// Events that the receiver refused for good, and those that cannot be sent to it.
     pub dropped: u64,
-    /// Events that the history did not have any more, or never had.
+    /// Events that the history no longer had, or never had.
     pub expired: u64,
     /// Events that its settings do not select.
     pub not_selected: u64,
@@ -27,16 +28,17 @@ impl Terms {
 /// The account of an exporter since the daemon was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// What was left behind.
+    /// The events that were passed, by term.
     pub terms: Terms,
-    /// How many places of the log that were.
+    /// Positions of the log that were passed.
     pub passed: u64,
-    /// Gaps of which nobody knows how many events are missing.
+    /// Gaps with an unknown number of missing events.
     pub unknown_gaps: u64,
 }
 
 impl Account {
-    /// Adds a part of the log that the other side has answered for: `dropped` of its selected events it did not want.
+    /// Adds a part of the log that the receiver has acknowledged; it refused `dropped` of the
+    /// selected events.
     pub fn settle(&mut self, walked: &Walked, dropped: u64) {
         let dropped = dropped.min(walked.selected);
         self.terms.acknowledged += walked.selected - dropped;
@@ -47,7 +49,7 @@ impl Account {
         self.unknown_gaps += walked.unknown_gaps;
     }
 
-    /// Whether every place of the log that was passed is in exactly one term.
+    /// Whether every position of the log that was passed is in exactly one term.
     pub const fn closes(&self) -> bool {
         self.terms.sum() == self.passed
     }
@@ -64,15 +66,15 @@ pub struct Walked {
     pub not_selected: u64,
     /// Events that are missing.
     pub expired: u64,
-    /// Gaps of which nobody knows how many events are missing.
+    /// Gaps with an unknown number of missing events.
     pub unknown_gaps: u64,
 }
 
-/// Where an exporter is in the log, as far as it has read.
+/// The position of an exporter in the log, as far as it has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
     place: Option<Cursor>,
-    /// Places that were passed without an event for it, and are not told apart yet.
+    /// Positions that were passed without an event for this exporter, and are in no term yet.
     jumped: u64,
     /// Events that were reported as missing, and whose places were not passed yet.
     missing: u64,
@@ -80,7 +82,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Begins at a place; without one, where the first epoch begins.
+    /// Begins at a cursor; without one, at the beginning of the first epoch.
     pub(super) const fn from(place: Option<Cursor>) -> Self {
         Self {
             place,
@@ -90,12 +92,13 @@ impl Walk {
         }
     }
 
-    /// Where it is.
+    /// The current position.
     pub(super) const fn place(&self) -> Option<Cursor> {
         self.place
     }
 
-    /// What follows is of this run of the daemon, from this place on. Answers whether that is another run than before.
+    /// What follows is of this run of the daemon, from this position on. Returns whether the run
+    /// has changed.
     pub(super) fn epoch(&mut self, cursor: Cursor) -> bool {
         match self.place {
             Some(place) if (place.boot_id, place.epoch) == (cursor.boot_id, cursor.epoch) => {
@@ -104,7 +107,7 @@ impl Walk {
             }
             _ => {
                 self.tell_apart();
-                // The end of the run before is not there: its places are passed by being missing.
+                // The end of the previous run is missing: its positions are passed as missing.
                 self.walked.places += self.missing;
                 self.walked.expired += std::mem::take(&mut self.missing);
                 self.place = Some(cursor);
@@ -113,7 +116,7 @@ impl Walk {
         }
     }
 
-    /// Everything before a place was looked at.
+    /// Everything before a position was read.
     pub(super) fn reach(&mut self, sequence: u64) {
         let Some(place) = &mut self.place else { return };
         let passed = sequence.saturating_sub(place.sequence);
@@ -122,13 +125,13 @@ impl Walk {
         self.jumped += passed;
     }
 
-    /// An entry of the log, with how many events it has and how many of them are selected.
+    /// An entry of the log, with its number of events and of selected events.
     pub(super) fn entry(&mut self, sequence: u64, log_events: u64, selected: u64) {
         self.reach(sequence);
         self.tell_apart();
         let Some(place) = &mut self.place else { return };
         let end = sequence.saturating_add(log_events);
-        // One that was seen before counts for what is new of it.
+        // Of an entry that was read before, only what is new counts.
         let passed = end.saturating_sub(place.sequence);
         place.sequence += passed;
         let selected = selected.min(passed);
@@ -145,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// Places without an event are those of missing events, or of events that are not selected.
+    /// Assigns positions without an event to missing events or to events that are not selected.
     fn tell_apart(&mut self) {
         let expired = self.jumped.min(self.missing);
         self.missing -= expired;
@@ -153,7 +156,7 @@ impl Walk {
         self.walked.not_selected += std::mem::take(&mut self.jumped) - expired;
     }
 
-    /// What was walked through since the last time this was asked.
+    /// The part of the log that was passed since the last call.
     pub(super) fn take(&mut self) -> Walked {
         self.tell_apart();
         std::mem::take(&mut self.walked)
@@ -175,7 +178,8 @@ mod tests {
     fn every_place_has_its_term() {
         let mut walk = Walk::from(None);
         assert!(walk.epoch(at(1, 10)));
-        // 10 to 13: three of four; 14 to 19: not there any more; 20 to 24: not selected; 25, 26: both.
+        // 10 to 13: three of four; 14 to 19: not there any more; 20 to 24: not selected; 25, 26:
+        // both.
         walk.entry(10, 4, 3);
         walk.missing(Some(6));
         walk.reach(25);
@@ -183,7 +187,7 @@ mod tests {
         let walked = walk.take();
         let expected = Walked { places: 17, selected: 5, not_selected: 6, expired: 6, unknown_gaps: 0 };
         assert_eq!(walked, expected);
-        // The end of the run is missing; nobody knows how much of the next one.
+        // The end of the run is missing, and an unknown part of the next one.
         walk.missing(Some(3));
         walk.missing(None);
         assert!(walk.epoch(at(2, 0)));
@@ -208,7 +212,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
-        /// Steps in any order: entries, gaps told before or after their places, other runs, breaks after which it begins where it was settled.
+        /// Steps in any order: entries, gaps told before or after their places, other runs, breaks
+        /// after which it begins where it was settled.
         #[test]
         fn the_account_closes(steps in proptest::collection::vec((0..6_u8, 0..50_u64, 0..50_u64), 0..60)) {
             let mut account = Account::default();

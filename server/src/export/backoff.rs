@@ -1,8 +1,8 @@
-//! How long to wait for the other side.
+//! Exponential backoff between attempts to reach a receiver, with jitter.
 
 use std::time::Duration;
 
-/// The first wait.
+/// The first wait, before jitter.
 const FIRST: Duration = Duration::from_millis(250);
 
 /// The longest.
@@ -15,7 +15,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after one more failure. `random` is any number: many daemons do not come back at the same moment.
+    /// How long to wait after one more failure. `random` is any number: many daemons do not come
+    /// back at the same moment.
     pub(super) fn next(&mut self, random: u64) -> Duration {
         let full = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
@@ -23,7 +24,7 @@ impl Backoff {
         full.saturating_sub(full / 100 * percent)
     }
 
-    /// It worked.
+    /// Starts again with the first wait.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }

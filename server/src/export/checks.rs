@@ -1,11 +1,11 @@
-//! How the exporters stand, as one more check of the host.
+//! The host check `exporters`: whether every exporter sends, and why not.
 
 use std::time::SystemTime;
 
 use super::{ExporterStatus, Phase};
 use crate::control::{CheckStatus, HostCheck};
 
-/// What is wrong with exporters. Absent if there are none.
+/// The check of all exporters. Absent without exporters.
 pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck> {
     if exporters.is_empty() {
         return None;
@@ -15,7 +15,7 @@ pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck>
         let names: Vec<&str> = exporters.iter().map(|exporter| exporter.name).collect();
         (CheckStatus::Ok, format!("all send what they should: {}", names.join(", ")), "")
     } else {
-        let fix = "mend the other side, or its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
+        let fix = "repair the receiver, or correct its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
                    until it has no more room for them ([spool])";
         (CheckStatus::Warning, troubles.join("; "), fix)
     };
@@ -32,8 +32,8 @@ fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
     if !exporter.place_error.is_empty() {
         return Some(format!("{name} cannot write down where it is: {}", exporter.place_error));
     }
-    if let Some(beside) = exporter.beside.as_ref().filter(|beside| !beside.error.is_empty()) {
-        return Some(format!("{name} cannot publish states and hits of probes: {}", beside.error));
+    if let Some(states) = exporter.states.as_ref().filter(|states| !states.error.is_empty()) {
+        return Some(format!("{name} cannot publish states and hits of probes: {}", states.error));
     }
     if account.terms.expired > 0 {
         let expired = account.terms.expired;
@@ -82,7 +82,7 @@ mod tests {
         (bad.account.terms.dropped, bad.refusal) = (4, "too old".to_owned());
         assert!(finding(bad).1.ends_with("has refused 4 events of jsonl: too old"));
         let mut bad = good.clone();
-        bad.beside = Some(super::super::Beside { error: "no stream".to_owned(), ..Default::default() });
+        bad.states = Some(super::super::StateCounts { error: "no stream".to_owned(), ..Default::default() });
         assert!(finding(bad).1.ends_with("cannot publish states and hits of probes: no stream"));
         let mut bad = good;
         bad.place_error = "disk full".to_owned();

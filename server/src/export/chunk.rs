@@ -1,25 +1,26 @@
-//! What is sent at once.
+//! A chunk: the part of the log that an exporter sends in one step.
 
 use super::account::Walked;
 use kprobed_trace::pipeline::{Delivery, Loss};
 use kprobed_trace::spool::Cursor;
 
-/// One thing in a chunk.
+/// One item of a chunk.
 #[derive(Debug)]
 pub enum ChunkItem {
-    /// What follows is of another run of the daemon, and the numbers of schemas are given out anew.
+    /// The following items are of another run of the daemon, with new schema numbers.
     Epoch {
-        /// Where it begins.
+        /// The cursor at which it begins.
         cursor: Cursor,
-        /// Whether events may be missing before it of which nobody knows.
+        /// Whether an unknown number of events may be missing before it.
         may_miss: bool,
     },
     /// Events.
     Events(Delivery),
     /// A gap.
     Loss(Loss),
-    /// Everything before this time was in this chunk or in those before it, in nanoseconds of the trace clock. Only for an exporter that
-    /// reads by time ([`Policy::order`](super::Policy::order)).
+    /// Everything before this time was in this chunk or in those before it, in nanoseconds of the
+    /// trace clock. Only for an exporter that reads by time
+    /// ([`Policy::order`](super::Policy::order)).
     Watermark(u64),
 }
 
@@ -28,16 +29,16 @@ pub enum ChunkItem {
 pub struct Chunk {
     /// In the order of the log.
     pub items: Vec<ChunkItem>,
-    /// Where the exporter goes on when the other side has it all.
+    /// The cursor after the chunk is acknowledged.
     pub end: Option<Cursor>,
-    /// What it stands for.
+    /// The part of the log that it covers.
     pub walked: Walked,
     /// Bytes of the messages in it.
     pub bytes: usize,
 }
 
 impl Chunk {
-    /// Whether there is nothing to send.
+    /// Whether the chunk has no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -1,6 +1,7 @@
-//! One exporter: from its place in the log to the other side, and on.
+//! The loop of one exporter: read a chunk, send it, advance the cursor, reconnect after a failure.
 //!
-//! Owns when the place moves: only when the other side has taken everything before it. What failed is not kept: it is read again.
+//! Owns when the cursor advances: only after the receiver has acknowledged everything before it. A
+//! chunk that failed is not kept in memory: it is read from the log again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -14,7 +15,7 @@ use super::account::{Account, Walk};
 use super::backoff::Backoff;
 use super::pump::{Measure, Pump};
 use super::status::Shared;
-use super::{Sink, SinkError, taken};
+use super::{Sink, SinkError, lost_answer};
 use crate::config::export::Selection;
 use crate::shutdown::Tasks;
 use crate::store::Store;
@@ -23,7 +24,7 @@ use kprobed_trace::history::{HistoryError, HistoryStart};
 use kprobed_trace::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::spool::{Cursor, SpoolError};
 
-/// How an exporter goes about it.
+/// Limits and intervals of an exporter.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// How long events may wait for others to be sent with them.
@@ -32,11 +33,11 @@ pub struct Policy {
     pub chunk_bytes: usize,
     /// Events that are sent at once.
     pub chunk_events: u64,
-    /// How long the other side may take to answer.
+    /// Time limit of an answer of the receiver.
     pub timeout: Duration,
-    /// How often the place is written down. So much is sent again after the daemon was killed.
+    /// Interval at which the cursor is stored. As much is sent again after the daemon was killed.
     pub save_interval: Duration,
-    /// In which order it reads: by time, it gets watermarks.
+    /// The order in which it reads. By time, it gets watermarks.
     pub order: Order,
     /// By time: how often a watermark comes at least, even if nothing happens.
     pub heartbeat: Option<Duration>,
@@ -56,10 +57,10 @@ impl Default for Policy {
     }
 }
 
-/// Events that may wait in memory for the other side, in bytes. The others wait in the history.
+/// Events that may wait in memory for the receiver, in bytes. The others wait in the history.
 const QUEUE_BYTES: u64 = 8 << 20;
 
-/// What the other side may take for its last answer when the daemon stops.
+/// Time limit of the receiver's last answer when the daemon stops.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 /// An exporter that is to be run.
@@ -79,17 +80,17 @@ pub struct Exporter<S> {
 enum Round {
     /// The daemon stops.
     Over,
-    /// The other side could not be reached, or the log could not be read.
+    /// The receiver could not be reached, or the log could not be read.
     Failed(SinkError),
-    /// The other side did not take what was sent.
+    /// The receiver did not acknowledge what was sent.
     NotTaken(SinkError),
 }
 
-/// A place that is not written down yet.
+/// A cursor that is not stored yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unsaved {
     place: Option<Cursor>,
-    /// When it has to be.
+    /// The time at which it must be saved.
     due: Option<Instant>,
 }
 
@@ -116,7 +117,7 @@ impl<S: Sink> Exporter<S> {
         self.save(&mut unsaved).await;
     }
 
-    /// Makes the other side ready, and sends until something ends it.
+    /// Opens the receiver, and sends until something ends it.
     async fn round(
         &mut self,
         place: &mut Option<Cursor>,
@@ -188,13 +189,13 @@ impl<S: Sink> Exporter<S> {
         }
     }
 
-    /// What the other side has taken without an answer that arrived is acknowledged too.
+    /// Events whose acknowledgement was lost count as acknowledged too.
     async fn account_for(&mut self, answered: Cursor, own: Cursor) -> Result<(), FeedError> {
-        if !taken::is_ahead(answered, own) {
+        if !lost_answer::is_ahead(answered, own) {
             return Ok(());
         }
         let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
-        let walked = taken::between(&mut self.feed(start).await?, answered, own).await?;
+        let walked = lost_answer::between(&mut self.feed(start).await?, answered, own).await?;
         self.shared.settled(Some(own), |account| account.settle(&walked, 0), "");
         Ok(())
     }
@@ -204,7 +205,7 @@ impl<S: Sink> Exporter<S> {
         Measure { bytes: chunk_bytes, events: chunk_events, linger }
     }
 
-    /// Reads from a place on; from the present for an exporter that has none.
+    /// Reads from a cursor on; from the present without one.
     async fn pump(&mut self, place: &mut Option<Cursor>) -> Result<(Pump, Walk), FeedError> {
         let start = |place: Option<HistoryStart>| FeedStart { place, until_now: false };
         let opened = match place {
@@ -214,7 +215,7 @@ impl<S: Sink> Exporter<S> {
         let feed = match opened {
             // The history is another one: that of this directory was lost, or is a copy.
             Err(FeedError::History(HistoryError::Spool(error @ SpoolError::ForeignCursor { .. }))) => {
-                tracing::warn!(exporter = self.shared.name(), %error, "going on with the oldest event that there is");
+                tracing::warn!(exporter = self.shared.name(), %error, "continuing with the oldest event of the history");
                 *place = None;
                 self.feed(start(Some(HistoryStart::Oldest))).await?
             }
@@ -237,11 +238,11 @@ impl<S: Sink> Exporter<S> {
         Feed::open(&self.log, self.hub.subscribe_own(view), start).await
     }
 
-    /// Writes down where it goes on.
+    /// Stores the cursor.
     async fn save(&mut self, unsaved: &mut Unsaved) {
         let Some(place) = std::mem::take(unsaved).place else { return };
         if let Err(error) = self.sink.settle().await {
-            // Written down later: what is not durable on the other side is sent again.
+            // Stored later: what is not durable at the receiver is sent again.
             self.shared.saved(Some(error.to_string()));
             return;
         }
@@ -250,7 +251,7 @@ impl<S: Sink> Exporter<S> {
     }
 }
 
-/// Has the other side do something, for as long as it may take.
+/// Runs a request to the receiver with a timeout.
 async fn within_time<T>(
     action: &str,
     timeout: Duration,
@@ -268,7 +269,7 @@ async fn within_time<T>(
     }
 }
 
-/// Waits until a moment; for ever without one.
+/// Waits until a moment; without one, never returns.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

@@ -1,11 +1,13 @@
-//! Events and figures on their way into the systems that people already run.
+//! Exporters: events and metrics for Prometheus, OTLP, NATS and files of JSON Lines.
 //!
-//! Owns the exporters of `[export.*]`: what each sends where, in which form, and the account of it. An exporter is a cursor into the log of
-//! events: it reads on when the other side has taken what it was sent, and a break is a cursor that does not move. Whatever happens to one of
-//! them, the readers, the clients and the other exporters notice nothing. Never judges the configuration, and never decides what is recorded.
+//! Owns the exporters of `[export.*]`: what each sends, in which form, and the account of it. An
+//! exporter is a cursor into the log of events: it advances when the receiver has acknowledged what
+//! was sent, and stays during an outage. A failing exporter never delays the readers, the clients
+//! or another exporter. Never validates the configuration, and never decides what is recorded.
 //!
 //! ```text
-//! feed (history, present) --items--> pump --chunks--> sink (file, pipe, socket) --acknowledged--> account, place in the database
+//! feed (history, present) --items--> pump --chunks--> sink (file, pipe, socket)
+//! sink --acknowledged--> account, cursor in the database
 //! ```
 
 mod account;
@@ -15,6 +17,7 @@ mod chunk;
 mod exporter;
 pub mod figures;
 pub mod jsonl;
+mod lost_answer;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod open;
@@ -24,7 +27,6 @@ mod pump;
 mod read;
 mod sink;
 mod status;
-mod taken;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -34,4 +36,4 @@ pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
 pub use sink::{Sent, Sink, SinkError};
-pub use status::{Beside, ExporterStatus, Exporters, Phase};
+pub use status::{ExporterStatus, Exporters, Phase, StateCounts};

@@ -1,4 +1,4 @@
-//! From the configuration to exporters that run.
+//! Starting the exporters that the configuration asks for.
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::feed::Log;
 use kprobed_trace::pipeline::{Hub, Order};
 
-/// Records of OTLP are some fifteen times as large as events in their messages, and a failure repeats a chunk.
+/// Records of OTLP are some fifteen times as large as events in their messages, and a failure
+/// repeats a chunk.
 const OTLP_CHUNK_BYTES: usize = 256 << 10;
 
-/// The same in events.
+/// Events of a chunk for OTLP.
 const OTLP_CHUNK_EVENTS: u64 = 1 << 13;
 
 /// Why an exporter cannot be made. The configuration was judged: a file has changed since.
@@ -53,31 +54,32 @@ pub enum OpenError {
     #[cfg(feature = "nats")]
     #[error("`[export.nats]`: {0}")]
     Nats(#[from] nats::ConnectionError),
-    /// What it selects.
+    /// Its selection.
     #[error("{0}")]
     Selection(String),
 }
 
-/// What exporters are made of.
+/// The parts of the daemon that exporters use.
 #[derive(Debug)]
 pub struct ExportParts<'a> {
-    /// Where events come from.
+    /// The source of events.
     pub hub: &'a Arc<Hub>,
-    /// What was, and where the log is.
+    /// The history, and the state of the log.
     pub log: &'a Log,
-    /// Where their places are written down.
+    /// The database for their cursors.
     pub store: &'a Store,
     /// Which host this is.
     pub host: &'a HostIdentity,
-    /// What is said of it.
+    /// The labels of the host.
     pub labels: &'a Arc<LabelsFile>,
-    /// What they are, when the daemon stops.
+    /// The tasks that are awaited when the daemon stops.
     pub tasks: &'a Tasks,
     /// The threads that they run on.
     pub threads: &'a Handle,
 }
 
-/// Serves figures, and publishes the states and the hits of probes, if the configuration asks for it.
+/// Serves figures, and publishes the states and the hits of probes, if the configuration asks for
+/// it.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -88,10 +90,10 @@ pub async fn serve(
     tasks: &Tasks,
 ) -> Result<(), OpenError> {
     #[cfg(feature = "nats")]
-    if let Some(settings) = export.nats.as_ref().filter(|settings| settings.has_beside())
+    if let Some(settings) = export.nats.as_ref().filter(|settings| settings.publishes_states_or_hits())
         && let Some(shared) = sources.exporters.named("nats")
     {
-        let beside = nats::Beside {
+        let states = nats::StatePublisher {
             connection: nats::Connection::new(settings, &host.hostname)?,
             host: host.clone(),
             selection: selection("nats", settings.selecting().read())?,
@@ -108,7 +110,7 @@ pub async fn serve(
             shared,
             tasks: tasks.clone(),
         };
-        tasks.spawn("states", beside.run());
+        tasks.spawn("states", states.run());
     }
     if let Some(settings) = &export.otlp
         && let Some(interval) = settings.metrics_interval()

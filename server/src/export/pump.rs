@@ -1,6 +1,7 @@
-//! From a feed to chunks.
+//! Gathering the items of a feed into chunks of limited size and age.
 //!
-//! A feed cannot be left in the middle of a step, and a chunk has to end when its time is up: a task of its own reads the feed.
+//! A task of its own reads the feed, because a chunk must end at its deadline and a step of a feed
+//! cannot be cancelled.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::shutdown::Tasks;
 use kprobed_trace::feed::{Feed, FeedError, FeedItem};
 use kprobed_trace::pipeline::{Loss, LossCause};
 
-/// Items that may wait for the exporter, besides those that wait in the queue of its subscription.
+/// Items that may wait for the exporter, in addition to the queue of its subscription.
 const AHEAD: usize = 8;
 
 /// How much a chunk may have, and how long it is gathered.
@@ -69,7 +70,8 @@ impl Pump {
         self.next().await
     }
 
-    /// The chunk that begins with an item. An error that ends the feed is returned with the next item.
+    /// The chunk that begins with an item. An error that ends the feed is returned with the next
+    /// item.
     pub(super) async fn gather(&mut self, first: FeedItem, walk: &mut Walk, measure: Measure) -> Chunk {
         let mut chunk = Chunk::default();
         let deadline = Instant::now() + measure.linger;

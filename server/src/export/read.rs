@@ -1,4 +1,4 @@
-//! The events of a chunk as rows and columns, read by the same code as clients read their streams.
+//! Decoding a chunk into rows and columns, with the code that clients decode their streams with.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use kprobed_trace::wire::schema_message;
 /// A batch of the daemon itself that cannot be read.
 #[derive(Debug, Error)]
 pub(super) enum ReadError {
-    /// It is no message.
+    /// It is not a message.
     #[error("a batch of events is not a message: {0}")]
     Decode(#[from] prost::DecodeError),
     /// It does not fit its schemas.

@@ -1,4 +1,4 @@
-//! The other side of an exporter, as the exporter sees it.
+//! The trait `Sink`: the receiver of an exporter, with its answers and errors.
 
 use std::fmt;
 use std::future::Future;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::Chunk;
 use kprobed_trace::spool::Cursor;
 
-/// Why the other side did not take something. It is tried again.
+/// Why the receiver did not acknowledge something. It is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkError {
     message: String,
-    /// How long the other side wants to be left alone, at least.
+    /// Shortest wait before the next attempt, as the receiver asked.
     wait: Option<Duration>,
 }
 
@@ -21,7 +21,7 @@ impl SinkError {
         Self { message: format!("{action}: {why}"), wait: None }
     }
 
-    /// The other side said how long it wants to be left alone.
+    /// Sets the shortest wait that the receiver asked for.
     #[must_use]
     pub fn not_before(self, wait: Option<Duration>) -> Self {
         Self { wait, ..self }
@@ -41,7 +41,7 @@ impl fmt::Display for SinkError {
 
 impl std::error::Error for SinkError {}
 
-/// What the other side has taken of a chunk: all of it but these.
+/// The receiver's answer to a chunk: all events of it but these are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Events that it refused for good, or that cannot be sent to it.
@@ -50,17 +50,20 @@ pub struct Sent {
     pub reason: String,
 }
 
-/// The other side.
+/// The receiver of an exporter.
 pub trait Sink: Send + 'static {
-    /// Makes it ready. It is called before the first chunk, and again after each failure. Answers where the other side itself knows that it is.
+    /// Makes it ready. It is called before the first chunk, and again after each failure. Answers
+    /// the receiver's own position.
     fn open(&mut self) -> impl Future<Output = Result<Option<Cursor>, SinkError>> + Send;
 
-    /// Sends a chunk. When this returns, the other side has it.
+    /// Sends a chunk. When this returns, the receiver has it.
     ///
-    /// Whatever it may have taken of a chunk that failed is sent again: a side that can tell repeats apart, or take them back, does so.
+    /// Whatever it may have taken of a chunk that failed is sent again: a side that can tell
+    /// repeats apart, or take them back, does so.
     fn send(&mut self, chunk: &Chunk) -> impl Future<Output = Result<Sent, SinkError>> + Send;
 
-    /// Makes what was sent as durable as the other side can. Called before the place of the exporter is written down.
+    /// Makes what was sent as durable as the receiver can. Called before the place of the
+    /// exporter is written down.
     fn settle(&mut self) -> impl Future<Output = Result<(), SinkError>> + Send {
         async { Ok(()) }
     }

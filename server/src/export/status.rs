@@ -1,4 +1,4 @@
-//! How the exporters stand.
+//! The status of each exporter: phase, account, failures.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -10,14 +10,14 @@ use kprobed_trace::spool::Cursor;
 /// What an exporter is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It makes its other side ready for the first time.
+    /// It opens its receiver for the first time.
     #[default]
     Starting,
     /// It sends events, or waits for some.
     Running,
-    /// The other side does not take anything. It is tried again.
+    /// The receiver does not accept anything. It is tried again.
     Failing {
-        /// What was tried, and what came of it.
+        /// What was tried, and its error.
         error: String,
         /// Since when.
         since: SystemTime,
@@ -28,14 +28,15 @@ pub enum Phase {
     },
 }
 
-/// What an exporter publishes beside events. It is no part of its account.
+/// Messages with states and hit counts that an exporter has published. The account does not include
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beside {
-    /// Messages with states of probes that the other side has taken.
+pub struct StateCounts {
+    /// Acknowledged messages with states of probes.
     pub states: u64,
-    /// Messages with hits of probes that it has taken.
+    /// Acknowledged messages with hit counts.
     pub profiles: u64,
-    /// Why it takes none now. Empty: it does.
+    /// Why no messages are acknowledged now. Empty: they are.
     pub error: String,
 }
 
@@ -50,22 +51,23 @@ pub struct ExporterStatus {
     pub start: SystemTime,
     /// What it is doing.
     pub phase: Phase,
-    /// Where its events went.
+    /// The account of its events.
     pub account: Account,
-    /// Events of the log that it has not left behind. Absent while it does not know where it goes on, or goes through an earlier run of the daemon.
+    /// Events of the log that it has not passed. Absent while its cursor is unknown, or in an
+    /// earlier run of the daemon.
     pub queued: Option<u64>,
-    /// Where it goes on.
+    /// Its cursor.
     pub place: Option<Cursor>,
-    /// When the other side last took something.
+    /// Time of the last acknowledgement.
     pub acknowledged_time: Option<SystemTime>,
     /// Requests that failed, or were answered too late.
     pub failures: u64,
-    /// The last reason for which the other side refused events for good. Empty: none.
+    /// The last reason for which the receiver refused events for good. Empty: none.
     pub refusal: String,
-    /// Why its place could not be written down. Empty: it could.
+    /// Why its cursor could not be stored. Empty: it could.
     pub place_error: String,
-    /// What it publishes beside events. Absent: nothing.
-    pub beside: Option<Beside>,
+    /// States and hit counts that it publishes. Absent: none.
+    pub states: Option<StateCounts>,
 }
 
 impl ExporterStatus {
@@ -78,7 +80,8 @@ impl ExporterStatus {
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
-    /// What was sent last was not taken, and is sent again: until it is, a connection proves nothing.
+    /// The last chunk was not acknowledged, and is sent again: until it is, a connection proves
+    /// nothing.
     owes: bool,
     account: Account,
     place: Option<Cursor>,
@@ -86,20 +89,20 @@ struct Inner {
     failures: u64,
     refusal: String,
     place_error: String,
-    beside: Option<Beside>,
+    states: Option<StateCounts>,
 }
 
 impl Inner {
     fn run(&mut self, exporter: &str) {
         if let Phase::Failing { since, .. } = &self.phase {
-            let seconds = since.elapsed().unwrap_or_default().as_secs();
-            tracing::info!(exporter, seconds, "the other side takes events again");
+            let outage_s = since.elapsed().unwrap_or_default().as_secs();
+            tracing::info!(exporter, outage_s, "the receiver accepts events again");
         }
         self.phase = Phase::Running;
     }
 }
 
-/// What an exporter tells, and others ask.
+/// The status of an exporter, shared with its readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     name: &'static str,
@@ -122,7 +125,7 @@ impl Shared {
             failures: 0,
             refusal: String::new(),
             place_error: String::new(),
-            beside: None,
+            states: None,
         };
         Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
     }
@@ -144,7 +147,7 @@ impl Shared {
         drop(inner);
     }
 
-    /// The other side is ready.
+    /// The receiver is ready.
     pub(super) fn opened(&self) {
         let mut inner = self.inner();
         if !inner.owes {
@@ -152,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// The other side could not be reached, or did not take what was sent.
+    /// The receiver could not be reached, or did not acknowledge what was sent.
     pub(super) fn failed(&self, error: &str, retry_time: SystemTime, was_sending: bool) {
         let mut inner = self.inner();
         inner.failures += 1;
@@ -163,14 +166,14 @@ impl Shared {
         };
         // A server that is away for a night is one line, not thousands.
         if failures == 1 {
-            tracing::warn!(exporter = self.name, error, "the other side does not take events: trying again");
+            tracing::warn!(exporter = self.name, error, "the receiver does not accept events: trying again");
         } else {
-            tracing::debug!(exporter = self.name, error, failures, "trying again");
+            tracing::debug!(exporter = self.name, error, failures, "sending failed again");
         }
         inner.phase = Phase::Failing { error: error.to_owned(), since, failures, retry_time };
     }
 
-    /// The other side has answered for a part of the log.
+    /// The receiver has acknowledged a part of the log.
     pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), refusal: &str) {
         let mut inner = self.inner();
         inner.owes = false;
@@ -179,7 +182,7 @@ impl Shared {
         inner.place = place.or(inner.place);
         inner.acknowledged_time = Some(SystemTime::now());
         if !refusal.is_empty() && inner.refusal != refusal {
-            tracing::warn!(exporter = self.name, refusal, "the other side refuses events");
+            tracing::warn!(exporter = self.name, refusal, "the receiver refused events for good");
             refusal.clone_into(&mut inner.refusal);
         }
     }
@@ -192,24 +195,24 @@ impl Shared {
             tracing::warn!(
                 exporter = self.name,
                 error,
-                "cannot write down where the exporter is: events may be sent again"
+                "cannot store the cursor of the exporter: events may be sent again"
             );
         }
         inner.place_error = error;
     }
 
-    /// What is published beside events goes on.
+    /// Updates the counts of published states and hits.
     #[cfg(feature = "nats")]
-    pub(super) fn beside(&self, change: impl FnOnce(&mut Beside)) {
+    pub(super) fn count_states(&self, change: impl FnOnce(&mut StateCounts)) {
         let mut inner = self.inner();
-        let beside = inner.beside.get_or_insert_default();
-        let before = beside.error.clone();
-        change(beside);
-        if before.is_empty() && !beside.error.is_empty() {
+        let states = inner.states.get_or_insert_default();
+        let before = states.error.clone();
+        change(states);
+        if before.is_empty() && !states.error.is_empty() {
             tracing::warn!(
                 exporter = self.name,
-                error = beside.error,
-                "states of probes cannot be published: trying again"
+                error = states.error,
+                "cannot publish states of probes: trying again"
             );
         }
     }
@@ -232,7 +235,7 @@ impl Shared {
             failures: inner.failures,
             refusal: inner.refusal.clone(),
             place_error: inner.place_error.clone(),
-            beside: inner.beside.clone(),
+            states: inner.states.clone(),
         }
     }
 }

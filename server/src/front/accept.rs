@@ -1,4 +1,6 @@
-//! Accepting connections, whatever happens.
+//! Accepting connections: handshakes, refusals, and failures of `accept`.
+//!
+//! Never ends before the daemon stops, whatever `accept` returns.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,8 +18,8 @@ use super::admission::{Admission, Peer};
 use super::call::Services;
 use super::connection::{self, Serving};
 use super::lane::Lane;
-use super::memory::Trimmer;
-use super::rarely::Rarely;
+use super::malloc_trim::Trimmer;
+use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use crate::shutdown::Tasks;
 
@@ -33,12 +35,12 @@ const BACKOFF: Duration = Duration::from_millis(100);
 /// What is logged about clients.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    refused: Rarely,
-    evicted: Rarely,
-    failed: Rarely,
+    refused: RateLimitedLog,
+    evicted: RateLimitedLog,
+    failed: RateLimitedLog,
 }
 
-/// Takes connections in.
+/// Accepts connections.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) admission: Arc<Admission>,
@@ -89,8 +91,9 @@ impl Handshake for (TcpStream, TlsAcceptor) {
     }
 }
 
-/// Ends a connection after a failed handshake. A client of TLS 1.3 sends its request along with its certificate. If that is still unread when the
-/// socket closes, the kernel sends a reset, and the alert that says why is lost on the way.
+/// Ends a connection after a failed handshake. A client of TLS 1.3 sends its request along with its
+/// certificate. If that is still unread when the socket closes, the kernel sends a reset, and the
+/// alert that says why is lost on the way.
 async fn until_read(mut socket: TcpStream) {
     socket.shutdown().await.ok();
     let mut unread = [0; 4096];
@@ -113,7 +116,7 @@ impl Acceptor {
             let peer = Peer::Address(address.ip().to_canonical());
             // Answers are small, and should not wait for one another.
             if let Err(error) = socket.set_nodelay(true) {
-                tracing::debug!(%error, "a socket without TCP_NODELAY");
+                tracing::debug!(%error, "cannot set TCP_NODELAY");
             }
             match tls.clone() {
                 Some(tls) => self.take((socket, tls), peer).await,
@@ -131,11 +134,11 @@ impl Acceptor {
         }
     }
 
-    /// Leaves out what cannot be served, and waits where accepting would fail again at once.
+    /// Skips connections that cannot be served, and waits if accepting would fail again at once.
     async fn look_at<S: AsFd, A>(&self, accepted: io::Result<(S, A)>) -> Option<(S, A)> {
         match accepted {
             Ok((socket, _)) if has_left(&socket) => {
-                // It waited here until it gave up. What it asked for must not be done behind its back.
+                // It waited here until it gave up. Its request must not be carried out without it.
                 tracing::debug!("a client left before it was served");
                 None
             }
@@ -153,7 +156,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves a socket, or tells it why not.
+    /// Serves a socket, or refuses it with a reason.
     async fn take<H: Handshake>(&self, socket: H, peer: Peer) {
         if !self.admission.room_to_exist().await {
             self.warnings.refused.log(|times| {

@@ -1,7 +1,7 @@
-//! Who may be connected: how many connections there are, whose they are, and which of them does least.
+//! Connection limits, in total and for each peer.
 //!
-//! A peer at its limit gets another connection in the place of the one that has been idle longest; only if all of them are busy it
-//! is refused. So connections that nobody uses keep nobody out.
+//! A peer at its limit gets another connection in the place of the one that has been idle longest;
+//! only if all of them are busy it is refused. So connections without a call keep no client out.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::config::{HostSize, Listen};
 /// How long a connection that is cut may take to end before another one is cut.
 const CUTTING: Duration = Duration::from_millis(100);
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     /// A user of this host.
@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// Why somebody may not connect.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// It has as many as one peer may have, and all are in use.
@@ -81,17 +81,17 @@ pub(super) enum Refusal {
 
 /// A connection, as far as admission goes.
 #[derive(Debug)]
-struct Entry {
+struct OpenConnection {
     peer: Peer,
     calls: AtomicUsize,
     idle_since: Mutex<Instant>,
-    /// It is asked to leave.
+    /// Cancelled to ask it to close.
     closing: CancellationToken,
-    /// Its socket is closed at once.
+    /// Cancelled to close its socket at once.
     cut: CancellationToken,
 }
 
-impl Entry {
+impl OpenConnection {
     /// Since when it has no call. `None` while it has one.
     fn idle_since(&self) -> Option<Instant> {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: Limits,
-    entries: Mutex<Vec<Arc<Entry>>>,
+    entries: Mutex<Vec<Arc<OpenConnection>>>,
     /// A connection has ended.
     ended: Notify,
 }
@@ -113,18 +113,18 @@ impl Admission {
         Self { limits, entries: Mutex::default(), ended: Notify::new() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<Arc<OpenConnection>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a peer in. Says too whose idle connection has to go for it.
+    /// Admits a peer. Also returns the peer whose idle connection must close for it.
     pub(super) fn admit(
         self: &Arc<Self>,
         peer: Peer,
         now: Instant,
     ) -> Result<(Admitted, Option<Peer>), Refusal> {
         let mut entries = self.entries();
-        // Those that close are as good as gone.
+        // Closing connections do not count.
         let open = || entries.iter().filter(|entry| !entry.closing.is_cancelled()).cloned();
         let of_peer = || open().filter(|entry| entry.peer == peer);
         let evicted = if of_peer().count() >= self.limits.per_peer {
@@ -134,7 +134,7 @@ impl Admission {
         } else {
             None
         };
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(OpenConnection {
             peer,
             calls: AtomicUsize::new(0),
             idle_since: Mutex::new(now),
@@ -155,8 +155,8 @@ impl Admission {
         self.entries().len()
     }
 
-    /// Makes room for one more connection to exist: of those that were asked to leave and have no call, the oldest is cut. False
-    /// if all of them have calls.
+    /// Makes room for one more connection to exist: of those that were asked to leave and have no
+    /// call, the oldest is cut. False if all of them have calls.
     pub(super) async fn room_to_exist(&self) -> bool {
         loop {
             // Made first: it also sees an end between here and the wait.
@@ -167,17 +167,19 @@ impl Admission {
             if !self.cut_one() {
                 return false;
             }
-            // A call may have come in just before the cut, and keeps its connection: then the next one is looked at.
+            // A call may have come in just before the cut, and keeps its connection: then the next
+            // one is looked at.
             drop(tokio::time::timeout(CUTTING, ended).await);
         }
     }
 
-    /// More than these do not exist at a time: those that close take a moment.
+    /// Most connections that exist at a time, including those that are closing.
     fn most_existing(&self) -> usize {
         self.limits.total.saturating_add(self.limits.total / 4).saturating_add(8)
     }
 
-    /// Cuts one that closes. True too if one is cut already, and has not ended.
+    /// Closes the socket of a closing connection at once. Also true if one is closed already and
+    /// has not ended.
     fn cut_one(&self) -> bool {
         let entries = self.entries();
         let mut closing = entries.iter().filter(|entry| entry.closing.is_cancelled());
@@ -186,17 +188,17 @@ impl Admission {
     }
 }
 
-fn close_idlest(entries: impl Iterator<Item = Arc<Entry>>) -> Option<Peer> {
+fn close_idlest(entries: impl Iterator<Item = Arc<OpenConnection>>) -> Option<Peer> {
     let idle = entries.filter_map(|entry| Some((entry.idle_since()?, entry)));
     let (_, entry) = idle.min_by_key(|(since, _)| *since)?;
     entry.closing.cancel();
     Some(entry.peer)
 }
 
-/// A connection that was let in.
+/// An admitted connection.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    entry: Arc<Entry>,
+    entry: Arc<OpenConnection>,
     admission: Arc<Admission>,
 }
 
@@ -232,7 +234,7 @@ impl Drop for Admitted {
 
 /// A call that has not ended.
 #[derive(Debug)]
-pub(super) struct CallUnderWay(Arc<Entry>);
+pub(super) struct CallUnderWay(Arc<OpenConnection>);
 
 impl Drop for CallUnderWay {
     fn drop(&mut self) {

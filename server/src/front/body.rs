@@ -1,4 +1,6 @@
-//! The body of a response: it keeps its call under way, and its trailers within what clients accept.
+//! The body of a gRPC response, which counts its call as under way until it ends.
+//!
+//! Also keeps the size of its trailers within what clients accept.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,4 +1,4 @@
-//! One call: counted, given its deadline, and put on its lane.
+//! One gRPC call: counting it, its deadline, and the threads that serve it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::body::CallBody;
 use super::lane::Lane;
 use crate::rpc::{ConnectionId, status};
 
-/// Calls that take more than a moment: they go on for as long as the client wants.
+/// Streaming calls: they last as long as the client wants.
 const STREAMS: [&str; 6] = [
     "/kprobed.v1.EventService/StreamEvents",
     "/kprobed.v1.EventService/StreamEventRows",
@@ -26,7 +26,7 @@ const STREAMS: [&str; 6] = [
     "/kprobed.v1.ProbeService/WatchProbes",
 ];
 
-/// All services.
+/// All gRPC services.
 #[derive(Clone, Debug)]
 pub(super) struct Services(Routes);
 
@@ -59,13 +59,14 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             if STREAMS.contains(&request.uri().path()) {
                 lane.take_streams();
             }
-            // A task that has to wait moves to its lane, and ends if the client has given up: hyper looks for a reset of the stream
-            // only then (`H2Stream::poll2`), and ends a body that was cancelled as if it were complete.
+            // A task that has to wait moves to its lane, and ends if the client has given up: hyper
+            // looks for a reset of the stream only then (`H2Stream::poll2`), and ends a body that
+            // was cancelled as if it were complete.
             tokio::task::yield_now().await;
             let deadline = deadline(request.headers());
             let answer = routes.call(request.map(tonic::body::Body::new));
             let response = match deadline {
-                // What was begun for the caller ends with it.
+                // What was begun for the caller ends with the call.
                 Some(deadline) => match tokio::time::timeout(deadline, answer).await {
                     Ok(response) => response,
                     Err(_elapsed) => Ok(status::too_late(deadline).into_http()),
@@ -79,7 +80,8 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     }
 }
 
-/// How long the client waits (the gRPC over HTTP2 protocol, "Timeout"). A header that makes no sense is none.
+/// How long the client waits (the gRPC over HTTP2 protocol, "Timeout"). A malformed header
+/// counts as absent.
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

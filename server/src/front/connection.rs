@@ -1,4 +1,4 @@
-//! One connection from its first byte to its end.
+//! One HTTP/2 connection: keep-alive, idle timeout, GOAWAY, and its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::lane::Lane;
-use super::memory::Trimmer;
+use super::malloc_trim::Trimmer;
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
-/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its queue for ever.
+/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its
+/// queue without end.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -56,7 +57,7 @@ struct Served<I> {
     idle_timeout: Duration,
     /// It was asked to leave, and is cut then unless it has calls.
     leaves_by: Option<Instant>,
-    /// The daemon stops: whoever waits for that cuts what is left.
+    /// The daemon stops: its shutdown closes what is left.
     is_stopping: bool,
 }
 
@@ -138,7 +139,8 @@ where
         }
     }
 
-    /// GOAWAY: what is under way is finished, and the client makes a new connection for what comes next.
+    /// GOAWAY: what is under way is finished, and the client makes a new connection for what comes
+    /// next.
     fn ask_to_leave(&mut self) {
         self.connection.as_mut().graceful_shutdown();
         self.leaves_by = Some(Instant::now() + CLOSING);

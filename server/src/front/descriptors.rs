@@ -1,19 +1,23 @@
-//! File descriptors: how many there are, and how many of them connections may take.
+//! The file descriptor limit, and how many descriptors connections may use.
 //!
-//! A connection that took the last one would keep the readers, the history, SQLite and tracefs from working.
+//! A connection that took the last descriptor would keep the readers, the history, SQLite and
+//! tracefs from working.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Descriptors that are kept for the rest of the daemon, apart from those of each CPU.
 const RESERVED: u64 = 128;
 
-/// Descriptors of each CPU: the buffers of two instances, their readers, and what is opened for a moment.
+/// Descriptors of each CPU: the buffers of two instances, their readers, and what is opened for a
+/// moment.
 const RESERVED_PER_CPU: u64 = 8;
 
-/// Descriptors that a connection can need: its socket, and the file of the history that its stream reads.
+/// Descriptors that a connection can need: its socket, and the file of the history that its stream
+/// reads.
 const PER_CONNECTION: u64 = 2;
 
-/// Raises the limit of this process as far as it may: the usual one of 1,024 is for programs that use `select`.
+/// Raises the limit of this process as far as it may: the usual one of 1,024 is for programs that
+/// use `select`.
 pub fn raise_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }

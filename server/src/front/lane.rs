@@ -1,7 +1,8 @@
-//! Which threads serve a connection.
+//! The threads that serve a connection: those for control calls, or those for streams.
 //!
-//! A connection begins on the threads for control calls. With its first stream it goes over to those for streams, with all its tasks:
-//! they would otherwise stand between a control call and its answer, a turn of each stream for every step of the call.
+//! A connection begins on the threads for control calls. With its first stream it moves to those
+//! for streams, with all its tasks. Otherwise the tasks of streams would delay control calls: one
+//! turn of each stream for every step of a call.
 
 use std::fmt;
 use std::future::Future;
@@ -42,7 +43,7 @@ impl Lane {
         }))
     }
 
-    /// Where streams are served.
+    /// The runtime that serves streams.
     pub(super) fn streams(&self) -> &Handle {
         &self.0.streams
     }
@@ -78,7 +79,7 @@ where
     }
 }
 
-/// A task that goes over to the threads for streams.
+/// A task that moves to the threads for streams.
 struct Movable<F> {
     lane: Lane,
     task: Option<Pin<Box<F>>>,

@@ -1,4 +1,4 @@
-//! Sockets: making them, with the rights that they should have.
+//! Listening sockets: the unix socket with its owner and mode, and the TCP address with TLS.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
@@ -31,7 +31,7 @@ pub enum ListenErrorKind {
     /// There is something else at the path.
     #[error("there is something of that name that is not a socket")]
     NoSocket,
-    /// Somebody answers there.
+    /// A program answers there.
     #[error("another process listens there")]
     Taken,
     /// Certificates.
@@ -67,7 +67,8 @@ impl ListenError {
     }
 }
 
-/// Binds the socket so that nobody but root and the group can ever open it: it gets its name only after its rights.
+/// Binds the socket so that only root and the group can ever open it: it gets its name after its
+/// owner and mode are set.
 pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
     let wrong = |kind| ListenError { address: path.display().to_string(), kind };
     let failed = |source| wrong(ListenErrorKind::Io(source));

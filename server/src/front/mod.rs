@@ -1,8 +1,8 @@
-//! The way in: sockets, connections and calls, before any service sees them.
+//! The front end: sockets, connections and calls, before any service sees them.
 //!
-//! Owns who may connect and how many may, what becomes of connections that do nothing, the deadline of a call, and which threads
-//! serve it. Control calls and streams have threads of their own, so that a `list` does not queue behind the events of three hundred
-//! streams. Never knows what a call means.
+//! Owns the limits of connections, what happens to idle ones, the deadline of a call, and which
+//! threads serve it. Control calls and streams have threads of their own, so that a `list` does not
+//! wait for the events of three hundred streams. Never knows what a call means.
 
 mod accept;
 mod admission;
@@ -12,8 +12,8 @@ mod connection;
 mod descriptors;
 mod lane;
 mod listen;
-mod memory;
-mod rarely;
+mod malloc_trim;
+mod rate_limited_log;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -32,11 +32,11 @@ use tonic::service::Routes;
 use self::accept::Acceptor;
 use self::admission::{Admission, Limits};
 use self::call::Services;
-use self::memory::Trimmer;
+use self::malloc_trim::Trimmer;
 use crate::config::Listen;
 use crate::shutdown::Tasks;
 
-/// Listens, and serves whoever connects, until the tasks are told to stop. Streams run on `streams`.
+/// Listens, and serves every connection, until the tasks are stopped. Streams run on `streams`.
 ///
 /// # Errors
 /// See [`ListenError`].

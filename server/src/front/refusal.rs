@@ -1,7 +1,8 @@
-//! Telling a client that there is no room for it.
+//! Refusing a connection with a gRPC status.
 //!
-//! A connection that is only closed looks like a daemon that does not run. So the first call is answered with why, for as many
-//! clients at a time as there are descriptors set aside; the others are closed.
+//! A connection that is only closed looks like a daemon that does not run. So the first call is
+//! answered with the reason, for as many clients at a time as there are descriptors set aside;
+//! other connections are closed.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -20,13 +21,13 @@ use super::body::CallBody;
 use super::connection::http2;
 use crate::rpc::status;
 
-/// Clients that are told at a time.
+/// Clients that can be refused with a status at the same time.
 const AT_A_TIME: usize = 32;
 
-/// How long a client may take to ask and to be told.
+/// How long a client may take for its call and the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Places for clients that are told.
+/// Limit of clients that are refused with a status at the same time.
 #[derive(Debug)]
 pub(super) struct Refusals(Arc<Semaphore>);
 

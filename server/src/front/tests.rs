@@ -1,4 +1,4 @@
-//! Real clients on real sockets.
+//! Tests of the front end with real clients on real sockets.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -64,7 +64,8 @@ async fn connections_that_do_nothing_keep_nobody_out() {
     assert!(served.tasks.stop(PATIENCE).await);
 }
 
-/// Nobody waits for those that were asked to leave: they may take two seconds, and others connect faster than that.
+/// New connections do not wait for those that were asked to leave: these may take two seconds, and
+/// others connect faster than that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_connections_keeps_nobody_out() {
     let served = Served::new(Listen { max_connections: 4, ..Listen::default() }).await;

@@ -1,4 +1,6 @@
-//! Whether there are threads to be had.
+//! Checking that the system allows enough threads before the runtime starts.
+//!
+//! The runtime panics if it cannot start a thread.
 
 use std::io;
 use std::sync::{Arc, Barrier};
@@ -29,7 +31,7 @@ pub fn try_threads(threads: usize) -> io::Result<()> {
             }
             Ok(())
         }
-        // The others wait for ever; the process is about to end.
+        // The threads that were started never end; the process is about to.
         Some(error) => Err(error),
     }
 }

@@ -1,6 +1,7 @@
-//! Domain values as messages of the API, for everything that speaks it: answers of the services, and what exporters publish.
+//! Conversion of domain values to API messages, for the services and the exporters.
 //!
-//! Owns only what more than one of them says. Never reads a request, and never decides anything.
+//! Owns only messages that more than one of them sends. Never reads a request, and never decides
+//! anything.
 
 mod probe;
 mod watch;
@@ -19,7 +20,7 @@ use prost_types::Timestamp;
 
 use kprobed_lang::definition::{Diagnostic, RefusedBy, Severity};
 
-/// A length or position as the wire has it. Texts that long do not get here: gRPC bounds the size of a message.
+/// A length or position as 32 bits. Never saturates: gRPC bounds the size of a message.
 pub(crate) fn length(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

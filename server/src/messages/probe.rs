@@ -1,4 +1,4 @@
-//! Probes, and how often they were hit.
+//! API messages of probes, their leases and hit counts.
 
 use kprobed_proto::v1;
 

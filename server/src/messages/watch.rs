@@ -1,4 +1,4 @@
-//! What a watch of probes tells, and the tokens of its positions.
+//! API messages of a watch of probes, and the tokens of its positions.
 
 use kprobed_proto::v1;
 
@@ -27,7 +27,7 @@ pub(crate) fn watch_token(position: WatchPosition) -> String {
     format!("{:x}.{}", position.run, position.sequence)
 }
 
-/// The position that a text stands for. None: it is no such text.
+/// The position of a token. None if the text is not a token.
 pub(crate) fn watch_position(token: &str) -> Option<WatchPosition> {
     let (run, sequence) = token.split_once('.')?;
     Some(WatchPosition { run: u64::from_str_radix(run, 16).ok()?, sequence: sequence.parse().ok()? })

@@ -1,11 +1,12 @@
-//! Verdicts for programs: one JSON object on one line, with the keys of `kprobectl check -o json` where they mean the same.
+//! Verdicts as JSON: one object on one line, with the keys of `kprobectl check -o json` if they
+//! mean the same.
 
 use std::fmt::Write as _;
 
 use kprobed_proto::v1;
 use serde::Serialize;
 
-use super::asked::Asked;
+use super::definitions::AskedDefinition;
 use super::kernel::OfflineVerdict;
 use kprobed_host::kernel::SiteKind;
 use kprobed_verdict::meaning::Difference;
@@ -31,7 +32,7 @@ pub(super) struct Document<'a> {
     remark: Option<&'a str>,
     canonical: Option<&'a str>,
     prototype: Option<&'a str>,
-    /// What it means else than on the first kernel.
+    /// Differences to its meaning on the first kernel.
     changes: Vec<Change<'a>>,
     /// The line that records the same on this kernel.
     offered: Option<&'a str>,
@@ -80,7 +81,7 @@ struct Instruction<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn new(asked: &'a Asked, kernel: &'a str, verdict: &'a OfflineVerdict) -> Self {
+    pub(super) fn new(asked: &'a AskedDefinition, kernel: &'a str, verdict: &'a OfflineVerdict) -> Self {
         let known = |text: &'a str| (!text.is_empty()).then_some(text);
         let answer = &verdict.answer;
         let is_error = |one: &&v1::Diagnostic| one.severity() != v1::Severity::Warning;

@@ -1,4 +1,4 @@
-//! Verdicts as JUnit XML, which CI systems show: a suite for each kernel, with a case for each definition.
+//! Verdicts as JUnit XML, for CI systems: a suite for each kernel, with a case for each definition.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,8 @@ pub(super) struct Suite<'a> {
     pub(super) cases: Vec<(&'a str, OfflineVerdict)>,
 }
 
-/// All suites as one document. What is not known to be accepted, with the meaning that it was made with, is a failure.
+/// All suites as one document. What is not known to be accepted, with the meaning that it was made
+/// with, is a failure.
 pub(super) fn render(suites: &[Suite<'_>]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for Suite { release, cases } in suites {

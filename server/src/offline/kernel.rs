@@ -1,4 +1,4 @@
-//! A kernel that does not run, and its verdicts.
+//! A kernel image to check definitions against, and its verdicts.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -25,9 +25,9 @@ pub struct OfflineKernel {
 /// What is known of a definition without the kernel running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The kernel takes it.
+    /// The kernel accepts it.
     Accepted,
-    /// It does not.
+    /// The kernel refuses it.
     Refused,
     /// That depends on what boot makes of the code there.
     DependsOnBoot,
@@ -52,15 +52,18 @@ impl Outcome {
 pub struct OfflineVerdict {
     /// What is known.
     pub outcome: Outcome,
-    /// The answer that the daemon would give in that kernel, as far as the image shows: where it depends on boot, the likeliest.
+    /// The answer that the daemon would give in that kernel, as far as the image shows: if it
+    /// depends on boot, the likeliest.
     pub answer: v1::CheckProbeResponse,
-    /// What of it depends on boot: also where all possibilities refuse the place, for different reasons.
+    /// What of it depends on boot: also if all possibilities refuse the place, for different
+    /// reasons.
     pub boot: Option<BootDependence>,
     /// Why it is not known; empty when it is.
     pub remark: String,
-    /// The function's prototype in C, where the kernel has types and the function is known to them.
+    /// The function's prototype in C, if the kernel has types and they include the function.
     pub prototype: Option<String>,
-    /// What it means else than on the kernel that it was made for. Absent where nothing differs, or that was not asked.
+    /// Differences to its meaning on the kernel that it was made for. Absent if nothing differs, or
+    /// that was not asked.
     pub change: Option<MeaningChange>,
 }
 
@@ -110,7 +113,8 @@ impl OfflineKernel {
     /// Judges one definition.
     ///
     /// # Errors
-    /// [`ControlError::NoKprobeEvents`] when the kernel has no kprobe events. A text that is no definition has a verdict too.
+    /// [`ControlError::NoKprobeEvents`] when the kernel has no kprobe events. A text that is no
+    /// definition has a verdict too.
     pub fn judge(&self, text: &str) -> Result<OfflineVerdict, ControlError> {
         let answer = verdict::answer(&self.checker, text, &mut self.checker.recent_facts(), Detail::Listing)?;
         let accepted = answer.verdict() == v1::Verdict::Accepted;
@@ -134,12 +138,14 @@ impl OfflineKernel {
         Ok(OfflineVerdict { outcome, answer, boot, remark, prototype, change: None })
     }
 
-    /// What a definition means in that kernel. Absent for one that is not taken there, and where a module would have to be known.
+    /// What a definition means in that kernel. Absent for one that is refused there, and if a
+    /// module would be needed.
     pub(super) fn meaning(&self, text: &str) -> Option<Meaning> {
         self.checker.meaning(text)
     }
 
-    /// What it means else than it did where it was made. The daemon would hold it back here.
+    /// Differences to its meaning on the kernel that it was made for. The daemon would hold it back
+    /// here.
     pub(super) fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
         self.checker.change_of_meaning(before, text)
     }

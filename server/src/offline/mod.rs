@@ -1,12 +1,15 @@
-//! The verdict on definitions for kernels that do not run: no daemon, no root, no guest.
+//! `kprobed check`: verdicts on definitions for kernels that do not run, without daemon, root or
+//! guest.
 //!
-//! Owns the daemon's own judgement over the image of a kernel, its comparison of what definitions mean on several of them, and saying what only a
-//! running kernel knows: what boot made of some code, and what modules have. Never takes such a place for one that works.
+//! Owns applying the daemon's own rules to a kernel image, comparing what a definition means on
+//! several kernels, and reporting what only a running kernel knows: what boot made of some code,
+//! and the contents of modules. Never reports such a place as accepted.
 //!
-//! Not known here, and not said of each verdict: names that a module has as well, which kernels since 6.7 refuse as ambiguous; probes and
-//! livepatches of a host; and switches on its command line.
+//! Not known here, and not repeated in each verdict: names that a module has as well, which kernels
+//! since 6.7 refuse as ambiguous; probes and livepatches of a host; and switches on its command
+//! line.
 
-mod asked;
+mod definitions;
 mod document;
 mod junit;
 mod kernel;

@@ -1,11 +1,11 @@
-//! Judges every definition for every kernel, and prints the verdicts.
+//! The command `kprobed check`: checks every definition for every kernel, and prints the verdicts.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::asked::definitions;
+use super::definitions::definitions;
 use super::document::Document;
 use super::junit::{self, Suite};
 use super::kernel::{OfflineKernel, OfflineVerdict};
@@ -39,7 +39,7 @@ pub enum Format {
     Junit,
 }
 
-/// Why there are no verdicts.
+/// Error of the whole command.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// A kernel could not be read.
@@ -66,7 +66,7 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// A file is no document.
+    /// A file is not a document.
     #[error("`{path}`:{line}: {message}", path = path.display())]
     Document {
         /// The file.
@@ -75,7 +75,7 @@ pub enum RunError {
         line: usize,
         /// What is wrong.
         message: String,
-        /// What to write instead; empty where the message says it.
+        /// What to write instead; empty if the message says it.
         hint: String,
     },
     /// Neither a definition nor a file with one.
@@ -106,8 +106,9 @@ impl RunError {
     }
 }
 
-/// Judges all definitions for all kernels and prints the verdicts. Says whether every kernel is known to take all of them, and that they record
-/// there what they do on the first one; with `only_differences`, whether no kernel differs from the first one.
+/// Judges all definitions for all kernels and prints the verdicts. Says whether every kernel is
+/// known to take all of them, and that they record there what they do on the first one; with
+/// `only_differences`, whether no kernel differs from the first one.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -156,7 +157,8 @@ pub fn run(request: &Request, output: &mut dyn Write) -> Result<bool, RunError> 
     Ok(all_good)
 }
 
-/// The verdicts on one definition, each after the release of its kernel. What it means on the first kernel is what it is to mean on the others.
+/// The verdicts on one definition, each after the release of its kernel. What it means on the first
+/// kernel is what it is to mean on the others.
 fn judge<'a>(
     kernels: &'a [OfflineKernel],
     definition: &str,

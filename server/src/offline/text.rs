@@ -1,15 +1,16 @@
-//! Verdicts for people.
+//! Verdicts as text for a terminal.
 
 use std::fmt::Write as _;
 
 use kprobed_proto::v1;
 
-use super::asked::Asked;
+use super::definitions::AskedDefinition;
 use super::kernel::{OfflineVerdict, Outcome};
 use kprobed_verdict::checker::MeaningChange;
 
-/// One definition with its verdicts, each after the release of its kernel. The code around the place is shown where there is one verdict alone.
-pub(super) fn render(asked: &Asked, verdicts: &[(&str, OfflineVerdict)], alone: bool) -> String {
+/// One definition with its verdicts, each after the release of its kernel. The code around the
+/// place is shown for a single verdict.
+pub(super) fn render(asked: &AskedDefinition, verdicts: &[(&str, OfflineVerdict)], alone: bool) -> String {
     let definition = &asked.text;
     let mut text = String::new();
     if !alone {
@@ -168,8 +169,8 @@ mod tests {
         }
     }
 
-    fn asked(line: Option<u64>, text: &str) -> Asked {
-        Asked { file: None, line, text: text.to_owned() }
+    fn asked(line: Option<u64>, text: &str) -> AskedDefinition {
+        AskedDefinition { file: None, line, text: text.to_owned() }
     }
 
     #[test]

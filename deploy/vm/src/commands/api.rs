@@ -1,4 +1,4 @@
-//! `cargo vm api`: the protos are as `proto/buf.yaml` wants them, and break nothing that was accepted.
+//! `cargo vm api`: lint of the protos, and a check that they break nothing in the accepted API.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use kprobed_vm::cache::Cache;
 use kprobed_vm::python::{Environment, Requirements};
 use kprobed_vm::{progress, workspace};
 
-/// The API as it was accepted last: an image of the protos without comments, as `buf build` makes it.
+/// The API as it was accepted last: an image of the protos without comments, as `buf build` makes
+/// it.
 const ACCEPTED: &str = "accepted.binpb";
 
 /// Check the protos with buf: style, comments, and that nothing breaks that was accepted
@@ -71,7 +72,8 @@ struct Buf<'a> {
 }
 
 impl Buf<'_> {
-    /// The exit code with which buf reports what it found in the files, as opposed to a failure of its own.
+    /// The exit code with which buf reports what it found in the files, as opposed to a failure of
+    /// its own.
     const FOUND: i32 = 100;
 
     fn lint(&self) -> Result<()> {
@@ -97,7 +99,8 @@ impl Buf<'_> {
         }
     }
 
-    /// The protos as an image. Comments are left out: a change of words is no change of the API.
+    /// The protos as an image. Comments are left out: a change of a comment does not change the
+    /// API.
     fn image(&self) -> Result<Vec<u8>> {
         let output = self.run(&["build", "--exclude-source-info", "-o", "-#format=binpb"])?;
         ensure!(output.status.success(), "buf build: {}", text(&output));

@@ -14,7 +14,8 @@ use kprobed_vm::workspace::Programs;
 use super::exec::pass_on;
 use super::guest::{GuestArguments, post_mortem};
 
-/// What the daemon is compared with, and what the benchmark itself runs. Those of the host go into the guest, with their libraries.
+/// Tools that the daemon is compared with, and that the benchmark itself runs. Those of the host go
+/// into the guest, with their libraries.
 const TOOLS: [&str; 3] = ["trace-cmd", "perf", "bpftrace"];
 
 /// Where the benchmark lies in the guest.

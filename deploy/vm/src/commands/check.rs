@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use kprobed_vm::workspace;
 
-/// Run every check that needs no guest: format, words, lints, documentation, dependencies, tests on the host
+/// Run every check that needs no guest: format, words, lints, documentation, dependencies, tests on
+/// the host
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

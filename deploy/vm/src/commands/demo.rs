@@ -1,4 +1,5 @@
-//! `cargo vm demo`: a probe's whole life on a real kernel, shown as it happens.
+//! `cargo vm demo`: a probe on a real kernel from its definition to its deletion, shown as it
+//! happens.
 
 use std::process::ExitCode;
 
@@ -11,7 +12,8 @@ use kprobed_vm::progress;
 
 use super::guest::{GuestArguments, post_mortem};
 
-/// Watch `kernel_clone` fire on a real kernel, from the definition of a probe to the last trace of it
+/// Watch `kernel_clone` fire on a real kernel, from the definition of a probe to the last trace of
+/// it
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,17 +24,19 @@ pub(crate) struct Demo {
     guest: GuestArguments,
 }
 
-/// The first argument of `kernel_clone` points to a structure, whose first, third and fourth members these are.
+/// The first argument of `kernel_clone` points to a structure, whose first, third and fourth
+/// members these are.
 const ENTRY: &str =
     "p:doforkprobe kernel_clone clone_flags=+0(%di):x64 child_tidptr=+16(%di):x64 parent_tidptr=+24(%di):x64";
 const RETURN: &str = "r:fork_retprobe kernel_clone child=$retval:s32";
 
 /// Processes that the workload starts. Each is one event of either probe.
 const PROCESSES: u32 = 8;
-/// Events that have to be seen.
+/// Events that must be seen.
 const EVENTS: usize = 10;
 
-/// What tracefs shows of probes. The daemon's own instance is there as long as the daemon is.
+/// Script that prints what tracefs shows of probes. The daemon's own instance exists as long as the
+/// daemon runs.
 const FOOTPRINT: &str = "cd /sys/kernel/tracing && cat kprobe_events kprobe_profile && ls events";
 
 impl Demo {
@@ -110,7 +114,7 @@ fn chapter(machine: &Machine, title: &str, script: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Runs a script that nobody needs to see.
+/// Runs a script without showing it.
 fn quiet(machine: &Machine, script: &str) -> Result<String> {
     let output = machine.exec(&Command::shell(script))?;
     ensure!(output.status.success(), "`{script}`: {}", output.stderr_text());

@@ -1,7 +1,7 @@
-//! `cargo vm deny`: what the programs are made of may be used, is there once, and comes from one place.
+//! `cargo vm deny`: licences, versions and sources of all dependencies.
 //!
-//! The rules are below. `cargo deny` has more of them, and takes minutes to be built: it is asked for what only it knows, the
-//! advisories, where it is installed.
+//! The rules are below. `cargo deny` has more of them and takes minutes to build: it is used only
+//! for the advisories, if it is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,8 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Crates that are there in several versions, and who wants the older ones. One that is gone has to go from here too.
+/// Crates that are there in several versions, and who wants the older ones. One that is gone has to
+/// go from here too.
 const SEVERAL: &[(&str, &str)] = &[
     ("base64", "sqlx and tonic"),
     ("block-buffer", "sqlx, by sha2 0.10"),
@@ -35,6 +36,7 @@ const SEVERAL: &[(&str, &str)] = &[
     ("cpufeatures", "sqlx, by sha2 0.10"),
     ("crypto-common", "sqlx, by sha2 0.10"),
     ("digest", "sqlx, by sha2 0.10"),
+    ("embedded-io", "postcard, which can use either and is built with neither"),
     ("foldhash", "petgraph, by hashbrown 0.15"),
     ("getrandom", "ring"),
     ("hashbrown", "petgraph and sqlx"),
@@ -132,7 +134,8 @@ fn check(metadata: &Value) -> (usize, Vec<String>) {
     (count, problems)
 }
 
-/// Whether an SPDX expression leaves a choice that is on the list. `AND` binds more closely than `OR`; the old `/` is `OR`.
+/// Whether an SPDX expression leaves a choice that is on the list. `AND` binds more closely than
+/// `OR`; the old `/` is `OR`.
 fn allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_ascii_whitespace().collect();

@@ -31,7 +31,8 @@ The command's output is passed through and its exit status is this one's:
 pub(crate) struct Exec {
     #[command(flatten)]
     guest: GuestArguments,
-    /// Copy a file into the working directory, or to a path of its own; programs bring their libraries
+    /// Copy a file into the working directory, or to a path of its own; programs bring their
+    /// libraries
     #[arg(long = "copy", value_name = "FILE[:/PATH]")]
     copies: Vec<String>,
     /// The command and its arguments
@@ -46,7 +47,8 @@ impl Exec {
         let guest = self.guest.start(cache, "exec", 0, &copies)?;
         let mut delivered = Ok(());
         let ran = guest.machine.exec_streaming(&Command::new(program).args(arguments), |stream, bytes| {
-            // The command goes on when nobody reads its output any more; the first failure is reported.
+            // The command continues when its output is no longer read; the first failure is
+            // reported.
             let written = pass_on(stream, bytes);
             if delivered.is_ok() {
                 delivered = written;

@@ -1,4 +1,4 @@
-//! Options that every command with a guest has, and the guest with the daemon in it that they lead to.
+//! Options of all commands that boot a guest, and booting it with the daemon.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ pub(crate) struct DaemonGuest {
 }
 
 impl GuestArguments {
-    /// Builds, boots and starts. `command` names the disk; `port` is the daemon's on the host, 0 for any.
+    /// Builds, boots and starts. `command` names the disk; `port` is the daemon's on the host, 0
+    /// for any.
     pub(crate) fn start(
         &self,
         cache: Cache,
@@ -78,7 +79,8 @@ impl GuestArguments {
         Ok(DaemonGuest { machine, address, programs })
     }
 
-    /// A guest with these files beside the daemon's programs, without a disk, in which the daemon does not run yet.
+    /// A guest with these files beside the daemon's programs, without a disk, in which the daemon
+    /// does not run yet.
     pub(crate) fn start_bare(&self, cache: Cache, memory_mib: u32, copies: &[GuestFile]) -> Result<Machine> {
         anyhow::ensure!(
             !self.fresh && self.disk.is_none(),
@@ -120,7 +122,7 @@ impl DaemonGuest {
     }
 }
 
-/// What there is to see after the guest has failed.
+/// Shows what is known of a guest that has failed.
 pub(crate) fn post_mortem(machine: &Machine) {
     progress::note(format_args!(
         "the end of the serial log {}:\n{}",

@@ -1,4 +1,4 @@
-//! `cargo vm kernels`: what is cached, and what would be booted.
+//! `cargo vm kernels`: the kernels in the cache, and fetching new ones.
 
 use std::process::ExitCode;
 

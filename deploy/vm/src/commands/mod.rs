@@ -1,4 +1,4 @@
-//! The command line: arguments, and which command runs.
+//! The command line of `cargo vm`.
 
 mod api;
 mod bench;
@@ -23,7 +23,8 @@ use kprobed_vm::cache::Cache;
 #[derive(Debug, Parser)]
 #[command(name = "cargo vm", bin_name = "cargo vm", version, max_term_width = 110)]
 pub(crate) struct Arguments {
-    /// Where kernels, disks and logs are kept [default: $XDG_CACHE_HOME/kprobed-vm or ~/.cache/kprobed-vm]
+    /// Where kernels, disks and logs are kept [default: $XDG_CACHE_HOME/kprobed-vm or
+    /// ~/.cache/kprobed-vm]
     #[arg(long, global = true, value_name = "DIR", env = "KPROBED_VM_CACHE")]
     cache: Option<PathBuf>,
     #[command(subcommand)]

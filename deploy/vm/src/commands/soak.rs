@@ -1,4 +1,4 @@
-//! `cargo vm soak`: the overload test for as long as one likes.
+//! `cargo vm soak`: the overload test, repeated for a given time.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,8 @@ use kprobed_vm::cache::Cache;
 use kprobed_vm::progress::Step;
 use kprobed_vm::workspace;
 
-/// Overload a daemon again and again, each time with a new seed, and check that its ledger closes each time
+/// Overload a daemon again and again, each time with a new seed, and check that its ledger closes
+/// each time
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `cargo vm up`: a daemon to talk to, until Ctrl-C.
+//! `cargo vm up`: a guest with a daemon that accepts connections, until Ctrl-C.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,4 +1,4 @@
-//! The agent: accepts connections, reads the one request of each, and answers it.
+//! The agent in the guest: accepts connections, reads the one request of each, and answers it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -37,7 +37,7 @@ impl Refusal {
 pub(crate) enum Stop {
     /// Tell the host.
     Refused(Refusal),
-    /// The host is gone or does not speak the protocol: nobody to tell.
+    /// The host is gone or does not speak the protocol: there is no receiver for an error.
     Lost,
 }
 
@@ -126,8 +126,8 @@ fn connection(mut stream: &TcpStream, background: &Background) {
     if let Err(Stop::Refused(Refusal { errno, message })) = answered {
         drop(send(stream, &Frame::Failed { errno, message }));
     }
-    // Only this direction: what the host still sends is read (by `run`), since closing over unread bytes would reset the
-    // connection and take the answer with it.
+    // Only this direction: what the host still sends is read (by `run`), since closing over unread
+    // bytes would reset the connection and take the answer with it.
     drop(stream.shutdown(std::net::Shutdown::Write));
 }
 

@@ -1,4 +1,4 @@
-//! Background processes by name: started, signalled, waited for.
+//! Background processes in the guest, by name: starting, signalling, waiting for them.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -16,10 +16,10 @@ use nix::unistd::Pid;
 use crate::agent::{Refusal, command};
 use crate::run::convert;
 
-type Table = HashMap<String, Entry>;
+type Table = HashMap<String, BackgroundProcess>;
 
 #[derive(Debug)]
-struct Entry {
+struct BackgroundProcess {
     pid: Pid,
     /// Absent while it runs.
     status: Option<Status>,
@@ -52,11 +52,12 @@ impl Background {
             .spawn()
             .map_err(|error| Refusal::io(name, &error))?;
         let pid = Pid::from_raw(i32::try_from(child.id()).map_err(|error| Refusal::new(error.to_string()))?);
-        table.insert(name.to_owned(), Entry { pid, status: None });
+        table.insert(name.to_owned(), BackgroundProcess { pid, status: None });
         drop(table);
         let (shared, name) = (Arc::clone(&self.shared), name.to_owned());
         thread::spawn(move || {
-            // Until it is reaped below, under the lock, its pid cannot become another process's: signals hit the right one.
+            // Until it is reaped below, under the lock, its pid cannot become another process's:
+            // signals hit the right one.
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             let mut table = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
             let status = child.wait().map_or(Status::Exited(-1), convert);
@@ -75,7 +76,7 @@ impl Background {
         let signal = nix::sys::signal::Signal::try_from(signal).map_err(failed)?;
         let table = self.table();
         match table.get(name) {
-            Some(Entry { pid, status: None }) => kill(*pid, signal).map_err(failed),
+            Some(BackgroundProcess { pid, status: None }) => kill(*pid, signal).map_err(failed),
             Some(_) => Err(failed(nix::Error::ESRCH)),
             None => Err(unknown(name)),
         }

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Writes one line. There is nobody to tell when that fails.
+/// Writes one line. Failures are ignored: there is no other place to report them.
 pub(crate) fn say(line: &str) {
     if let Ok(mut console) = OpenOptions::new().write(true).open("/dev/console") {
         // One write, so that lines of several processes do not mix.

@@ -1,7 +1,9 @@
 //! `kprobed-guest`: PID 1 of the guest, and the agent that it starts.
 //!
-//! It is a relay too, for ports that are open on the guest's loopback only ([`relay`]). As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a child, can wait for its own
-//! children undisturbed. Knows nothing about kprobed: what runs in the guest is the host's business.
+//! As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a
+//! child, can wait for its own children undisturbed. It is also a relay for ports that are open
+//! only on the guest's loopback ([`relay`]). Knows nothing about kprobed: the host decides what
+//! runs in the guest.
 
 mod agent;
 mod background;

@@ -1,4 +1,4 @@
-//! Switches the guest off so that nothing is lost.
+//! Switching the guest off without losing data.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::setup::DISK_MOUNT;
 const GRACE: Duration = Duration::from_secs(10);
 const EVERY_PROCESS: Pid = Pid::from_raw(-1);
 
-/// Ends every process but PID 1 and this one, unmounts the disk, announces it, switches off. Returns only on failure.
+/// Ends every process but PID 1 and this one, unmounts the disk, announces it, switches off.
+/// Returns only on failure.
 pub(crate) fn off(background: &Background) -> String {
     // ESRCH: there was no process to end.
     kill(EVERY_PROCESS, Signal::SIGTERM).ok();
@@ -35,7 +36,7 @@ pub(crate) fn off(background: &Background) -> String {
     }
 }
 
-/// What was just killed may take a moment to let go of its files.
+/// A process that was just killed may take some milliseconds to close its files.
 fn unmount() -> Result<(), Errno> {
     for _ in 0..50 {
         match umount(DISK_MOUNT) {

@@ -1,6 +1,7 @@
-//! `kprobed-guest relay FROM TO`: carries TCP connections on the guest's network address on to a port of its loopback.
+//! `kprobed-guest relay FROM TO`: forwards TCP connections from the guest's network address to a
+//! port of its loopback.
 //!
-//! The daemon listens on loopback only, as it should; QEMU forwards to the network address only.
+//! The daemon listens only on loopback, as it should; QEMU forwards only to the network address.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,7 +26,7 @@ pub(crate) fn serve(from: &str, to: &str) -> String {
 }
 
 fn connection(outside: &TcpStream, to: &str) {
-    // Nobody listens there (yet): the connection ends, which says so to the other side.
+    // No program listens there (yet): closing the connection reports that to the other side.
     let Ok(inside) = TcpStream::connect(to) else { return };
     for stream in [outside, &inside] {
         drop(stream.set_nodelay(true));

@@ -1,4 +1,5 @@
-//! Runs a process to its end while its output goes to the host and the host's bytes go to its input.
+//! Running a process in the guest, with its output sent to the host and its input read from the
+//! host.
 
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
@@ -18,8 +19,8 @@ use nix::unistd::Pid;
 
 use crate::agent::{Refusal, Stop, command, send};
 
-/// How long output may still come after the process has ended: something that it left behind may hold the pipes open
-/// for ever.
+/// How long output may still come after the process has ended: a process that it started may keep
+/// the pipes open.
 const LINGER: Duration = Duration::from_millis(300);
 /// How often a quiet process is looked at, in milliseconds.
 const TICK_MS: u8 = 100;
@@ -88,7 +89,8 @@ fn kill(group: Pid) {
     killpg(group, Signal::SIGKILL).ok();
 }
 
-/// Moves what is there without waiting; true when something moved. At the end the pipe becomes `None`.
+/// Moves what is there without waiting; true when something moved. At the end the pipe becomes
+/// `None`.
 fn pump(
     pipe: &mut Option<impl Read + AsFd>,
     chunk: &mut [u8],
@@ -118,8 +120,9 @@ fn wait_for_output(stdout: Option<std::os::fd::BorrowedFd<'_>>, stderr: Option<s
     }
 }
 
-/// Feeds the process from the connection until `End`, then watches the connection: when the host closes it while the
-/// process runs, the host is gone. Nobody waits for this thread, because a pipe that is never read may hold it.
+/// Feeds the process from the connection until `End`, then watches the connection: when the host
+/// closes it while the process runs, the host is gone. This thread is never joined, because a pipe
+/// that is never read may hold it.
 fn feed(mut incoming: TcpStream, mut stdin: Option<ChildStdin>, host_gone: Arc<AtomicBool>) {
     thread::spawn(move || {
         loop {

@@ -1,6 +1,6 @@
-//! What PID 1 does once: mounts, modules, host name, network, disk.
+//! Setting up the guest, once, by PID 1: mounts, modules, host name, network, disk.
 //!
-//! Does not mount tracefs or debugfs: preparing those is the daemon's own work, and part of what is tested.
+//! Never mounts tracefs or debugfs: that is the daemon's own work, and part of what is tested.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -60,7 +60,7 @@ fn load_modules() -> Result<(), String> {
         let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         match finit_module(&file, c"", ModuleInitFlags::empty()) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            // A device that the machine has not is no reason to stop; a missing network is found below.
+            // A device that the machine does not have is ignored; a missing network is found below.
             Err(error) => console::say(&format!("kprobed-guest: module {}: {error}", path.display())),
         }
     }

@@ -1,6 +1,7 @@
-//! What runs the guests' code: KVM where it really works, else QEMU itself.
+//! The accelerator of guests: KVM if it really works, otherwise QEMU's emulation (TCG).
 //!
-//! `/dev/kvm` may be there and not work, as on a virtual machine that nests badly: a machine without a disk is tried first.
+//! `/dev/kvm` can exist and not work, as on a virtual machine without nested virtualisation: a
+//! machine without a disk is tried first.
 
 use std::env;
 use std::fs::File;
@@ -16,7 +17,7 @@ use crate::progress;
 /// How long the trial runs: firmware has begun by then, and what fails has failed.
 const TRIAL: Duration = Duration::from_millis(500);
 
-/// What runs the guests' code.
+/// The accelerator of guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accelerator {
     /// The host's CPU.
@@ -26,7 +27,7 @@ pub(super) enum Accelerator {
 }
 
 impl Accelerator {
-    /// What `KPROBED_VM_ACCEL` says (`kvm` or `tcg`), else KVM if it works. Found out once.
+    /// The value of `KPROBED_VM_ACCEL` (`kvm` or `tcg`), else KVM if it works. Tested once.
     pub(super) fn of_this_host() -> Self {
         static CHOSEN: OnceLock<Accelerator> = OnceLock::new();
         *CHOSEN.get_or_init(|| match env::var("KPROBED_VM_ACCEL").as_deref() {

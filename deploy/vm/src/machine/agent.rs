@@ -1,4 +1,4 @@
-//! The host's side of one conversation with the agent in the guest.
+//! One connection of the host to the agent in the guest.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,8 +9,8 @@ use crate::protocol::{
     ALIVE_INTERVAL, CHUNK_BYTES, Frame, ProtocolError, Status, VERSION, read_frame, write_frame,
 };
 
-/// How long the agent may be silent before the guest counts as hung. The agent speaks every [`ALIVE_INTERVAL`]; an emulated
-/// guest on a busy host can be that much slower.
+/// How long the agent may be silent before the guest counts as hung. The agent speaks every
+/// [`ALIVE_INTERVAL`]; an emulated guest on a busy host can be that much slower.
 pub(super) const SILENCE: Duration = ALIVE_INTERVAL.saturating_mul(60);
 
 /// Why a request had no answer.
@@ -54,8 +54,8 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// Connects, waiting at most `hello` for the agent's greeting. A connection alone proves nothing: QEMU accepts it
-    /// before the guest listens.
+    /// Connects, waiting at most `hello` for the agent's greeting. A connection alone proves
+    /// nothing: QEMU accepts it before the guest listens.
     pub(super) fn open(address: SocketAddr, hello: Duration) -> Result<Self, Failure> {
         let mut stream = TcpStream::connect_timeout(&address, hello)?;
         stream.set_nodelay(true)?;
@@ -103,8 +103,8 @@ impl Conversation {
         }
     }
 
-    /// Sends `bytes` as the data of the request that was just sent, while `answer` reads: the guest may well answer, and wait
-    /// for its answer to be read, before it has read everything.
+    /// Sends `bytes` as the data of the request that was just sent, while `answer` reads: the guest
+    /// may well answer, and wait for its answer to be read, before it has read everything.
     pub(super) fn with_data<T>(
         &mut self,
         bytes: impl Read + Send,
@@ -112,10 +112,11 @@ impl Conversation {
     ) -> Result<T, Failure> {
         let outgoing = self.stream.try_clone()?;
         thread::scope(|scope| {
-            // What goes wrong with sending shows in the answer, or in its absence.
+            // An error of sending shows in the answer, or in its absence.
             let sender = scope.spawn(move || send_data(outgoing, bytes));
             let result = answer(self);
-            // The answer is complete (or will never be): a guest that does not read must not keep the sender.
+            // The answer is complete (or will never be): a guest that does not read must not keep
+            // the sender.
             drop(self.stream.shutdown(Shutdown::Both));
             drop(sender.join());
             result

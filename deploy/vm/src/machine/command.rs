@@ -1,10 +1,11 @@
-//! A command to run in the guest, and what came of it.
+//! A command to run in the guest, and its output.
 
 use std::time::Duration;
 
 use crate::protocol::{Process, Status};
 
-/// A command for the guest; it starts in `/root` with a fixed `PATH` and `HOME` and nothing else in its environment.
+/// A command for the guest; it starts in `/root` with a fixed `PATH` and `HOME` and nothing else in
+/// its environment.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
     pub(super) process: Process,
@@ -66,7 +67,7 @@ impl Command {
     }
 }
 
-/// What a command left behind.
+/// The result of a command: status and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// How it ended.
@@ -78,12 +79,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text, bytes that are no UTF-8 replaced.
+    /// Standard output as text, bytes that are not UTF-8 replaced.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text, bytes that are no UTF-8 replaced.
+    /// Standard error as text, bytes that are not UTF-8 replaced.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

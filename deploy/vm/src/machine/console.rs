@@ -1,4 +1,4 @@
-//! Reads what the guest's kernel wrote on its serial console, and finds the lines that mean trouble.
+//! The guest's serial console: its text, and the lines that report a panic, an oops or a stall.
 
 use std::fs;
 use std::path::{Path, PathBuf};

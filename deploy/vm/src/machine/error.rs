@@ -1,4 +1,4 @@
-//! What can go wrong with a machine, and whose fault it is.
+//! Errors of a machine: failures of the guest, of QEMU and of the host, told apart.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +36,8 @@ pub enum MachineError {
         /// The serial log.
         log: PathBuf,
     },
-    /// The agent ended the connection, or the guest went away, in the middle of a request, and nothing says why.
+    /// The agent ended the connection, or the guest went away, in the middle of a request, and
+    /// nothing says why.
     #[error("lost the connection to the guest: {source}\n(serial log: {log})")]
     Lost {
         /// What the socket said.
@@ -85,7 +86,8 @@ pub enum MachineError {
 }
 
 impl MachineError {
-    /// Whether the guest itself failed, so that booting it again may help; otherwise the host or the request is at fault.
+    /// Whether the guest itself failed, so that booting it again may help; otherwise the host or
+    /// the request is at fault.
     pub fn is_guest_failure(&self) -> bool {
         match self {
             Self::Panicked { .. } | Self::Exited { .. } | Self::Hung { .. } | Self::Lost { .. } => true,

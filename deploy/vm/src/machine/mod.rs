@@ -1,7 +1,7 @@
-//! One guest: booted, talked to, switched off.
+//! A guest machine: booting it, running commands in it, switching it off.
 //!
-//! Owns the QEMU process, the connection to the agent and the reading of the console. Does not know what is in the
-//! initramfs, and knows nothing of kprobed.
+//! Owns the QEMU process, the connection to the agent and the reading of the console. Never looks
+//! into the initramfs, and knows nothing of kprobed.
 
 mod accel;
 mod agent;
@@ -25,6 +25,7 @@ use agent::{Conversation, Failure, SILENCE};
 pub use command::{Command, Output, Stream};
 use console::Console;
 pub use error::MachineError;
+pub use nix::sys::signal::Signal;
 use qemu::Qemu;
 use qmp::Qmp;
 use serde_json::Value;
@@ -43,7 +44,7 @@ const POWER_OFF: Duration = Duration::from_mins(1);
 /// A guest that has panicked is about to take QEMU with it; this is how long that is waited for.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// What to boot.
+/// Settings of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineConfig {
     /// The kernel: a bzImage.
@@ -54,14 +55,16 @@ pub struct MachineConfig {
     pub memory_mib: u32,
     /// Virtual CPUs; more than one needs QEMU 10.
     pub cpus: u32,
-    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as many. Lists of CPUs that the kernel
-    /// reads end there.
+    /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as
+    /// many. Lists of CPUs that the kernel reads end there.
     pub cpus_possible: u32,
     /// Mounted on `/var/lib/kprobed`.
     pub disk: Option<Disk>,
-    /// Loopback ports of the host and the guest ports that they lead to; host port 0 takes a free one.
+    /// Loopback ports of the host and the guest ports that they lead to; host port 0 takes a free
+    /// one.
     pub forwards: Vec<(u16, u16)>,
-    /// Whether the guest reaches the host's network, and the host's loopback at [`protocol::HOST_ADDRESS`].
+    /// Whether the guest reaches the host's network, and the host's loopback at
+    /// [`protocol::HOST_ADDRESS`].
     pub reaches_host: bool,
     /// More for the kernel command line.
     pub cmdline: String,
@@ -107,7 +110,7 @@ pub struct Machine {
     forwards: Vec<(u16, u16)>,
     agent: SocketAddr,
     release: String,
-    /// Held so that nobody else takes it.
+    /// Held so that no other program takes it.
     disk: Option<Disk>,
 }
 
@@ -124,7 +127,7 @@ impl Machine {
         loop {
             attempts += 1;
             match Self::boot_once(config) {
-                // Somebody took the port between its choice and its use.
+                // Another program took the port between its choice and its use.
                 Err(MachineError::Exited { stderr, .. })
                     if attempts < 4 && stderr.contains("Could not set up host forwarding") => {}
                 other => return other,
@@ -132,8 +135,8 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::boot`], but when the guest itself fails it is booted again, twice at most. `failed` is told of every
-    /// failure that is tried again.
+    /// As [`Machine::boot`], but when the guest itself fails it is booted again, twice at most.
+    /// `failed` is called with every failure that is tried again.
     pub fn boot_with_retries(
         config: &MachineConfig,
         mut failed: impl FnMut(&MachineError),
@@ -152,7 +155,8 @@ impl Machine {
         let mut qemu_messages = config.serial_log.clone().into_os_string();
         qemu_messages.push(".qemu");
         let qemu_messages = PathBuf::from(qemu_messages);
-        // QEMU truncates it, but only once it runs; what an earlier boot said must not be taken for this one's.
+        // QEMU truncates it, but only once it runs; what an earlier boot said must not be taken for
+        // this one's.
         fs::write(&config.serial_log, "").map_err(host("write the serial log"))?;
         let mut ports = qemu::free_ports(config.forwards.len() + 1).map_err(host("find a free port"))?;
         let agent_port = ports.pop().unwrap_or_default();
@@ -188,8 +192,9 @@ impl Machine {
     }
 
     fn wait_for_agent(&self, config: &MachineConfig) -> Result<String, MachineError> {
-        // The line on the console only says when it is worth asking; the greeting is the proof. Should the line not be
-        // readable, asking now and then does as well. A guest that is restored has said it before.
+        // The line on the console only says when it is worth asking; the greeting is the proof.
+        // Should the line not be readable, asking now and then does as well. A guest that is
+        // restored has said it before.
         let ask_anyway = if config.incoming.is_some() { Duration::ZERO } else { Duration::from_secs(2) };
         let deadline = config.boot_deadline;
         let start = Instant::now();
@@ -244,7 +249,8 @@ impl Machine {
         })
     }
 
-    /// Writes a file, replacing what is there and creating its directories. `mode` are its permission bits.
+    /// Writes a file, replacing what is there and creating its directories. `mode` are its
+    /// permission bits.
     pub fn put(&self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), MachineError> {
         let request = Frame::Put { path: path.to_owned(), mode };
         self.converse(&request, |conversation| conversation.with_data(bytes, Conversation::done))
@@ -264,26 +270,32 @@ impl Machine {
         })
     }
 
-    /// Starts `command` in the background; its output is appended to `/run/log/NAME.log`. Its standard input is empty and
-    /// its time-out is not used. An error when a process of that name runs.
+    /// Starts `command` in the background; its output is appended to `/run/log/NAME.log`. Its
+    /// standard input is empty and its time-out is not used. An error when a process of that name
+    /// runs.
     pub fn spawn(&self, name: &str, command: &Command) -> Result<(), MachineError> {
         let request = Frame::Spawn { name: name.to_owned(), process: command.process.clone() };
         self.converse(&request, Conversation::done)
     }
 
     /// Sends a signal to a background process.
-    pub fn kill(&self, name: &str, signal: i32) -> Result<(), MachineError> {
-        self.converse(&Frame::Signal { name: name.to_owned(), signal }, Conversation::done)
+    ///
+    /// # Errors
+    /// [`MachineError::Refused`] with ESRCH if no process of that name runs.
+    pub fn signal(&self, name: &str, signal: Signal) -> Result<(), MachineError> {
+        let request = Frame::Signal { name: name.to_owned(), signal: signal as i32 };
+        self.converse(&request, Conversation::done)
     }
 
-    /// Waits until a background process has ended, for at most `timeout`: then the status is [`Status::TimedOut`], and the
-    /// process goes on.
+    /// Waits until a background process has ended, for at most `timeout`: then the status is
+    /// [`Status::TimedOut`], and the process goes on.
     pub fn wait(&self, name: &str, timeout: Option<Duration>) -> Result<Status, MachineError> {
         let request = Frame::Wait { name: name.to_owned(), timeout_ms: timeout.map(milliseconds) };
         self.converse(&request, Conversation::status)
     }
 
-    /// Ends every process with SIGTERM, then SIGKILL, unmounts the disk, switches off, and proves that it went that way.
+    /// Ends every process with SIGTERM, then SIGKILL, unmounts the disk, switches off, and proves
+    /// that it went that way.
     pub fn power_off(self) -> Result<(), MachineError> {
         let mut conversation = self.conversation()?;
         conversation.send(&Frame::PowerOff).map_err(|failure| self.explain(failure))?;
@@ -300,17 +312,20 @@ impl Machine {
         Err(MachineError::UncleanPowerOff { status, log: self.serial_log().to_owned() })
     }
 
-    /// Kills the guest where it stands, as a power cut would. What the guest was told is on its disk is there afterwards.
+    /// Kills the guest where it stands, as a power cut would. What the disk acknowledged to the
+    /// guest is there afterwards.
     pub fn power_cut(self) {
         self.qemu.kill();
     }
 
-    /// The first line on the console so far that reports a panic, oops, bug, warning, lock-up or stall.
+    /// The first line on the console so far that reports a panic, oops, bug, warning, lock-up or
+    /// stall.
     pub fn console_problem(&self) -> Option<String> {
         console::problem(&self.console.text())
     }
 
-    /// Why the guest is no more, or should be given up, if that is so: QEMU has ended, or its kernel has failed.
+    /// Why the guest has ended, or should be abandoned, if so: QEMU has ended, or its kernel has
+    /// failed.
     pub fn failure(&self) -> Option<MachineError> {
         self.check(&self.console.text()).err()
     }
@@ -383,7 +398,8 @@ impl Machine {
         }
     }
 
-    /// An error when QEMU has ended, or the console tells of a failure that the guest does not survive.
+    /// An error when QEMU has ended, or the console tells of a failure that the guest does not
+    /// survive.
     fn check(&self, console: &str) -> Result<(), MachineError> {
         let log = || self.serial_log().to_owned();
         if let Some(status) = self.qemu.status() {

@@ -1,8 +1,8 @@
-//! The QEMU process: its command line, its life, its death.
+//! The QEMU process: its command line, starting and killing it.
 //!
-//! It must never outlive this program, not even when this program is killed with SIGKILL. `setpriv --pdeathsig` makes the
-//! kernel kill QEMU when its parent dies; and because the kernel means the parent *thread*, a thread of its own starts QEMU
-//! and stays until QEMU has ended, whichever thread asked for it.
+//! QEMU never outlives this program, not even if this program is killed with SIGKILL:
+//! `setpriv --pdeathsig` has the kernel kill QEMU when its parent ends. The kernel means the parent
+//! *thread*, so a thread of its own starts QEMU and stays until QEMU has ended.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -53,7 +53,8 @@ pub(super) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU with its own messages going to the file `messages`, and the connection to control it.
+    /// Starts QEMU with its own messages going to the file `messages`, and the connection to
+    /// control it.
     pub(super) fn start(arguments: Vec<String>, messages: &Path) -> io::Result<(Self, Qmp)> {
         let messages = File::create(messages)?;
         let ended = Arc::new((Mutex::new(End::default()), Condvar::new()));
@@ -66,7 +67,8 @@ impl Qemu {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(messages)
-                // Ctrl-C at the terminal is for this program, which then switches the guest off properly.
+                // Ctrl-C at the terminal is for this program, which then switches the guest off
+                // properly.
                 .process_group(0)
                 .spawn();
             let told = started.send(match &mut child {
@@ -79,7 +81,8 @@ impl Qemu {
             if told.is_err() {
                 drop(child.kill());
             }
-            // Until it is reaped below, under the lock, its pid cannot become another process's: `kill` hits the right one.
+            // Until it is reaped below, under the lock, its pid cannot become another process's:
+            // `kill` hits the right one.
             let pid = Pid::from_raw(child.id().cast_signed());
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             let mut end = publish.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +123,8 @@ impl Qemu {
         if self.lock().status.is_none() {
             kill(self.pid, Signal::SIGKILL).ok();
         }
-        // A killed process is gone within milliseconds, unless the host's disk hangs; then nobody is helped by waiting on.
+        // A killed process is gone within milliseconds, unless the host's disk hangs; then waiting
+        // longer does not help.
         self.wait(Duration::from_secs(10));
     }
 
@@ -164,7 +168,8 @@ fn major(line: &str) -> Option<u32> {
     line.split_once("version ")?.1.split('.').next()?.parse().ok()
 }
 
-/// Free TCP ports on loopback, all different. Another program may take one before QEMU does: QEMU then says so and ends.
+/// Free TCP ports on loopback, all different. Another program may take one before QEMU does: QEMU
+/// then says so and ends.
 pub(super) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     // All are held until all are known.
     let listeners: io::Result<Vec<_>> =
@@ -205,17 +210,19 @@ pub(super) fn arguments(
     option("object", "rng-random,id=rng,filename=/dev/urandom".into());
     option("device", "virtio-rng-pci,rng=rng".into());
     if let Some((disk, log)) = config.disk.as_ref().and_then(|disk| Some((disk, disk.log()?))) {
-        // The disk has a cache as far as the guest knows, so that it flushes. QEMU need not flush on the host, which keeps its power.
+        // The disk has a cache as far as the guest knows, so that it flushes. QEMU need not flush
+        // on the host, which keeps its power.
         let file = |node: &str, path: &Path| {
             format!("driver=file,node-name={node},cache.no-flush=on,filename={}", escaped(path))
         };
         option("blockdev", file("image", disk.image()));
         option("blockdev", file("writes", log));
         option("blockdev", "driver=blklogwrites,node-name=disk,file=image,log=writes".into());
-        // Without requests to write zeroes, whose place in the log others may take (QEMU before 9.0).
+        // Without requests to write zeroes, whose place in the log others may take (QEMU before
+        // 9.0).
         option("device", "virtio-blk-pci,drive=disk,write-cache=on,discard=off,write-zeroes=off".into());
     } else if let Some(disk) = &config.disk {
-        // Write-through: what the guest was told is on the disk survives a kill of QEMU.
+        // Write-through: what the disk acknowledged to the guest survives a kill of QEMU.
         option(
             "drive",
             format!("if=none,id=disk,format=raw,cache=writethrough,file={}", escaped(disk.image())),
@@ -234,10 +241,11 @@ pub(super) fn arguments(
     arguments
 }
 
-/// `loglevel=5` after `quiet` shows warnings, `WARN_ON` among them. A panic reboots at once, which `-no-reboot` turns into an
-/// end of QEMU; every oops, and a CPU that is stuck for twice the watchdog's seconds, is a panic. CPUs that are only possible are there
-/// for QEMU, and never started: those that could be plugged in are no possible ones for a kernel that does not know the hypervisor
-/// (arch/x86/kernel/acpi/boot.c:acpi_is_processor_usable).
+/// `loglevel=5` after `quiet` shows warnings, `WARN_ON` among them. A panic reboots at once, which
+/// `-no-reboot` turns into an end of QEMU; every oops, and a CPU that is stuck for twice the
+/// watchdog's seconds, is a panic. CPUs that are only possible are there for QEMU, and never
+/// started: those that could be plugged in are not possible CPUs for a kernel that does not know
+/// the hypervisor (arch/x86/kernel/acpi/boot.c:acpi_is_processor_usable).
 fn kernel_command_line(config: &MachineConfig) -> String {
     let fixed = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic softlockup_panic=1 watchdog_thresh=20";
     let started =
@@ -303,7 +311,7 @@ mod tests {
     fn a_program_that_cannot_be_started_is_an_end_with_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let messages = directory.path().join("messages");
-        // setpriv exists, so this starts; what it is told to run rejects the option and ends.
+        // setpriv exists, so this starts; the program that it runs rejects the option and ends.
         let (qemu, mut qmp) = Qemu::start(vec!["--no-such-option".into()], &messages).unwrap();
         let status = qemu.wait(Duration::from_secs(20)).unwrap();
         assert!(!status.success());

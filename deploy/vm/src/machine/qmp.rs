@@ -1,6 +1,7 @@
-//! QEMU's own control connection: QMP, lines of JSON over its standard input and output.
+//! QMP, QEMU's control protocol: lines of JSON over its standard input and output.
 //!
-//! Used for what the guest cannot do itself: to stop and continue it, and to write its state to a file.
+//! Used for what the guest cannot do itself: stopping and continuing it, and writing its state to a
+//! file.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
@@ -27,10 +28,11 @@ impl Qmp {
         Self { to, from: BufReader::new(from), greeted: false }
     }
 
-    /// Runs one command, and answers what it returns. What QEMU says of its own accord meanwhile is skipped.
+    /// Runs one command, and answers what it returns. What QEMU says of its own accord meanwhile is
+    /// skipped.
     pub(super) fn command(&mut self, name: &str, arguments: &Value) -> io::Result<Value> {
         if !self.greeted {
-            // The greeting waits in the pipe; it is skipped as everything is that is no answer.
+            // The greeting waits in the pipe; it is skipped like everything that is not an answer.
             self.greeted = true;
             self.command("qmp_capabilities", &json!({}))?;
         }

@@ -1,7 +1,8 @@
-//! The state of a guest in files, and guests that go on from it.
+//! Snapshots: the state of a guest in files, and guests that continue from it.
 //!
-//! A guest is booted once; those that are restored from its snapshot answer in a part of the time. They share what the first one had drawn
-//! until then: boot id, random numbers, where its kernel lies. Each has a disk of its own, a copy of what the first one's was.
+//! A guest is booted once; a guest that is restored from its snapshot is ready in a part of the
+//! time. Restored guests share what the first one had drawn until then: boot id, random numbers,
+//! the address of the kernel. Each has a disk of its own, a copy of the first one's.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -20,29 +21,30 @@ const TRANSFER: Duration = Duration::from_mins(1);
 /// A guest that stands still, in files that are removed with it.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// What restores it, but for the disk, the forwards and the log.
+    /// Settings that restore it, without the disk, the forwards and the log.
     config: MachineConfig,
     disk: Option<PathBuf>,
     _directory: tempfile::TempDir,
 }
 
 impl Snapshot {
-    /// The image of its disk: a guest that is restored has to begin with a copy.
+    /// The image of its disk: a guest that is restored must begin with a copy.
     pub fn disk(&self) -> Option<&Path> {
         self.disk.as_deref()
     }
 }
 
 impl Machine {
-    /// As [`Machine::snapshot`], of a guest that was restored from `first`, or whose first snapshot that is.
+    /// As [`Machine::snapshot`], of a guest that was restored from `first`, or whose first snapshot
+    /// that is.
     pub fn snapshot_again(&self, first: &Snapshot, directory: &Path) -> Result<Snapshot, MachineError> {
         self.snapshot(&first.config, directory)
     }
 
-    /// Writes the state of this guest, which was booted from `config`, into files in `directory`. It goes on afterwards; nobody else may
-    /// talk to it meanwhile.
+    /// Writes the state of this guest, which was booted from `config`, into files in `directory`.
+    /// It continues afterwards; no other thread may use it meanwhile.
     pub fn snapshot(&self, config: &MachineConfig, directory: &Path) -> Result<Snapshot, MachineError> {
-        // What is on its way to the disk belongs to it.
+        // Pending writes to the disk belong to it.
         self.exec(&Command::new("sync"))?;
         tidy(directory);
         let kept = fs::create_dir_all(directory)
@@ -60,7 +62,7 @@ impl Machine {
         written.map_err(host("write the state of the guest"))?;
         // QEMU wants to see one, though its content is in the state.
         fs::hard_link(&config.initramfs, &initramfs).map_err(host("keep the initramfs"))?;
-        // Not its disk: that stays locked as long as somebody has it.
+        // Not its disk: that stays locked while a machine uses it.
         let config = MachineConfig {
             initramfs,
             incoming: Some(state),
@@ -71,7 +73,8 @@ impl Machine {
         Ok(Snapshot { config, disk, _directory: kept })
     }
 
-    /// Starts another guest where `snapshot` was taken, with a copy of the snapshot's disk, if it had one. Its clock is set.
+    /// Starts another guest where `snapshot` was taken, with a copy of the snapshot's disk, if it
+    /// had one. Its clock is set.
     pub fn restore(
         snapshot: &Snapshot,
         disk: Option<Disk>,

@@ -1,6 +1,7 @@
-//! The life of many probes as the kernel alone takes it: what a daemon that does the same is compared with.
+//! Creating and deleting many probes with the kernel's interface alone: the baseline that the
+//! daemon is compared with.
 //!
-//! Everything that can be is written in one system call. Never touches a probe of another group.
+//! Uses as few system calls as possible. Never changes a probe of another group.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,8 @@ use std::time::Instant;
 /// Name of the instance, and the group of the events.
 const NAME: &str = "cycle";
 
-/// Defines, enables, disables and deletes one probe for each definition (what stands behind the name), and prints the seconds of each.
+/// Defines, enables, disables and deletes one probe for each definition (what follows the name),
+/// and prints the seconds of each.
 pub(crate) fn run(tracefs: &Path, definitions: &Path, output: &mut impl Write) -> io::Result<()> {
     let text = fs::read_to_string(definitions)?;
     let places: Vec<&str> = text.lines().collect();

@@ -1,14 +1,15 @@
-//! What the kernel says to definitions: each is written, and taken back at once where it was taken.
+//! The kernel's answers to definitions: each one is written, and removed at once if it was
+//! accepted.
 //!
-//! Never touches a probe that was there before.
+//! Never changes a probe that existed before.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Prints a line for each definition: an errno (0 where it was taken), the position of the caret and the message, separated by tabs; `-`
-/// for what the kernel did not say.
+/// Prints a line for each definition: an errno (0 if it was accepted), the position of the caret
+/// and the message, separated by tabs; `-` for what the kernel did not say.
 pub(crate) fn run(events: &Path, definitions: &Path, output: &mut impl Write) -> io::Result<()> {
     let log = events.with_file_name("error_log");
     let before = listing(events)?;
@@ -44,7 +45,8 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().append(true).open(path)?.write(line.as_bytes()).map(drop)
 }
 
-/// The last entry of the log: where its caret is, in bytes from the beginning of the command, and its message.
+/// The last entry of the log: where its caret is, in bytes from the beginning of the command, and
+/// its message.
 fn said(log: &str) -> Option<(String, String)> {
     let (_, entry) = log.rsplit_once(": error: ")?;
     let mut lines = entry.lines();

@@ -1,8 +1,9 @@
-//! A fault at one step of another program: it is killed before the system call, or the call fails without having been made.
+//! Fault injection into another program with ptrace(2): it is killed before a system call, or the
+//! call fails without having been made.
 //!
-//! Owns what a step is: a system call that changes tracefs or the daemon's database. The other program runs as it was built, under ptrace(2).
-//! Never makes a second fault: what the program does about the first one is what is tested. But a disk that is full stays full until this
-//! ends.
+//! Owns the definition of a step: a system call that changes tracefs or the daemon's database. The
+//! other program runs as it was built. Never makes a second fault: the test is what the program
+//! does about the first one. But a disk that is full stays full until this program ends.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ use nix::unistd::Pid;
 /// Longest path that is looked at, in bytes.
 const LONGEST_PATH: usize = 256;
 
-/// What happens at the step.
+/// The fault that happens at the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
     /// SIGKILL before a step of any kind
@@ -34,7 +35,7 @@ pub(crate) enum Fault {
     Full,
 }
 
-/// What a step changes.
+/// The object that a step changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Tracefs,
@@ -47,7 +48,8 @@ impl Fault {
             Self::Kill => true,
             Self::Kernel => target == Target::Tracefs,
             Self::Disk => target == Target::Database,
-            // What takes room. To give some back, and to make sure of what has room, works on a full disk.
+            // What takes room. To give some back, and to make sure of what has room, works on a
+            // full disk.
             Self::Full => target == Target::Database && matches!(call, "write" | "pwrite"),
         }
     }
@@ -69,16 +71,19 @@ impl Fault {
     }
 }
 
-/// Follows all threads of a process, makes the fault at step `at` (the first one is 1; 0 makes none), and goes on until the process has ended.
+/// Follows all threads of a process, makes the fault at step `at` (the first one is 1; 0 makes
+/// none), and goes on until the process has ended.
 ///
-/// Prints `ready` when all threads are followed, then `step CALL PATH` before each step that counts, and `fault` before a fault.
+/// Prints `ready` when all threads are followed, then `step CALL PATH` before each step that
+/// counts, and `fault` before a fault.
 pub(crate) fn run(process: i32, fault: Fault, at: u64, output: &mut impl Write) -> io::Result<()> {
     let process = Pid::from_raw(process);
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         let Some(thread) = thread?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let thread = Pid::from_raw(thread);
         match ptrace::seize(thread, Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_TRACESYSGOOD) {
-            // One that was followed since its beginning needs no interruption, one that has gone needs nothing.
+            // One that was followed since its beginning needs no interruption, one that has gone
+            // needs nothing.
             Err(Errno::EPERM | Errno::ESRCH) => continue,
             outcome => outcome?,
         }
@@ -110,7 +115,8 @@ pub(crate) fn run(process: i32, fault: Fault, at: u64, output: &mut impl Write) 
                     if fault.strikes(steps, at) {
                         line(output, "fault")?;
                         if fault == Fault::Kill {
-                            // A call that is entered with a deadly signal pending is not made (`syscall_trace_enter`).
+                            // A call that is entered with a deadly signal pending is not made
+                            // (`syscall_trace_enter`).
                             signal::kill(process, Signal::SIGKILL)?;
                         } else {
                             skip(thread)?;
@@ -171,13 +177,14 @@ fn target(path: &str) -> Option<Target> {
     }
 }
 
-/// What a descriptor is open on.
+/// The file that a descriptor is open on.
 fn opened(process: Pid, descriptor: u64) -> Option<String> {
     let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
     Some(fs::read_link(link).ok()?.to_string_lossy().into_owned())
 }
 
-/// A path in the memory of the process. AT_REMOVEDIR and the like apart, the daemon gives whole paths.
+/// A path in the memory of the process. AT_REMOVEDIR and the like apart, the daemon gives whole
+/// paths.
 fn named(process: Pid, address: u64) -> Option<String> {
     let mut bytes = [0; LONGEST_PATH];
     let length = File::open(format!("/proc/{process}/mem")).ok()?.read_at(&mut bytes, address).ok()?;
@@ -193,7 +200,7 @@ fn skip(thread: Pid) -> io::Result<()> {
     Ok(ptrace::setregs(thread, registers)?)
 }
 
-/// What the thread gets as the outcome of the call.
+/// The return value of the call, as the thread gets it.
 fn fail(thread: Pid, errno: Errno) -> io::Result<()> {
     let mut registers = ptrace::getregs(thread)?;
     registers.rax = i64::from(-(errno as i32)).cast_unsigned();

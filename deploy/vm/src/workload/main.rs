@@ -1,6 +1,7 @@
 //! `kprobed-workload`: system calls with known arguments, a known number of times.
 //!
-//! Runs in the guest, where it is called `workload`; tests compare what probes record with what it prints.
+//! Runs in the guest, where it is called `workload`. Tests compare what probes record with what it
+//! prints.
 
 mod cycle;
 mod define;
@@ -44,7 +45,8 @@ enum Call {
         /// How often.
         count: i32,
     },
-    /// getsid(2) of FIRST, FIRST + 1 and so on, which are numbers and no processes that matter; prints the number after the last one
+    /// getsid(2) of FIRST, FIRST + 1 and so on, which are numbers and no processes that matter;
+    /// prints the number after the last one
     Numbers {
         /// The first number.
         first: i32,
@@ -68,28 +70,32 @@ enum Call {
         /// How often.
         count: u64,
     },
-    /// Connects to a socket so often, says nothing there, prints `connected`, and stays until it is killed
+    /// Connects to a socket so often, says nothing there, prints `connected`, and stays until it is
+    /// killed
     Connect {
         /// The socket.
         path: PathBuf,
         /// How often.
         count: u64,
     },
-    /// Defines, enables, disables and deletes a probe for each line of a file, a place with its arguments; prints the seconds of each
+    /// Defines, enables, disables and deletes a probe for each line of a file, a place with its
+    /// arguments; prints the seconds of each
     Cycle {
         /// Where tracefs is mounted.
         tracefs: PathBuf,
         /// Places.
         places: PathBuf,
     },
-    /// Writes each line of a file to `kprobe_events`; prints what the kernel says to it: errno, caret, message. What it takes is deleted at once
+    /// Writes each line of a file to `kprobe_events`; prints what the kernel says to it: errno,
+    /// caret, message. What it takes is deleted at once
     Define {
         /// `kprobe_events`.
         events: PathBuf,
         /// Definitions.
         lines: PathBuf,
     },
-    /// Follows a process and makes one fault at a step that changes tracefs or the daemon's database; prints the steps
+    /// Follows a process and makes one fault at a step that changes tracefs or the daemon's
+    /// database; prints the steps
     Faults {
         /// The process.
         process: i32,
@@ -224,7 +230,7 @@ fn numbers(first: i32, count: i32, until: Option<&Path>, pause_us: u64) -> i32 {
         if is_time_to_look && until.is_some_and(Path::exists) {
             return number;
         }
-        // Most numbers are no process, and the outcome is nobody's business: that it was called is.
+        // Most numbers are not a process; only the call matters, not its result.
         getsid(Some(Pid::from_raw(number))).ok();
         if pause_us > 0 {
             thread::sleep(Duration::from_micros(pause_us));

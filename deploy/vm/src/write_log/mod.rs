@@ -1,11 +1,13 @@
-//! The log that QEMU keeps of what is written to a disk, and the disks that a power cut can leave.
+//! QEMU's log of writes to a disk (dm-log-writes), and the disk images that a power cut can leave.
 //!
-//! Owns the format, and which writes a cut keeps. Never looks at what is on the disk.
+//! Owns the format, and which writes a cut keeps. Never reads the contents of the disk.
 //!
-//! The format is that of dm-log-writes, in QEMU's block/blklogwrites.c: a super block in the first sector (magic, version, number of entries: u64;
-//! bytes of a sector: u32), then the entries (sector, sectors, flags, bytes of a mark: u64), each in a sector of its own with the data behind
-//! it. All numbers are little-endian. An entry is there before the write or the flush completes in the guest, and a flush writes the
-//! super block. QEMU logs a write when it is complete; that is before every flush which the guest asks for afterwards.
+//! The format is in QEMU's block/blklogwrites.c: a super block in the first sector (magic, version,
+//! number of entries: u64; bytes of a sector: u32), then the entries (sector, sectors, flags, bytes
+//! of a mark: u64), each in a sector of its own with the data after it. All numbers are
+//! little-endian. An entry is written before the write or the flush completes in the guest, and a
+//! flush writes the super block. QEMU logs a write when it is complete; that is before every flush
+//! that the guest asks for afterwards.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -84,7 +86,7 @@ pub enum WriteLogError {
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Where on the disk it was written, in bytes.
     pub offset: u64,
     /// How much, in bytes; 0 for a flush.
@@ -94,7 +96,7 @@ pub struct Entry {
     data_at: u64,
 }
 
-impl Entry {
+impl LogEntry {
     /// Whether everything before it is on the disk for good.
     pub fn is_flush(&self) -> bool {
         self.flags & FLUSH != 0
@@ -105,7 +107,8 @@ impl Entry {
         self.flags & FUA != 0
     }
 
-    /// Whether it changes the disk. What is discarded keeps its content here: that is one of the contents it may have.
+    /// Whether it changes the disk. What is discarded keeps its content here: that is one of the
+    /// contents it may have.
     fn is_write(&self) -> bool {
         self.length > 0 && self.flags & (DISCARD | MARK) == 0
     }
@@ -116,10 +119,11 @@ impl Entry {
 pub struct WriteLog {
     path: PathBuf,
     file: File,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
 }
 
-/// A moment at which the power fails, and what the disk had done by then of what it was not told to keep.
+/// A moment at which the power fails, and what the disk had done by then of what it was not asked
+/// to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// So many entries had been made.
@@ -159,14 +163,14 @@ impl WriteLog {
             let end = data.checked_next_multiple_of(sector_bytes).and_then(|data| data_at.checked_add(data));
             let end = end.filter(|_| data == 0 || data_at.saturating_add(data) <= length);
             let end = end.ok_or_else(truncated)?;
-            entries.push(Entry { offset, length: size, flags, data_at });
+            entries.push(LogEntry { offset, length: size, flags, data_at });
             at = end;
         }
         Ok(Self { path: path.to_owned(), file, entries })
     }
 
-    /// What was written, in the order in which it was done.
-    pub fn entries(&self) -> &[Entry] {
+    /// The entries, in the order in which they were written.
+    pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }
 
@@ -177,8 +181,8 @@ impl WriteLog {
         cut
     }
 
-    /// The cut after the first `end` entries on a disk that did those writes since the last flush for which `is_kept` says so. What was
-    /// written through is always kept.
+    /// The cut after the first `end` entries on a disk that did those writes since the last flush
+    /// for which `is_kept` says so. What was written through is always kept.
     pub fn subset(&self, end: usize, mut is_kept: impl FnMut() -> bool) -> Cut {
         let mut cut = self.prefix(end);
         cut.kept.retain(|entry| self.entries[*entry].is_durable() || is_kept());
@@ -187,11 +191,11 @@ impl WriteLog {
 
     fn at_flush(&self, end: usize) -> Cut {
         let end = end.min(self.entries.len());
-        let durable = self.entries[..end].iter().rposition(Entry::is_flush).map_or(0, |flush| flush + 1);
+        let durable = self.entries[..end].iter().rposition(LogEntry::is_flush).map_or(0, |flush| flush + 1);
         Cut { end, durable, kept: Vec::new() }
     }
 
-    fn write(&self, entry: &Entry, path: &Path, image: &File) -> Result<(), WriteLogError> {
+    fn write(&self, entry: &LogEntry, path: &Path, image: &File) -> Result<(), WriteLogError> {
         const PART: usize = 64 << 10;
         let mut part = vec![0; PART];
         let mut done = 0;
@@ -205,7 +209,8 @@ impl WriteLog {
     }
 }
 
-/// How many entries a log has which QEMU is writing: at least those up to the last flush that the guest was told is done.
+/// How many entries a log has which QEMU is writing: at least those up to the last flush that the
+/// guest believes to be done.
 ///
 /// # Errors
 /// [`WriteLogError`].
@@ -226,7 +231,8 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Begins with the image at `first`, as the disk was before the log, and keeps a copy of it at `path` that goes on with the cuts.
+    /// Begins with the image at `first`, as the disk was before the log, and keeps a copy of it at
+    /// `path` that goes on with the cuts.
     ///
     /// # Errors
     /// [`WriteLogError::Host`].
@@ -236,7 +242,8 @@ impl<'a> Replay<'a> {
         Ok(Self { log, path: path.to_owned(), image, applied: 0 })
     }
 
-    /// Writes the disk that a cut leaves to `to`. Cuts come in the order of what is durable: what is on the image is not taken back.
+    /// Writes the disk that a cut leaves to `to`. Cuts come in the order of what is durable: what
+    /// is on the image is not taken back.
     ///
     /// # Errors
     /// [`WriteLogError::Host`], also for a cut before the one before it.

@@ -1,4 +1,4 @@
-//! Logs as QEMU writes them, and bytes that are none.
+//! Write logs of QEMU, and malformed ones.
 
 use std::borrow::Borrow;
 use std::fs;

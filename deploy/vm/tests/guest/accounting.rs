@@ -1,4 +1,4 @@
-//! A million events, and where each of them went.
+//! The ledger: a million events, each in exactly one term.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::SubscriberLedger;
@@ -109,7 +109,8 @@ fn a_million_events_are_accounted_for_in_a_small_buffer(fixture: &Fixture) -> Re
 fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    // It never reads, and has room for ten thousand events in the daemon; the connection holds some more.
+    // It never reads, and has room for ten thousand events in the daemon; the connection holds some
+    // more.
     let mut slow = guest.subscribe(StreamRequest::new().queue_events(10_000))?;
     let slow_id = guest.started(&mut slow)?;
     let mut quick = guest.subscribe(StreamRequest::new().probe("kprobes/million"))?;
@@ -142,7 +143,7 @@ fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
         };
         ensure!(plausible, "{name}: {ours:?}");
     }
-    // When it reads at last, it is told exactly what it missed.
+    // When it reads at last, it gets the exact number of events that it missed.
     let expected =
         ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == slow_id).context("gone")?;
     let (mut seen, mut told) = (0, 0);
@@ -163,7 +164,7 @@ fn deleting_a_probe_keeps_the_events_of_others(fixture: &Fixture) -> Result<()> 
     guest.add("p:goes __x64_sys_getppid")?;
     let recording = guest.record(|| {
         guest.workload(&["getppid", "1000"])?;
-        // The kernel empties the buffers now: what they held has to be out by then.
+        // The kernel empties the buffers now: the daemon must have read them by then.
         guest.delete("goes")?;
         guest.workload(&["getppid", "500"]).map(drop)
     })?;
@@ -241,7 +242,7 @@ fn hits_while_a_probe_is_disabled_are_told_apart(fixture: &Fixture) -> Result<()
 fn what_the_buffers_do_not_take_is_counted(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("dropped", &config(64))?;
     guest.add(PROBE)?;
-    // Somebody else wants the oldest events kept: the kernel refuses new ones then.
+    // Another program switched overwriting off: the kernel refuses new events then.
     guest.shell(&format!("echo 0 > {}/options/overwrite", guest.instance()?))?;
     let calls = 100_000;
     let recording = guest.record(|| {

@@ -1,4 +1,5 @@
-//! Counting in the kernel: exact counts of known workloads, known latencies, known callers, and nothing left behind.
+//! Aggregations (hist triggers): exact counts of known workloads, known latencies and callers, and
+//! nothing left in the kernel afterwards.
 
 use std::time::Duration;
 
@@ -25,8 +26,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_killed_daemon_leaves_nothing", a_killed_daemon_leaves_nothing),
     ("commands_show_what_was_counted", commands_show_what_was_counted),
 ];
-
-const SIGKILL: i32 = 9;
 
 fn field(name: &str, scale: KeyScale, bucket_size: u64) -> AggregationKey {
     let key = FieldKey { field: name.to_owned(), scale: scale.into(), bucket_size };
@@ -229,8 +228,7 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let spec = AggregationSpec { aggregation: Some(Kind::Latency(latency)) };
     guest.wait_for(guest.client.create_aggregation("naps", spec, None))??;
     guest.wait_for(guest.client.create_aggregation("all", histogram("nap", Vec::new(), &[], ""), None))??;
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    guest.kill()?;
     ensure!(guest.shell("ls /sys/kernel/tracing/instances")?.contains("kprobed-aggregation"));
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.shell("ls /sys/kernel/tracing/instances")? == "kprobed\n", "{}", guest.log());
@@ -242,7 +240,8 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     guest.machine.power_off().map_err(Into::into)
 }
 
-/// Counts with a command while a shell does its work, and ends it as Ctrl-C does. What it has printed.
+/// Counts with a command while a shell does its work, and ends it as Ctrl-C does. What it has
+/// printed.
 fn counted_by(guest: &DaemonGuest, command: &str, work: &str) -> Result<String> {
     let note = "/tmp/counting";
     let printed = guest.shell(&format!(
@@ -298,14 +297,16 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
     });
     ensure!(counts.sum::<Result<u64>>()? == 8, "{folded}");
 
-    // Who sleeps for 0.11 s has slept for 0.11 s, or a little more. The shell sleeps too, under another name.
+    // Who sleeps for 0.11 s has slept for 0.11 s, or a little more. The shell sleeps too, under
+    // another name.
     let slept = "latency nap woke --by comm --end-filter 'ret == 0 && COMM == \"workload\"' -o json";
     let read = json(slept, "workload numbers 1 2 --pause-us 110000")?;
     ensure!(read["hits"] == 2 && read["match_dropped"] == 0, "{read}");
     let total = read["distributions"][0]["sums"]["latency_ns"].as_u64().unwrap_or_default();
     ensure!((220_000_000..5_000_000_000).contains(&total), "{read}");
 
-    // What is kept counts on when the command has ended, and goes when it is told to.
+    // An aggregation that is kept goes on counting after the command has ended, until it is
+    // removed.
     ensure!(guest.shell(&format!("kprobectl hist seek --keep seeks {ours}"))? == "seeks\n");
     guest.shell(work)?;
     ensure!(guest.shell("kprobectl aggregations")?.contains("kprobes/seek"));
@@ -314,7 +315,7 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
     let deleted = guest.shell("kprobectl aggregations delete seeks")?;
     ensure!(deleted == "seeks hits=8 dropped=0\n", "{deleted}");
 
-    // A command that is killed leaves nothing behind.
+    // A command that is killed leaves nothing in the kernel.
     guest.shell(
         "kprobectl hist seek 2> /tmp/counting & \
          for i in $(seq 300); do grep -q 'until Ctrl-C' /tmp/counting 2> /dev/null && break; sleep 0.1; done; \

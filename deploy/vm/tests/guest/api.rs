@@ -1,4 +1,5 @@
-//! The ways in: the command line over the socket, rows instead of columns, health and reflection, TLS; and probes in modules.
+//! Ways to reach the daemon: `kprobectl` over the socket, rows instead of columns, health,
+//! reflection, TLS; and probes in modules.
 
 use std::time::Duration;
 
@@ -126,8 +127,8 @@ fn rows_say_what_columns_say(fixture: &Fixture) -> Result<()> {
 
 fn contexts_are_told_where_they_are_known(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // At the entry through ftrace, behind it through a breakpoint: there the kernel records garbage, and 5.10 the context of the
-    // breakpoint itself.
+    // At the entry through ftrace, after it through a breakpoint: there the kernel records garbage,
+    // and 5.10 the context of the breakpoint itself.
     let own_context = fixture.is_older_than(6, 1);
     let listing = guest.wait_for(guest.client.check_probe("p __x64_sys_getppid"))??.listing;
     let behind = listing

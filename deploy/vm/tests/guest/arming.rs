@@ -1,4 +1,5 @@
-//! How the daemon says that a probe would be armed against how the kernel arms it: no difference allowed.
+//! How a probe is armed (breakpoint, jump, ftrace): the daemon's prediction against the kernel,
+//! without a difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,11 +18,12 @@ pub(crate) const TESTS: &[Test] = &[("every_place_is_armed_as_predicted", every_
 /// Functions of varied code that every kernel has; the last one has entries in the exception table.
 const FUNCTIONS: [&str; 5] = ["vfs_read", "vfs_write", "do_sys_openat2", "kernel_clone", "strncpy_from_user"];
 
-/// Probes of a function that are armed together are at least this many bytes apart: a jump has 5, and the instruction that its last byte
-/// cuts at most 15.
+/// Probes of a function that are armed together are at least this many bytes apart: a jump has 5,
+/// and the instruction that its last byte cuts at most 15.
 const BYTES_APART: u32 = 20;
 
-/// The kernel says at once what it will make a jump of; this leaves it time to finish where no jump shows that it has.
+/// The kernel says at once what it will make a jump of; this leaves it time to finish if no jump
+/// shows that it has.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 
 /// A place, and how the daemon says that it is armed.
@@ -36,14 +38,15 @@ fn predictions(guest: &DaemonGuest, function: &str) -> Result<Vec<Predicted>> {
     let answer = guest.wait_for(guest.client.disassemble_function(function, ProbeKind::Entry))??;
     let behind_endbr = answer.instructions.iter().any(|one| one.entry && one.offset > 0);
     let probeable = answer.instructions.iter().filter(|one| one.probeable);
-    // On a function with ENDBR, its first byte is another way to write what is behind that.
+    // On a function with ENDBR, its first byte is another way to write the place after it.
     let places = probeable.filter(|one| !(behind_endbr && one.offset == 0));
     let predicted = |offset, arming| Predicted { place: format!("{function}+{offset:#x}"), offset, arming };
     Ok(places.map(|one| predicted(one.offset, one.arming())).collect())
 }
 
-/// Puts the places into few batches. The kernel needs about a second to make the jumps of a batch, since it waits until no task can still be in
-/// the old code. A batch takes a place of a function when the last one that it took there is far enough away.
+/// Puts the places into few batches. The kernel needs about a second to make the jumps of a batch,
+/// since it waits until no task can still be in the old code. A batch takes a place of a function
+/// when the last one that it took there is far enough away.
 fn batches(functions: Vec<Vec<Predicted>>) -> Vec<Vec<Predicted>> {
     let mut batches: Vec<Vec<Predicted>> = Vec::new();
     for places in functions {
@@ -85,7 +88,8 @@ fn every_place_is_armed_as_predicted(fixture: &Fixture) -> Result<()> {
     for function in FUNCTIONS {
         places.push(predictions(&guest, function)?);
     }
-    // It also waits for a grace period when it removes a probe. How long these are matters to nothing here.
+    // It also waits for a grace period when it removes a probe. How long these are matters to
+    // nothing here.
     let expedite = |on: u8| guest.shell(&format!("echo {on} > /sys/kernel/rcu_expedited"));
     expedite(1)?;
     let outcome = compare(&guest, places);

@@ -1,4 +1,4 @@
-//! The machine itself: it boots, it obeys, and its disk is one.
+//! The guest machine: it boots, runs commands, and keeps its disk.
 
 use anyhow::{Result, ensure};
 use kprobed_vm::lab::GuestOptions;

@@ -1,10 +1,11 @@
-//! Deleting probes while more is recorded than can be read: what the others lose is what was overwritten anyway.
+//! Deleting probes under more load than can be read: other probes lose only what was overwritten
+//! anyway.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse, ProbeLedger};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
@@ -16,19 +17,18 @@ pub(crate) const TESTS: &[Test] = &[("deletions_pause_nothing", deletions_pause_
 /// Probes on the function that is called, all of which record.
 const PROBES: u64 = 6;
 
-/// Processes that do nothing but call it, and come before others: the daemon has a small part of the one CPU.
+/// Processes that do nothing but call it, and come before others: the daemon has a small part of
+/// the one CPU.
 const CALLERS: u64 = 4;
 
-/// Twice the share of others. With much more the grace periods of a deletion last until the buffers have overflowed as a whole, and recording
-/// has to pause.
+/// Twice the share of others. With much more the grace periods of a deletion last until the buffers
+/// have overflowed as a whole, and recording has to pause.
 const NICE: i32 = -3;
 
 /// Deletions.
 const ROUNDS: u64 = 2;
 
 const CONFIG: &str = "\n[tracing]\nbuffer_kib = 8192\nbuffer_max_kib = 8192\n\n[spool]\nmax_mib = 32\n";
-
-const SIGKILL: i32 = 9;
 
 /// A guest with the probes and the callers.
 fn busy(fixture: &Fixture) -> Result<DaemonGuest> {
@@ -44,8 +44,8 @@ fn busy(fixture: &Fixture) -> Result<DaemonGuest> {
     Ok(guest)
 }
 
-/// Makes a probe that is hit all the time and lets nothing through, and deletes it while the buffers overflow. Its hits do not blur those of the
-/// others.
+/// Makes a probe that is hit all the time and lets nothing through, and deletes it while the
+/// buffers overflow. Its hits do not blur those of the others.
 fn delete_one(guest: &DaemonGuest, round: u64) -> Result<()> {
     let definition = format!("p:goes{round} __x64_sys_getpgid number=+0x70(%di):u64");
     let filter = "number == 0".to_owned();
@@ -71,7 +71,7 @@ fn of_buffers(ledger: &GetLedgerResponse, term: impl Fn(&BufferLedger) -> u64) -
 fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
     for number in 0..CALLERS {
         let name = format!("hits{number}");
-        guest.machine.kill(&name, SIGKILL)?;
+        guest.machine.signal(&name, Signal::SIGKILL)?;
         guest.machine.wait(&name, Some(Duration::from_secs(30)))?;
     }
     let ledger = guest.ledger()?;
@@ -93,13 +93,14 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
     let overrun = of_buffers(&ledger, |buffer| buffer.overrun);
     progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {ROUNDS} deletions"));
     if fixture.is_older_than(6, 1) {
-        // The grace periods of 5.10 take seconds here, in which buffers of this size overflow many times: recording pauses, and every
-        // probe says how many of its hits that cost.
+        // The grace periods of 5.10 take seconds here, in which buffers of this size overflow many
+        // times: recording pauses, and every probe says how many of its hits that cost.
         let counted = |probe: &ProbeLedger| probe.paused > 0 && probe.not_read >= probe.paused;
         ensure!(ledger.probes.iter().all(counted), "{ledger:?}");
         return guest.machine.power_off().map_err(Into::into);
     }
-    // Every hit of the probes that stayed was read, or overwritten: none was missed between two instances, and none came from both.
+    // Every hit of the probes that stayed was read, or overwritten: none was missed between two
+    // instances, and none came from both.
     ensure!(
         hits == recorded && ledger.probes.iter().all(|probe| probe.paused == 0),
         "{ledger:?}\n{}",

@@ -1,11 +1,12 @@
-//! Certificates of tests: an authority, what it has signed for daemons and clients, and daemons that take only clients with one.
+//! Certificates for tests: an authority, certificates of daemons and clients, and daemons that
+//! require one.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use kprobed_client::Identity;
-use kprobed_vm::machine::{Command, MachineError};
+use kprobed_vm::machine::{Command, MachineError, Signal};
 use kprobed_vm::protocol::Status;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
@@ -75,11 +76,13 @@ impl Authority {
     }
 }
 
-/// Starts a daemon with [`TLS_CONFIG`] in the place of one that has ended, behind the same forward, and waits until it listens.
+/// Starts a daemon with [`TLS_CONFIG`] in the place of one that has ended, on the same forwarded
+/// port, and waits until it listens.
 pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
     guest.machine.put("/etc/kprobed/tls.toml", 0o600, TLS_CONFIG.as_bytes())?;
     guest.machine.spawn(NAME, &Command::new("kprobed").arg("--config").arg("/etc/kprobed/tls.toml"))?;
-    // The relay of each guest leads to 7000: one more leads on to the port with TLS, if it is not there from an earlier start.
+    // The relay of each guest leads to 7000: one more leads on to the port with TLS, if it is not
+    // there from an earlier start.
     match guest.machine.spawn("relay-tls", &Command::shell("exec /init relay 127.0.0.1:7000 127.0.0.1:7443"))
     {
         Ok(()) | Err(MachineError::Refused { .. }) => {}
@@ -94,8 +97,7 @@ pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
 
 /// Kills that daemon.
 pub(crate) fn kill_tls(guest: &DaemonGuest) -> Result<Status> {
-    const SIGKILL: i32 = 9;
-    guest.machine.kill(NAME, SIGKILL)?;
+    guest.machine.signal(NAME, Signal::SIGKILL)?;
     Ok(guest.machine.wait(NAME, None)?)
 }
 

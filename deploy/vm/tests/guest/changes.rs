@@ -1,4 +1,5 @@
-//! Many changes in one request: each has its own outcome, all together cost what the kernel takes for them.
+//! Many changes in one request: each has its own outcome, and all together cost only what the
+//! kernel needs.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -93,7 +94,8 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
     ensure!(guest.in_instance("events/kprobes/one/filter")?.trim() == "number == 3");
     ensure!(guest.in_instance("events/kprobes/old/enable")?.trim() == "0");
 
-    // A deletion goes last, whatever its place is; what was named may be created anew by the next request.
+    // A deletion goes last, whatever its place is; what was named may be created anew by the next
+    // request.
     let told = apply(vec![
         Change::Delete(delete("one")),
         Change::Delete(delete("one")),
@@ -139,7 +141,8 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
         states == ["PROBE_STATE_PENDING", "PROBE_STATE_ARMED", "deleted", "PROBE_STATE_ARMED"],
         "{states:?}"
     );
-    // `p_vfs_write_0` is on already. The other probes move to another instance, so that the deletion empties no buffer of theirs.
+    // `p_vfs_write_0` is on already. The other probes move to another instance, so that the
+    // deletion empties no buffer of theirs.
     let both = ["instances/kprobed", "instances/kprobed-next"];
     let [next, ours] = if guest.instance()?.ends_with("-next") { both } else { [both[1], both[0]] };
     let plan: Vec<_> = checked.plan.iter().map(|step| step.command.replace(default, "DEFAULT")).collect();
@@ -168,7 +171,8 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// What another program keeps armed is hit while it is disabled: these hits are known, however many probes are switched at once.
+/// What another program keeps armed is hit while it is disabled: these hits are known, however many
+/// probes are switched at once.
 fn hits_of_others_are_told_apart(fixture: &Fixture) -> Result<()> {
     const PROBES: usize = 70;
     let guest = fixture.daemon()?;
@@ -202,7 +206,8 @@ fn all<T>(outcomes: Vec<Result<T, Error>>) -> Result<Vec<T>> {
     Ok(outcomes.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
-/// How many probes there are, in rounds: with `KPROBED_VM_CHANGES=10,100,1000`, more than the checks need, to see what they cost.
+/// How many probes there are, in rounds: with `KPROBED_VM_CHANGES=10,100,1000`, more than the
+/// checks need, to see what they cost.
 fn sizes() -> Result<Vec<usize>> {
     let text = env::var("KPROBED_VM_CHANGES").unwrap_or_else(|_| "24".to_owned());
     text.split(',')
@@ -210,7 +215,8 @@ fn sizes() -> Result<Vec<usize>> {
         .collect()
 }
 
-/// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once; the kernel alone does the same.
+/// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once;
+/// the kernel alone does the same.
 fn many_live_and_come_back(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("many", daemon::DEFAULT_CONFIG)?;
     let idle = restart(&mut guest)?;
@@ -279,7 +285,8 @@ fn restart(guest: &mut DaemonGuest) -> Result<(f64, f64)> {
     Ok(((stopped - begun).as_secs_f64(), stopped.elapsed().as_secs_f64()))
 }
 
-/// Seconds of each part of the life of these probes. `idle` is what it takes to restart the daemon without any.
+/// Seconds of each part of the life of these probes. `idle` is what it takes to restart the daemon
+/// without any.
 fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<Vec<(&'static str, f64)>> {
     let mut times = Vec::new();
     let names: Vec<_> = places.iter().map(|place| format!("many/{place}")).collect();

@@ -1,4 +1,4 @@
-//! The command line against a real daemon: times, fields and names that an operator types.
+//! `kprobectl` against a real daemon: times, fields and names that an operator types.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::machine::{Command, Output};
@@ -70,7 +70,8 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
 
 fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // Whatever their order: `namesakes` comes before `others`. No other test has events of this name in the history.
+    // Whatever their order: `namesakes` comes before `others`. No other test has events of this
+    // name in the history.
     guest.add(NAMESAKES)?;
     guest.add(&NUMBERS.replacen(":numbers ", ":others ", 1))?;
     call(&guest, 3)?;
@@ -108,7 +109,7 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
         String::from_utf8_lossy(&output.stderr)
     );
 
-    // The kernel's filter of a probe goes by the kernel's rule: the field of the probe comes first.
+    // The kernel's filter of a probe follows the kernel's rule: the field of the probe comes first.
     guest.shell("kprobectl filter namesakes 'comm == 2000001'")?;
     let refused = run(&guest, "kprobectl filter namesakes 'comm == \"workload\"'")?;
     ensure!(!refused.stdout_text().contains("workload"), "{refused:?}");

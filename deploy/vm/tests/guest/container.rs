@@ -1,5 +1,6 @@
-//! The container image, run as the `DaemonSet` has it run: built by the script that is shipped, unpacked, and started in a guest by crun, with
-//! exactly the mounts and capabilities of the manifest.
+//! The container image, run as the `DaemonSet` runs it: built by the script that is shipped,
+//! unpacked, and started in a guest by crun, with exactly the mounts and capabilities of the
+//! manifest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine};
+use kprobed_vm::machine::{Command, Machine, Signal};
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{packages, workspace};
 use serde_json::Value;
@@ -22,7 +23,6 @@ use crate::fixture::{Fixture, programs};
 pub(crate) const TESTS: &[Test] =
     &[("the_image_works_as_the_daemonset_runs_it", the_image_works_as_the_daemonset_runs_it)];
 
-const SIGTERM: i32 = 15;
 /// How long an emulated guest may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
 const BUNDLE: &str = "/var/lib/bundle";
@@ -97,7 +97,8 @@ fn wait_for(machine: &Machine, script: &str) -> Result<()> {
     }
 }
 
-/// Replaces the content of a volume as kubelet does: a new directory, to which the link `..data` is switched.
+/// Replaces the content of a volume as kubelet does: a new directory, to which the link `..data` is
+/// switched.
 fn publish(machine: &Machine, volume: &str, version: u32, files: &[(&str, &str)]) -> Result<()> {
     for (name, text) in files {
         machine.put(&format!("{volume}/..{version}/{name}"), 0o644, text.as_bytes())?;
@@ -151,7 +152,8 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     let opened =
         |event: &&&Value| event["comm"] == "workload" && event["fields"]["filename"] == "/etc/passwd";
     ensure!(events.iter().filter(opened).count() == 3, "{seen}");
-    // The daemon knows its threads by the ids that the kernel knows them by, although it has a pid namespace: it does not record itself.
+    // The daemon knows its threads by the ids that the kernel knows them by, although it has a pid
+    // namespace: it does not record itself.
     let own = |event: &&&Value| event["comm"].as_str().is_some_and(|comm| comm.starts_with("kprobed"));
     ensure!(events.iter().filter(own).count() == 0, "{seen}");
     let ledger: Value = serde_json::from_str(&shell(&machine, "kprobectl ledger -o json")?)?;
@@ -163,7 +165,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     wait_for(&machine, "kprobectl get k8s/getppid -o json | grep -q '\"state\": *\"armed\"'")?;
 
     nothing_else_was_written(&machine, &volumes)?;
-    shell(&machine, &format!("crun --cgroup-manager=disabled kill kprobed {SIGTERM}"))?;
+    shell(&machine, &format!("crun --cgroup-manager=disabled kill kprobed {}", Signal::SIGTERM as i32))?;
     let ended = machine.wait("container", Some(PATIENCE))?;
     ensure!(
         ended.success(),

@@ -1,7 +1,9 @@
-//! From the manifest of the `DaemonSet` to what a container runtime is given: the same mounts, capabilities and namespaces.
+//! An OCI runtime specification from the manifest of the `DaemonSet`: the same mounts, capabilities
+//! and namespaces.
 //!
-//! What the manifest does not say is as containerd and CRI-O set it for a pod that is not privileged: the file systems of the container's own,
-//! and the paths that they mask and write-protect.
+//! What the manifest does not say is set as containerd and CRI-O set it for a pod that is not
+//! privileged: the file systems of the container's own, and the paths that they mask and
+//! write-protect.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +50,8 @@ impl Pod {
         Ok(Self { container: container.clone(), pod })
     }
 
-    /// Where each volume is in the guest and in the container; volumes from the API server are directories of these names.
+    /// Where each volume is in the guest and in the container; volumes from the API server are
+    /// directories of these names.
     pub(crate) fn volumes(&self, from_server: &BTreeMap<&str, &str>) -> Result<Vec<Volume>> {
         let volumes = self.pod["volumes"].as_array().context("no volumes")?;
         let mounts = self.container["volumeMounts"].as_array().context("no mounts")?;
@@ -79,7 +82,8 @@ impl Pod {
         Ok(added.iter().filter_map(Value::as_str).map(|name| format!("CAP_{name}")).collect())
     }
 
-    /// `config.json` of the OCI runtime specification, for an image with this entry point, unpacked into `rootfs`.
+    /// `config.json` of the OCI runtime specification, for an image with this entry point, unpacked
+    /// into `rootfs`.
     pub(crate) fn config(&self, entrypoint: &str, volumes: &[Volume]) -> Result<Value> {
         let security = &self.container["securityContext"];
         ensure!(security["privileged"] != true, "the pod is privileged");

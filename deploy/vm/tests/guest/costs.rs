@@ -1,6 +1,8 @@
-//! What the daemon does for a call and for a look, beside few probes and beside many: counted in reads, and shown in CPU time.
+//! Cost of a call and of a look with few probes and with many: counted in reads, and shown in
+//! processor time.
 //!
-//! `KPROBED_VM_COSTS=10,100,1000,10000` says beside how many. What grows with them is what the kernel itself lists of all events.
+//! `KPROBED_VM_COSTS=10,100,1000,10000` sets the numbers of probes. What grows with them is what
+//! the kernel itself lists of all events.
 
 use std::env;
 
@@ -16,8 +18,9 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] =
     &[("calls_and_looks_beside_many_probes", calls_and_looks_beside_many_probes)];
 
-/// The calls, and how many lists of all events each of them reads at most: a definition is proven by the list of what is registered, read
-/// before and after it, and hits are only in the list of all hits.
+/// The calls, and how many lists of all events each of them reads at most: a definition is proven
+/// by the list of what is registered, read before and after it, and hits are only in the list of
+/// all hits.
 const LISTS: [(&str, u64); 5] = [
     ("define and delete", 6),
     ("enable and disable", 3),
@@ -130,7 +133,8 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
                 cost.reads
             ));
         };
-        // A request ends with a second look, for its answer: three short files of each probe, read to their end, and some lists.
+        // A request ends with a second look, for its answer: three short files of each probe, read
+        // to their end, and some lists.
         tell("two looks", look);
         ensure!(look.reads <= 2 * (8 * size as u64 + 80), "{look:?} beside {size} probes");
         let costs = calls(&guest)?;

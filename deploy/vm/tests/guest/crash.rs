@@ -1,15 +1,17 @@
-//! A fault at each step of each kind of change: the daemon dies, the kernel refuses, the disk does, or it is full from then on. What was
-//! acknowledged is there afterwards, and what was not is there as a whole or not at all.
+//! Crash consistency: a fault at each step of each kind of change. The daemon is killed, the kernel
+//! refuses, the disk fails, or the disk is full from then on. An acknowledged change is there
+//! afterwards; any other change is there as a whole or not at all.
 //!
-//! In CI every third kind of change meets one fault, at a drawn step. Where those begin is drawn too. With `--effort full` every step meets
-//! all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
+//! In CI every third kind of change meets one fault, at a drawn step. With `--effort full` every
+//! step meets all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
+//! `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
 use std::env;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
 
@@ -17,7 +19,7 @@ use crate::Test;
 use crate::crash_acts::{self as acts, PATIENCE, rebase};
 use crate::crash_check::{Attached, Expected, FOREIGN, check, check_live};
 use crate::crash_follower::Follower;
-use crate::crash_plans::{Act, PLANS, Plan, create, delete};
+use crate::crash_plans::{Act, CHANGE_KINDS, ChangeKind, create, delete};
 use crate::crash_state::Model;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::Random;
@@ -29,17 +31,14 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_lost_acknowledgement_is_noticed", a_lost_acknowledgement_is_noticed),
 ];
 
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
-const SIGCONT: i32 = 18;
-
 /// What the program in the guest that makes faults calls them.
 const FAULT_KINDS: [&str; 4] = ["kill", "kernel", "disk", "full"];
 
 /// Kinds that change the database only.
 const OF_THE_ROW: [&str; 2] = ["renew", "keep"];
 
-/// Steps among which CI draws at first. A kind of change that has fewer is drawn for once more, among those that were seen.
+/// Steps among which CI draws at first. A kind of change that has fewer is drawn for once more,
+/// among those that were seen.
 const FIRST_STEPS: usize = 12;
 
 /// Waits until a process has ended.
@@ -56,8 +55,9 @@ fn start(guest: &mut DaemonGuest, fault: &str, at: usize) -> Result<(Follower, b
     guest.machine.spawn(daemon::NAME, &Command::shell(stopped))?;
     let stopped = "until pid=$(cat /tmp/daemon.pid) && grep -q 'State:.T' /proc/$pid/status; do busybox usleep 10000; done 2> /dev/null";
     let follower = Follower::begin(guest, stopped, fault, at)?;
-    // A process that is let go of while its stop was not ended stops again (`__ptrace_unlink` in kernel/ptrace.c).
-    guest.machine.kill(daemon::NAME, SIGCONT)?;
+    // A process that is let go of while its stop was not ended stops again (`__ptrace_unlink` in
+    // kernel/ptrace.c).
+    guest.machine.signal(daemon::NAME, Signal::SIGCONT)?;
     let begun = Instant::now();
     loop {
         if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(50)))? != Status::TimedOut {
@@ -77,7 +77,8 @@ struct Case {
     acknowledged: usize,
 }
 
-/// Makes one fault, and checks what is there afterwards. The guest has the base before and after it.
+/// Makes one fault, and checks what is there afterwards. The guest has the base before and after
+/// it.
 fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Case> {
     let mut is_alive = true;
     let scene = acts::prepare(guest, act)?;
@@ -89,8 +90,7 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
                 guest
                     .shell(&format!("[ -e {TRACEFS}/kprobe_events ] || mount -t tracefs nodev {TRACEFS}"))?;
             } else {
-                guest.machine.kill(daemon::NAME, SIGKILL)?;
-                ended(guest, daemon::NAME)?;
+                guest.kill()?;
             }
             let (follower, answers) = start(guest, fault, at)?;
             is_alive = answers;
@@ -98,12 +98,12 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
         }
         let follower = Follower::begin(guest, "pid=$(pidof kprobed)", fault, at)?;
         if matches!(act, Act::Stop) {
-            guest.machine.kill(daemon::NAME, SIGTERM)?;
+            guest.machine.signal(daemon::NAME, Signal::SIGTERM)?;
             ended(guest, daemon::NAME)?;
             is_alive = false;
         }
         if matches!(act, Act::Expire) {
-            guest.machine.kill(daemon::NAME, SIGCONT)?;
+            guest.machine.signal(daemon::NAME, Signal::SIGCONT)?;
         }
         let expected = acts::make(guest, act, scene, &|| follower.has_struck(guest))?;
         Ok((follower, expected))
@@ -111,12 +111,12 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
     let (follower, expected) = change(guest, scene)?;
     let is_hit = follower.has_struck(guest)?;
     if is_alive && is_hit && fault == "kill" {
-        ensure!(ended(guest, daemon::NAME)? == Status::Signaled(SIGKILL));
+        ensure!(ended(guest, daemon::NAME)?.is_signal(Signal::SIGKILL));
         is_alive = false;
     }
     if is_alive {
         // Without the one that follows it, it runs on; nothing more fails.
-        guest.machine.kill(&follower.name, SIGKILL)?;
+        guest.machine.signal(&follower.name, Signal::SIGKILL)?;
     }
     ended(guest, &follower.name)?;
     let said = follower.said(guest)?;
@@ -128,7 +128,7 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
                 if fault == "full" {
                     has_room_again(guest)?;
                 }
-                guest.machine.kill(daemon::NAME, SIGKILL)?;
+                guest.machine.signal(daemon::NAME, Signal::SIGKILL)?;
             }
             ended(guest, daemon::NAME)?;
         }
@@ -142,7 +142,8 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
     Ok(Case { steps, is_hit, acknowledged: expected.acknowledged })
 }
 
-/// A daemon whose disk was full makes changes again, without being started again, once there is room.
+/// A daemon whose disk was full makes changes again, without being started again, once there is
+/// room.
 fn has_room_again(guest: &DaemonGuest) -> Result<()> {
     for change in [create("room"), delete("room")] {
         for outcome in guest.wait_for(guest.client.apply_probes(vec![change]))?? {
@@ -167,18 +168,18 @@ fn prepared(fixture: &Fixture, disk: &str) -> Result<DaemonGuest> {
 /// Every third kind: kernels that are tested together take different ones.
 fn third(fixture: &Fixture, random: &mut Random) -> Vec<Choice> {
     let first = (random.below(3) + usize::from(fixture.is_older_than(6, 12))) % 3;
-    let plans = PLANS.iter().skip(first).step_by(3).enumerate();
+    let plans = CHANGE_KINDS.iter().skip(first).step_by(3).enumerate();
     plans.map(|(number, plan)| (plan, vec![FAULT_KINDS[number % FAULT_KINDS.len()]])).collect()
 }
 
 /// A kind of change, and the faults that it meets.
-type Choice = (&'static Plan, Vec<&'static str>);
+type Choice = (&'static ChangeKind, Vec<&'static str>);
 
 /// What `KPROBED_VM_CRASH` names.
 fn named(names: &str) -> Result<Vec<Choice>> {
     let choice = |named: &str| {
         let (name, fault) = named.split_once(':').map_or((named, None), |(name, fault)| (name, Some(fault)));
-        let plan = PLANS.iter().find(|plan| plan.0 == name)?;
+        let plan = CHANGE_KINDS.iter().find(|plan| plan.0 == name)?;
         let faults = FAULT_KINDS.into_iter().filter(|known| fault.is_none_or(|fault| fault == *known));
         Some((plan, faults.collect())).filter(|(_, faults): &Choice| !faults.is_empty())
     };
@@ -222,7 +223,7 @@ const MOST_FAILURES: usize = 10;
 
 impl Enumeration<'_> {
     /// Makes the faults of one kind: at all steps, or at one that is drawn.
-    fn try_one(mut self, (name, act): &Plan, fault: &str) -> Result<(Self, Figures)> {
+    fn try_one(mut self, (name, act): &ChangeKind, fault: &str) -> Result<(Self, Figures)> {
         let mut figures = Figures::default();
         let mut at = if self.is_whole { 1 } else { 1 + self.random.below(FIRST_STEPS) };
         loop {
@@ -231,7 +232,8 @@ impl Enumeration<'_> {
                 .with_context(|| format!("{name}, {fault} at step {at}"));
             let case = match case {
                 Err(error) if self.is_whole && self.failures.len() + 1 < MOST_FAILURES => {
-                    // The others are of interest too. They begin with a guest in which nothing went wrong.
+                    // The others are of interest too. They begin with a guest in which nothing went
+                    // wrong.
                     progress::note(format_args!("{}: FAILED: {error:#}", self.fixture.series()));
                     self.failures.push(format!("{name}, {fault} at step {at}"));
                     figures.failed += 1;
@@ -267,7 +269,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     let is_whole = chosen.is_some() || effort::pick(false, true);
     let mut random = Random::of_theme(fixture, "crash")?;
     let choices = match &chosen {
-        None if is_whole => PLANS.iter().map(|plan| (plan, FAULT_KINDS.to_vec())).collect(),
+        None if is_whole => CHANGE_KINDS.iter().map(|plan| (plan, FAULT_KINDS.to_vec())).collect(),
         None => third(fixture, &mut random),
         Some(names) => named(names)?,
     };
@@ -297,18 +299,14 @@ fn make_at_once(guest: &mut DaemonGuest, act: &Act) -> Result<Expected> {
 /// That the check above can fail: the daemon gets a database from before an acknowledgement.
 fn a_lost_acknowledgement_is_noticed(fixture: &Fixture) -> Result<()> {
     let mut guest = prepared(fixture, "crash-noticed")?;
-    let kill = |guest: &DaemonGuest| -> Result<()> {
-        guest.machine.kill(daemon::NAME, SIGKILL)?;
-        ended(guest, daemon::NAME).map(drop)
-    };
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell("cp -a /var/lib/kprobed /tmp/before")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let nothing = make_at_once(&mut guest, &Act::Each(Vec::new()))?;
     check(&guest, &nothing, false)?;
     let expected = make_at_once(&mut guest, &Act::Each(vec![create("new0"), delete("target")]))?;
     ensure!(expected.acknowledged == 2);
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell("rm /var/lib/kprobed/kprobed.db*; cp -a /tmp/before/kprobed.db* /var/lib/kprobed/")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let noticed = check(&guest, &expected, false);

@@ -1,4 +1,4 @@
-//! How each kind of change is prepared, made and taken back, and what follows from how it ended.
+//! Preparing, making and reverting each kind of change of the crash tests.
 //!
 //! Owns what the daemon is asked for in a case. Never makes a fault.
 
@@ -10,11 +10,12 @@ use kprobed_client::Hold;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{AcceptProbeRequest, AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
 use kprobed_vm::daemon;
+use kprobed_vm::machine::Signal;
 use kprobed_vm::protocol::Status;
 
 use crate::crash_check::{ADOPTED, Attached, EVENTS, Expected, base_attached};
 use crate::crash_plans::{Act, Declared, base, create, creations, deletions, lend, update};
-use crate::crash_state::{Fate, Known, Model, Possible, Term, Wanted, known_of, made, shown};
+use crate::crash_state::{Fate, Known, Model, Possible, RequestedProbe, Term, known_of, made, shown};
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::rebuilt_module::{BUILDS, MODULE, load, put_builds};
 
@@ -33,9 +34,6 @@ const OVER: Term = Term::Ended(SHORTEST_S);
 /// A probe of a module that comes back as another build, and where the guest keeps the place of it.
 const TWIN: &str = "kprobes/twin";
 const PLACE: &str = "/tmp/twin.place";
-
-const SIGKILL: i32 = 9;
-const SIGSTOP: i32 = 19;
 
 /// What a case begins with beside the base.
 #[derive(Default)]
@@ -86,7 +84,7 @@ pub(crate) fn prepare(guest: &mut DaemonGuest, act: &Act) -> Result<Scene> {
         Act::Expire => {
             apply(guest, vec![lend("short", SHORTEST_S)])?;
             // It ends once the fault is prepared, however long that takes.
-            guest.machine.kill(daemon::NAME, SIGSTOP)?;
+            guest.machine.signal(daemon::NAME, Signal::SIGSTOP)?;
         }
         Act::Release => {
             let hold = guest.wait_for(guest.client.hold())??;
@@ -109,7 +107,8 @@ pub(crate) fn prepare(guest: &mut DaemonGuest, act: &Act) -> Result<Scene> {
     Ok(scene)
 }
 
-/// Makes the change, and says what may be there afterwards. `is_hit`: whether there was a fault by now.
+/// Makes the change, and says what may be there afterwards. `is_hit`: whether there was a fault by
+/// now.
 pub(crate) fn make(
     guest: &DaemonGuest,
     act: &Act,
@@ -140,12 +139,13 @@ pub(crate) fn make(
             drop(guest.wait_for(guest.client.reconcile_probes(true))?);
             Ok(answered(&Fate::nothing_asked(), &before))
         }
-        // What a daemon that has just started could not bring back is tried again later, and shown until then.
+        // What a daemon that has just started could not bring back is tried again later, and shown
+        // until then.
         Act::Start | Act::Recover | Act::Stop => {
             Ok(Expected { is_answered: false, ..answered(&Fate::nothing_asked(), &before) })
         }
         Act::Adopt => {
-            let Wanted { filter, labels, enabled, .. } = adopted();
+            let RequestedProbe { filter, labels, enabled, .. } = adopted();
             let request = AdoptProbeRequest {
                 name: ADOPTED.to_owned(),
                 enabled: Some(enabled),
@@ -160,7 +160,7 @@ pub(crate) fn make(
             let request = AcceptProbeRequest { name: TWIN.to_owned(), ..Default::default() };
             let outcome = guest.wait_for(guest.client.accept_probe(request))?;
             let held_back = before.get(TWIN).cloned().context("nothing is held back")?;
-            let fate = Fate::of_one(TWIN, Wanted { term: Term::None, ..held_back }, &outcome);
+            let fate = Fate::of_one(TWIN, RequestedProbe { term: Term::None, ..held_back }, &outcome);
             Ok(answered(&fate, &before))
         }
         Act::Attach => {
@@ -292,10 +292,11 @@ fn one_of(known: Known, after: Attached) -> Expected {
     }
 }
 
-/// After something that the daemon has to do whatever happens, without an answer: it may be at any point of it, and after a start it is done.
+/// After something that the daemon has to do whatever happens, without an answer: it may be at any
+/// point of it, and after a start it is done.
 fn promised(
     before: &Model,
-    changes: impl IntoIterator<Item = (String, Option<Wanted>)>,
+    changes: impl IntoIterator<Item = (String, Option<RequestedProbe>)>,
     after: Model,
 ) -> Expected {
     let changes: Vec<_> = changes.into_iter().collect();
@@ -309,7 +310,8 @@ fn promised(
     }
 }
 
-/// Makes a probe, and has the daemon find another build of its module when it starts: it is held back.
+/// Makes a probe, and has the daemon find another build of its module when it starts: it is held
+/// back.
 fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
     let place = if let Ok(place) = guest.machine.get(PLACE) {
         String::from_utf8_lossy(&place).into_owned()
@@ -327,8 +329,7 @@ fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
         ..Default::default()
     };
     apply(guest, vec![Change::Create(probe)])?;
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    guest.machine.wait(daemon::NAME, Some(PATIENCE))?;
+    guest.kill()?;
     guest.shell(&format!("rmmod {MODULE}"))?;
     load(guest, second)?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
@@ -339,8 +340,8 @@ fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
 }
 
 /// The foreign event as the probe that it becomes.
-fn adopted() -> Wanted {
-    Wanted {
+fn adopted() -> RequestedProbe {
+    RequestedProbe {
         definition: format!("p:{ADOPTED} __x64_sys_getpgid x=%di:u64"),
         enabled: true,
         filter: "x != 1".to_owned(),
@@ -354,9 +355,9 @@ fn held() -> impl Iterator<Item = String> {
 }
 
 /// A probe as [`create`] makes it, with another end.
-fn made_of(name: &str, term: Term) -> (String, Wanted) {
+fn made_of(name: &str, term: Term) -> (String, RequestedProbe) {
     let (name, wanted) = made(&Model::new(), &create(name));
-    (name, Wanted { term, ..wanted.unwrap_or_else(|| unreachable!("a creation makes a probe")) })
+    (name, RequestedProbe { term, ..wanted.unwrap_or_else(|| unreachable!("a creation makes a probe")) })
 }
 
 /// How the names of declared probes begin.
@@ -368,7 +369,7 @@ fn declared(is_changed: bool) -> Model {
     let filter = if is_changed { "number == 8" } else { "number == 7" };
     let probes = names.map(|number| {
         let name = format!("{DECLARED}{number}");
-        let wanted = Wanted {
+        let wanted = RequestedProbe {
             definition: format!("p:{name} __x64_sys_getpgid number=+0x70(%di):u64"),
             enabled: true,
             filter: filter.to_owned(),
@@ -400,7 +401,7 @@ fn with(state: &Model, more: &Model) -> Model {
 }
 
 /// What becomes of the declared probes of a state.
-fn difference(before: &Model, declared: &Model) -> Vec<(String, Option<Wanted>)> {
+fn difference(before: &Model, declared: &Model) -> Vec<(String, Option<RequestedProbe>)> {
     let gone = before.keys().filter(|name| name.starts_with(DECLARED) && !declared.contains_key(*name));
     let gone = gone.map(|name| (name.clone(), None));
     gone.chain(declared.iter().map(|(name, wanted)| (name.clone(), Some(wanted.clone())))).collect()

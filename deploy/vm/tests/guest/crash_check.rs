@@ -1,4 +1,4 @@
-//! What is there after a fault, in the daemon and in the kernel, compared with what may be there.
+//! Comparing the daemon and the kernel after a fault with the states that are allowed.
 //!
 //! Owns the comparison. Never makes a change.
 
@@ -10,13 +10,13 @@ use kprobed_client::api::{AttachedEventState, ProbeState};
 use crate::crash_state::{Model, Possible, Term};
 use crate::daemon::{DaemonGuest, TRACEFS};
 
-/// Another program's event: nobody touches it.
+/// Another program's event, which must stay as it is.
 pub(crate) const FOREIGN: &str = "p:theirs/foreign vfs_statx x=%di:u64";
 
 /// Another one, which a plan adopts.
 pub(crate) const ADOPTED: &str = "theirs/adopted";
 
-/// Filters of the events that are recorded and are no probes, by name.
+/// Filters of the attached events, by name.
 pub(crate) type Attached = BTreeMap<String, String>;
 
 /// The event that is attached in the base, and the one that a plan attaches. Both are rare.
@@ -31,7 +31,8 @@ pub(crate) struct Expected {
     pub(crate) found: Possible,
     /// The events that are recorded, in both cases.
     pub(crate) attached: Vec<Attached>,
-    /// Changes that the client was told are made, and those that the daemon has to make whatever happens.
+    /// Changes that were acknowledged to the client, and those that the daemon has to make whatever
+    /// happens.
     pub(crate) acknowledged: usize,
     /// Whether the daemon has answered: what it shows is what the kernel has.
     pub(crate) is_answered: bool,
@@ -42,7 +43,8 @@ pub(crate) fn base_attached() -> Attached {
     Attached::from([(EVENTS[0].0.to_owned(), EVENTS[0].1.to_owned())])
 }
 
-/// What a daemon shows that has met an error: what it acknowledged, and nothing that it refused. The kernel has that and no more.
+/// What a daemon shows that has met an error: what it acknowledged, and nothing that it refused.
+/// The kernel has that and no more.
 pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()> {
     let look = || -> Result<()> {
         let probes = guest.probes()?;
@@ -82,7 +84,7 @@ fn names(events: &str) -> impl Iterator<Item = &str> {
     events.lines().filter_map(|line| line.split([':', ' ']).nth(1))
 }
 
-/// The events that are recorded and are no probes.
+/// The attached events.
 fn attached(guest: &DaemonGuest, possible: &[Attached]) -> Result<Attached> {
     let events = guest.wait_for(guest.client.attached_events())??;
     ensure!(events.iter().all(|event| event.state() == AttachedEventState::Recording), "{events:?}");

@@ -1,6 +1,7 @@
-//! The program in a guest that follows the daemon and makes one fault.
+//! Running the program that injects one fault into the daemon (`workload faults`).
 //!
-//! Owns how it is started and what it says. What a step is, and what a fault, is decided by the program itself (`workload faults`).
+//! Owns how it is started and what it reports. What a step is, and what a fault is, is decided by
+//! that program.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,7 +20,8 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// `daemon`: what a shell does to set `pid`, the daemon's process id. The fault is made at step `at`; 0 makes none.
+    /// `daemon`: what a shell does to set `pid`, the daemon's process id. The fault is made at step
+    /// `at`; 0 makes none.
     pub(crate) fn begin(guest: &DaemonGuest, daemon: &str, fault: &str, at: usize) -> Result<Self> {
         static CASES: AtomicUsize = AtomicUsize::new(0);
         let name = format!("faults{}", CASES.fetch_add(1, Ordering::Relaxed));

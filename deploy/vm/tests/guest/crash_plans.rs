@@ -1,9 +1,9 @@
-//! The kinds of changes that meet faults, and the state that each begins with.
+//! The kinds of changes of the crash tests, and the state that each begins with.
 
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Lease, UpdateProbeRequest};
 
-use crate::crash_state::{Model, Term, Wanted};
+use crate::crash_state::{Model, RequestedProbe, Term};
 
 /// A probe of `getpgid` that records its argument.
 const ARGUMENT: &str = "number=+0x70(%di):u64";
@@ -18,7 +18,8 @@ pub(crate) enum Act {
     Start,
     /// A start after `kill -9`: everything is still in the kernel.
     Recover,
-    /// Another program has switched off one event, and removed another one; the daemon repairs both when they are changed.
+    /// Another program has switched off one event, and removed another one; the daemon repairs both
+    /// when they are changed.
     Repair,
     /// The same, and the daemon is asked to look at all its probes.
     Reconcile,
@@ -45,16 +46,17 @@ pub(crate) enum Act {
 pub(crate) enum Declared {
     /// It appears, with a file.
     Created,
-    /// The file declares one probe otherwise, another one no more, and a third one for the first time.
+    /// The file declares one probe otherwise, another one no more, and a third one for the first
+    /// time.
     Changed,
     /// It is removed.
     Removed,
 }
 
 /// A kind of change, and its name.
-pub(crate) type Plan = (&'static str, fn() -> Act);
+pub(crate) type ChangeKind = (&'static str, fn() -> Act);
 
-pub(crate) const PLANS: &[Plan] = &[
+pub(crate) const CHANGE_KINDS: &[ChangeKind] = &[
     ("create", || Act::Each(vec![create("new0")])),
     ("create_three", || Act::Each((0..3).map(|number| create(&format!("new{number}"))).collect())),
     ("enable", || Act::Each(vec![switch("off", true)])),
@@ -153,7 +155,7 @@ pub(crate) fn delete(name: &str) -> Change {
 /// What each case begins with.
 pub(crate) fn base() -> Model {
     let wanted = |name: &str, enabled: bool, filter: &str| {
-        let wanted = Wanted {
+        let wanted = RequestedProbe {
             definition: format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}"),
             enabled,
             filter: filter.to_owned(),

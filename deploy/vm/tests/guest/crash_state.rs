@@ -1,6 +1,8 @@
-//! What may be there after a fault: what was acknowledged exactly, and what was not as a whole or not at all.
+//! The states that are allowed after a fault: acknowledged changes exactly, other changes as a
+//! whole or not at all.
 //!
-//! Owns what follows from the answers to a client. Never looks at a guest: that is [`crate::crash_check`].
+//! Owns what follows from the answers to a client. Never looks at a guest: [`crate::crash_check`]
+//! does.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +14,7 @@ use kprobed_client::api::{Lease, Probe, ProbeState};
 
 /// A probe as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedProbe {
     pub(crate) definition: String,
     pub(crate) enabled: bool,
     pub(crate) filter: String,
@@ -43,12 +45,13 @@ impl Term {
 }
 
 /// All probes, by `GROUP/EVENT`.
-pub(crate) type Model = BTreeMap<String, Wanted>;
+pub(crate) type Model = BTreeMap<String, RequestedProbe>;
 
 /// What became of a request.
 pub(crate) struct Fate {
-    /// The probe that each change is about, what it is if that is made, and whether the client knows.
-    changes: Vec<(String, Option<Wanted>, Known)>,
+    /// The probe that each change is about, what it is if that is made, and whether the client
+    /// knows.
+    changes: Vec<(String, Option<RequestedProbe>, Known)>,
     whole: bool,
 }
 
@@ -76,18 +79,18 @@ impl Fate {
         Self { changes: changes.collect(), whole }
     }
 
-    /// What the client was told about one change that makes this probe.
-    pub(crate) fn of_one<T>(name: &str, after: Wanted, outcome: &Result<T, Error>) -> Self {
+    /// The outcome, as the client knows it, of one change that makes this probe.
+    pub(crate) fn of_one<T>(name: &str, after: RequestedProbe, outcome: &Result<T, Error>) -> Self {
         Self { changes: vec![(name.to_owned(), Some(after), known_of(outcome))], whole: false }
     }
 
     /// Nothing is known about what becomes of these probes, each for itself.
-    pub(crate) fn may_become(changes: impl IntoIterator<Item = (String, Option<Wanted>)>) -> Self {
+    pub(crate) fn may_become(changes: impl IntoIterator<Item = (String, Option<RequestedProbe>)>) -> Self {
         let changes = changes.into_iter().map(|(name, after)| (name, after, Known::No));
         Self { changes: changes.collect(), whole: false }
     }
 
-    /// What the client was told about these changes of a state.
+    /// The outcomes, as the client knows them, of these changes of a state.
     pub(crate) fn of(
         before: &Model,
         changes: &[Change],
@@ -105,7 +108,7 @@ impl Fate {
         Self { changes: made.collect(), whole }
     }
 
-    /// How many changes the client was told are made.
+    /// How many changes were acknowledged to the client.
     pub(crate) fn acknowledged(&self) -> usize {
         self.changes.iter().filter(|(_, _, known)| *known == Known::Done).count()
     }
@@ -113,7 +116,7 @@ impl Fate {
     /// The states that fit.
     pub(crate) fn possible(&self, before: &Model) -> Possible {
         let mut states = vec![before.clone()];
-        let apply = |state: &mut Model, name: &String, after: &Option<Wanted>| {
+        let apply = |state: &mut Model, name: &String, after: &Option<RequestedProbe>| {
             match after {
                 Some(wanted) => state.insert(name.clone(), wanted.clone()),
                 None => state.remove(name),
@@ -156,7 +159,7 @@ fn known(outcome: &Result<Outcome, Error>) -> Known {
     }
 }
 
-/// The same of a call that makes one change.
+/// What the client knows after a call that makes one change.
 pub(crate) fn known_of<T>(outcome: &Result<T, Error>) -> Known {
     match outcome {
         Ok(_) => Known::Done,
@@ -166,11 +169,11 @@ pub(crate) fn known_of<T>(outcome: &Result<T, Error>) -> Known {
 }
 
 /// The probe that a change is about, and what it is afterwards.
-pub(crate) fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
+pub(crate) fn made(before: &Model, change: &Change) -> (String, Option<RequestedProbe>) {
     match change {
         Change::Create(request) => {
             let name = request.definition.split([':', ' ']).nth(1).unwrap_or_default().to_owned();
-            let wanted = Wanted {
+            let wanted = RequestedProbe {
                 definition: request.definition.clone(),
                 enabled: request.enabled,
                 filter: request.filter.clone(),
@@ -241,13 +244,13 @@ pub(crate) fn shown(probes: &[Probe]) -> Model {
     probes.iter().map(|probe| (probe.name.clone(), wanted(probe))).collect()
 }
 
-fn wanted(probe: &Probe) -> Wanted {
+fn wanted(probe: &Probe) -> RequestedProbe {
     let term = match probe.lease.as_ref().map_or(Term::None, term) {
         Term::Lasts(seconds) if probe.state() == ProbeState::Expired => Term::Ended(seconds),
         _ if probe.state() == ProbeState::HeldBack => Term::HeldBack,
         term => term,
     };
-    Wanted {
+    RequestedProbe {
         definition: probe.definition.clone(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),

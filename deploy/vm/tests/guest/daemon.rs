@@ -1,4 +1,5 @@
-//! A guest with the daemon in it, as the tests see it: a client, the guest's own view of tracefs, and workloads.
+//! A guest with a running daemon, for tests: a client, the guest's own view of tracefs, and
+//! workloads.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, MachineError};
+use kprobed_vm::machine::{Command, Machine, MachineError, Signal};
 use kprobed_vm::protocol::Status;
 use tokio::runtime::Runtime;
 
@@ -21,7 +22,8 @@ use crate::report;
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// How long an emulated guest may take for anything: it may have a part of a CPU only, and its daemon a part of that.
+/// How long an emulated guest may take for anything: it may have a part of a CPU only, and its
+/// daemon a part of that.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A machine in which the daemon answers.
@@ -143,6 +145,14 @@ impl DaemonGuest {
         Ok(daemon::stop(&self.machine)?)
     }
 
+    /// Kills the daemon (SIGKILL), and waits until it has ended.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.machine.signal(daemon::NAME, Signal::SIGKILL)?;
+        let status = self.machine.wait(daemon::NAME, Some(PATIENCE))?;
+        ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
+        Ok(())
+    }
+
     /// Starts the daemon again after it has ended.
     pub(crate) fn restart(&mut self, config: &str) -> Result<()> {
         let address = daemon::start(&self.machine, config)?;
@@ -154,7 +164,8 @@ impl DaemonGuest {
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).context("no answer")
     }
 
-    /// Deletes all probes, detaches all events, and removes what a test before this one left to other tools.
+    /// Deletes all probes, detaches all events, and removes what a test before this one left to
+    /// other tools.
     pub(crate) fn reset(&self) -> Result<()> {
         let probes = self.probes()?.into_iter();
         let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
@@ -261,7 +272,8 @@ impl DaemonGuest {
         self.wait_for(stream.next())??.context("the stream has ended")
     }
 
-    /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done: that begins when it is subscribed.
+    /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done:
+    /// that begins when it is subscribed.
     pub(crate) fn observe(&self, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
         let subscribers = |guest: &Self| Ok::<_, anyhow::Error>(guest.ledger()?.subscribers.len());
         let before = subscribers(self)?;
@@ -294,7 +306,8 @@ impl DaemonGuest {
         Ok(output.stdout_text())
     }
 
-    /// The directory of the instance that the daemon records into now: deleting a probe while others record makes it another one.
+    /// The directory of the instance that the daemon records into now: deleting a probe while
+    /// others record makes it another one.
     pub(crate) fn instance(&self) -> Result<String> {
         Ok(self.wait_for(self.client.host())??.instance)
     }

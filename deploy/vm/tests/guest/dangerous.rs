@@ -1,4 +1,5 @@
-//! Definitions that the kernel takes and that harm it, or whose values nothing proves.
+//! Dangerous definitions: those that the kernel accepts and that harm it, or whose values nothing
+//! proves.
 
 use std::fmt::Write as _;
 
@@ -40,7 +41,7 @@ fn symbol_strings_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
     let definition = "p:m/e fput c=%si:symstr x=$comm";
     let check = guest.wait_for(guest.client.check_probe(definition))??;
     if fixture.is_older_than(6, 1) {
-        // There is no such type, and so no danger.
+        // This kernel does not have the type, so there is no danger.
         ensure!(
             check.rule == "BAD_TYPE" && check.diagnostics[0].hint.contains("write `symbol`"),
             "{check:?}"
@@ -59,7 +60,8 @@ fn symbol_strings_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
     let listed = guest.tracefs("kprobe_events")?;
     ensure!(listed.contains("c=%si:symbol") && !listed.contains("symstr"), "{listed}");
 
-    // The kernel's own way stops it within seconds of this: records fill several pages of the buffer.
+    // The kernel's own way stops it within seconds of this: records fill several pages of the
+    // buffer.
     guest.workload(&["open", PATH, "65", "384", "3000"])?;
     // Reads all of that before the next events are counted.
     guest.ledger()?;
@@ -158,7 +160,7 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
         let is_built = !fixture.is_older_than(6, 1);
         ensure!(counted.contains(if is_built { "`three` has 3 bytes" } else { "NOT_BUILT" }), "{counted}");
     }
-    // An event of somebody else, and a filter of theirs on ours.
+    // An event of another program, and its filter on the daemon's event.
     guest.shell(&format!(
         "echo 'p:theirs/three vfs_statx t=+0(%sp):u8[3]' >> {TRACEFS}/kprobe_events && echo 'four == 7' > {TRACEFS}/events/m/three/filter"
     ))?;
@@ -173,8 +175,8 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
     Ok(())
 }
 
-/// The names of fields that are marked, and the one line that `observe` prints of an event, which the rest of a filter chooses: of what a
-/// program opens first, the name is not in memory yet.
+/// The names of fields that are marked, and the one line that `observe` prints of an event, which
+/// the rest of a filter chooses: of what a program opens first, the name is not in memory yet.
 fn marked(
     guest: &DaemonGuest,
     probe: &Probe,
@@ -252,7 +254,8 @@ fn values_that_nothing_proves_are_marked(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// A kernel that does not show its fixes: every number that is read from memory is marked, and nothing else.
+/// A kernel that does not show its fixes: every number that is read from memory is marked, and
+/// nothing else.
 fn nothing_is_proven(guest: &DaemonGuest) -> Result<()> {
     let probe = guest.add("p:m/old do_sys_openat2 a=+0(%si):u8 b=%si c=+0(%si):string d=+0(\\16):u8")?;
     let (fields, text, object) = marked(guest, &probe, " && a == 47")?;
@@ -265,7 +268,8 @@ fn nothing_is_proven(guest: &DaemonGuest) -> Result<()> {
     Ok(())
 }
 
-/// The address of a variable of each CPU is an offset, and no kernel address; and no variable reaches 2 GiB behind its start.
+/// The address of a variable of each CPU is an offset, and no kernel address; and no variable
+/// reaches 2 GiB beyond its start.
 fn variables_of_the_kernel_can_fault(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add(

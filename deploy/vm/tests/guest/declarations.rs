@@ -1,4 +1,5 @@
-//! Probes as documents: what `apply`, `diff`, `delete -f` and a directory of declarations make of a real kernel.
+//! Probes as documents: what `apply`, `diff`, `delete -f` and a directory of declarations do on a
+//! real kernel.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ owner: storage team
 description: which numbers are asked for
 ";
 
-/// Runs a command, which has to end with this code. Answers what it printed to both outputs.
+/// Runs a command, which has to end with this code. Returns what it printed to both outputs.
 fn run(guest: &DaemonGuest, code: i32, script: &str) -> Result<String> {
     let output = guest.machine.exec(&Command::shell(format!("({script}) 2>&1; echo \"exit $?\"")))?;
     let text = output.stdout_text();
@@ -182,7 +183,8 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     );
     ensure!(run(&guest, 1, "kprobectl delete numbers")?.contains("DECLARED_BY_FILE"));
 
-    // Half of a file, as rsync --inplace leaves it, and a daemon that is killed then: the last good state.
+    // Half of a file, as rsync --inplace leaves it, and a daemon that is killed then: the last good
+    // state.
     write(
         &guest,
         &format!("{directory}/..2/numbers.yaml"),
@@ -195,15 +197,15 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     };
     until(&guest, "half a file is noticed", || half(&guest))?;
     ensure!(run(&guest, 0, "kprobectl list")?.contains("what the file declared before stays as it was"));
-    guest.machine.kill(daemon::NAME, 9)?;
-    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(10)))?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     until(&guest, "half a file is noticed again", || half(&guest))?;
     let kept = probe(&guest, "kprobes/numbers")?;
     ensure!(kept.is_some_and(|kept| kept.uid == first.uid && kept.filter == "n == 2000001" && kept.enabled));
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
 
-    // A second file, of which one probe is refused and one is a client's; a third says what the first does.
+    // A second file, of which one probe is refused and one is a client's; a third says what the
+    // first does.
     guest.add("p:mine vfs_read")?;
     write(
         &guest,
@@ -231,7 +233,8 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     })?;
     let clients = probe(&guest, "kprobes/good")?.filter(|good| !good.enabled).context("it is as it was")?;
 
-    // The file takes it back when it says so: as the file has it, and it has counted on.
+    // The file takes it back if it says `take_over`: with the file's definition, and its counts
+    // have continued.
     let before = guest.ledger_of("kprobes/good")?.hits;
     write(
         &guest,
@@ -280,8 +283,7 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
     until(&guest, "the second file", || Ok(run(&guest, 0, "kprobectl list")?.contains(refused)))?;
     let before = guest.tracefs("kprobe_events")?;
     let id = guest.tracefs("events/kprobes/numbers/id")?;
-    guest.machine.kill(daemon::NAME, 9)?;
-    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(10)))?;
+    guest.kill()?;
     guest.shell("rm /var/lib/kprobed/kprobed.db*")?;
     // What it records meanwhile is of no probe; from here on it is.
     guest.workload(&["numbers", "2000000", "5"])?;

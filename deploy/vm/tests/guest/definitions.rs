@@ -1,6 +1,7 @@
-//! The language of the daemon against that of the kernel, on lines that a generator writes: errno, message and caret.
+//! Differential test of definitions: errno, message and caret of the daemon against those of the
+//! kernel, on generated lines.
 //!
-//! Lines on which they differed once are kept in a file beside this one and replayed in each run.
+//! Lines on which they once differed are in a file beside this one and are replayed in each run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -103,19 +104,21 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Where the kernel's caret does not stand at what its message is about: by how many bytes it is off, for a caret of ours at an offset of a
-/// word.
+/// Where the kernel's caret does not stand at what its message is about: by how many bytes it is
+/// off, for a caret of the daemon at an offset of a word.
 type CaretQuirk = fn(word: &str, caret: usize) -> Vec<isize>;
 
 /// Each with its reason.
 const CARET_QUIRKS: &[(&str, CaretQuirk)] = &[
-    // kernel/trace/trace_probe.c:parse_probe_arg moves its pointer over the `u`, and over the `+` before a `-`, without counting it.
+    // kernel/trace/trace_probe.c:parse_probe_arg moves its pointer over the `u`, and over the `+`
+    // before a `-`, without counting it.
     ("each `u`, and each `+` before a `-`, of a dereference before it is not counted", |word, caret| {
         let before = &word[..caret.min(word.len())];
         let uncounted = ["+u", "-u", "+-"].map(|signs| before.matches(signs).count()).iter().sum::<usize>();
         (1..=isize::try_from(uncounted).unwrap_or(0)).map(|count| -count).collect()
     }),
-    // The same function leaves its position behind the first `(` of a dereference, and the type is counted from there.
+    // The same function leaves its position after the first `(` of a dereference, and the type is
+    // counted from there.
     ("what stands behind a dereference is counted from behind its `(`", |word, _| {
         let fetch = word.split_once('=').map_or(word, |(_, fetch)| fetch);
         let first = fetch.find('(').map(|open| isize::try_from(open + 1).unwrap_or(0));
@@ -127,11 +130,13 @@ const CARET_QUIRKS: &[(&str, CaretQuirk)] = &[
     }),
 ];
 
-/// Whether the kernel's caret is where ours is, or off by a quirk.
+/// Whether the kernel's caret is at the daemon's, or off by a known quirk.
 fn same_caret(line: &str, ours: usize, kernel: usize) -> bool {
-    // The log shows what `%pd`, `%pD` and words that are `$argN` stand for instead of them, and counts in that.
+    // The log shows what `%pd`, `%pD` and words that are `$argN` stand for instead of them, and
+    // counts in that.
     if kernel > 2 * line.len() {
-        // A caret that is computed from the text of a type that the kernel has chosen itself: it stands anywhere.
+        // A caret that is computed from the text of a type that the kernel has chosen itself: it
+        // stands anywhere.
         return true;
     }
     if ours == kernel || ["%pd", "%pD", " $arg"].iter().any(|replaced| line.contains(replaced)) {
@@ -146,11 +151,12 @@ fn same_caret(line: &str, ours: usize, kernel: usize) -> bool {
 /// What is wrong with our answer to a line, if anything is.
 fn difference(compared: &Compared, with_types: bool) -> Option<String> {
     let Compared { line, ours, kernel } = compared;
-    // What is refused on purpose has a list and a test of its own; here other mistakes can stand beside it.
+    // What is refused on purpose has a list and a test of its own; here other mistakes can stand
+    // beside it.
     if ours.by() == RefusedBy::Kprobed {
         return None;
     }
-    // Names are the daemon's where the kernel knows none, and so is what is wrong with them.
+    // If the kernel knows no names, names and their errors are the daemon's alone.
     let about_names =
         ["NOSUP_BTFARG", "NO_BTFARG", "NO_BTF_FIELD", "NO_BTF_ENTRY", "NOSUP_DAT_ARG", "BAD_HYPHEN"];
     if !with_types && kernel.errno != 0 && about_names.contains(&ours.rule.as_str()) {
@@ -175,7 +181,8 @@ fn difference(compared: &Compared, with_types: bool) -> Option<String> {
     })
 }
 
-/// Compares all lines. Gives back those that differ in a way that is not known, each with what is wrong, and counts of all others.
+/// Compares all lines. Gives back those that differ in a way that is not known, each with what is
+/// wrong, and counts of all others.
 fn compare(
     fixture: &Fixture,
     guest: &DaemonGuest,
@@ -217,7 +224,7 @@ fn lines_that_once_differed_get_the_kernels_answer(fixture: &Fixture) -> Result<
     let with_types = has_types(&guest)?;
     let kept = fs::read_to_string(KEPT).context(KEPT)?;
     let lines = kept.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    // Names are the daemon's where the kernel knows none.
+    // If the kernel knows no names, names are the daemon's alone.
     let lines: Vec<_> = lines
         .filter_map(|line| match line.strip_prefix("[types] ") {
             Some(line) => with_types.then(|| line.to_owned()),

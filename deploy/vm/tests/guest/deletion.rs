@@ -1,4 +1,4 @@
-//! Deleting probes while others record: whatever was hit arrives, once and in order.
+//! Deleting probes while others record: every hit of the others arrives, once and in order.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,8 +8,7 @@ use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
 use kprobed_client::event::{
     Batch, LossCause, PauseReason, RecordingPause, StreamItem, StreamRequest, Value,
 };
-use kprobed_vm::machine::Command;
-use kprobed_vm::protocol::Status;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
@@ -34,8 +33,6 @@ const CONFIG: &str = "\n[tracing]\nbuffer_kib = 16384\nbuffer_max_kib = 16384\n\
 
 /// Name of the background process.
 const HITS: &str = "hits";
-
-const SIGTERM: i32 = 15;
 
 /// Two records of the same numbered calls: a probe, and an attached event.
 const RECORDS: [(&str, &str); 2] = [("kprobes/numbered", "number"), ("syscalls/sys_enter_getpgid", "pid")];
@@ -104,9 +101,9 @@ fn deletion(name: &str) -> DeleteProbeRequest {
 }
 
 fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(HITS, SIGTERM)?;
+    guest.machine.signal(HITS, Signal::SIGTERM)?;
     let status = guest.machine.wait(HITS, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGTERM), "{status:?}");
+    ensure!(status.is_signal(Signal::SIGTERM), "{status:?}");
     Ok(())
 }
 
@@ -200,14 +197,14 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
 fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("no-second", daemon::DEFAULT_CONFIG)?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
-    // Somebody has the place, and does not let it go.
+    // Another program uses the second name, and keeps it.
     let taken = format!("{TRACEFS}/instances/kprobed-next");
     let script = format!("mkdir {taken}; exec sleep 1000 < {taken}/per_cpu/cpu0/trace_pipe_raw");
     guest.machine.spawn("taker", &Command::shell(&script))?;
     guest.shell(&format!("until [ -d {taken} ]; do sleep 0.1; done; until ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q kprobed-next; do sleep 0.1; done"))?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
-    // It gives way to the daemon, so that hardly anything is hit between a pause and its readings of the kernel's count.
-    // 7.2 would not run it at all then.
+    // It gives way to the daemon, so that hardly anything is hit between a pause and its readings
+    // of the kernel's count. 7.2 would not run it at all then.
     let nice = if fixture.is_older_than(7, 0) { 19 } else { 5 };
     guest.shell(&format!("busybox renice -n {nice} -p $(pidof workload)"))?;
     guest.shell(&format!(
@@ -229,7 +226,7 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
     // How much it is depends on when the emulated CPU changes hands: a tenth, on a busy machine.
     ensure!(ledger.paused > 0 && not_told * 4 <= ledger.paused, "{ledger:?}");
-    // Who listened is told who it was, what for, and what it cost.
+    // Subscribers get a gap with its cause and its count.
     let told = pauses(&guest)?;
     let mut hits = 0;
     for pause in &told {
@@ -244,11 +241,12 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.machine.power_off().map_err(Into::into)
 }
 
-/// Probes of somebody else. With them the kernel's list of hits is so long that the emulated CPU changes hands while it is read: a
-/// moment in which nothing is hit does not come by itself.
+/// Probes of another program. With them the kernel's list of hits is so long that the emulated CPU
+/// switches tasks while it is read: there is never a reading during which nothing is hit.
 const CROWD: u32 = 1500;
 
-/// A daemon that starts among busy probes pauses them to take its baseline, and says so: in the history, to people, and in its log.
+/// A daemon that starts among busy probes pauses them to take its baseline, and says so: in the
+/// history, to people, and in its log.
 fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> {
     // One that only the daemon itself hits is not busy.
     guest.add("p:opens do_sys_openat2")?;

@@ -1,4 +1,4 @@
-//! The older languages of the seeds, on kernels of today: what they read is compared with system calls made with known arguments.
+//! The older dialects of definitions, compared with system calls made with known arguments.
 
 use anyhow::{Result, ensure};
 use kprobed_client::api::ProbeState;
@@ -48,7 +48,8 @@ fn the_words_of_2009_read_arguments(fixture: &Fixture) -> Result<()> {
 /// 'SyS_openat(int dfd, string path, x32 flags, x16 mode)'.
 fn prototypes_read_arguments(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // Flags and mode are members of the third argument today: 64-bit words 0 and 1 of what it points to.
+    // Flags and mode are members of the third argument today: 64-bit words 0 and 1 of what it
+    // points to.
     let probe = guest.add("do_sys_openat2(int dfd, string path, x64 flags[0] | x64 mode[1])")?;
     ensure!(probe.name == "functions/do_sys_openat2" && probe.state() == ProbeState::Armed, "{probe:?}");
     let recording =

@@ -1,6 +1,6 @@
-//! How much the tests try that draw or count: a little in each run of the checks, much before a release.
+//! Effort of the tests that draw or count: little in each run of CI, much before a release.
 //!
-//! `KPROBED_VM_EFFORT` is `ci` or `full`, `ci` when it is not set. What is asserted is the same.
+//! `KPROBED_VM_EFFORT` is `ci` or `full`, `ci` when it is not set. The assertions are the same.
 
 use std::env;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What exporters send is what clients see, whatever happens to the daemon and to the other side.
+//! Exporters send what clients see, while the daemon or the receiver is killed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{Exporter, ExporterState, GetLedgerResponse};
 use kprobed_vm::machine::Command;
-use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
@@ -21,10 +20,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("figures_are_those_of_the_ledger", figures_are_those_of_the_ledger),
 ];
 
-const SIGKILL: i32 = 9;
 const FILE: &str = "/var/lib/kprobed/events.jsonl";
 
-/// Numbers the events of a workload: `getsid` is called by nobody else.
+/// Numbers the events of a workload: no other program calls `getsid`.
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di flags=%flags";
 
 const FIRST: i64 = 1_000_000;
@@ -115,15 +113,14 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     let read = drained.ledger.clone().context("no ledger")?;
     ensure!(read.acknowledged == 20_000 && read.dropped == 0 && read.expired == 0, "{read:?}");
 
-    // Killed while it writes: what was read and not yet written is in the history, or was lost with the daemon as for any client.
+    // Killed while it writes: what was read and not yet written is in the history, or was lost with
+    // the daemon as for any client.
     let workload = Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
     guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
     exporter(&guest, |exporter| {
         exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > read.acknowledged + 1000)
     })?;
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     guest.restart(&config)?;
     exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
     guest.shell("touch /tmp/enough")?;
@@ -139,7 +136,8 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
         let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;
         ensure!(event == other, "a client sees {event}, and the file has {other}");
     }
-    // What was written to the file a moment before the daemon was killed need not be in the history.
+    // What was written to the file a moment before the daemon was killed need not be in the
+    // history.
     let only_exported = exported.len() - seen.len();
     progress::note(format_args!(
         "{} events in the file, {} in the history, {only_exported} of them in the file alone",
@@ -194,7 +192,8 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     guest.shell("touch /tmp/read")?;
     let drained = exporter(&guest, is_drained)?;
     ensure!(drained.ledger.as_ref().is_some_and(|ledger| ledger.failures > 0), "{drained:?}");
-    // A pipe does not answer: what was in it when it was given up was sent again, and the last of it may not be read yet.
+    // A pipe does not answer: what was in it when it was given up was sent again, and the last of
+    // it may not be read yet.
     let numbers = |line: &str| -> Option<i64> {
         let line: Value = serde_json::from_str(line).ok()?;
         line["fields"]["n"].as_i64()

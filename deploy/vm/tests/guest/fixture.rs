@@ -1,4 +1,4 @@
-//! What the trials of one kernel share.
+//! What the tests of one kernel share: the booted guest, its snapshots, and the programs.
 
 use std::cell::Cell;
 use std::env;
@@ -35,7 +35,8 @@ impl Kernels {
     /// One fixture per kernel. Nothing is fetched or booted before a trial asks.
     pub(crate) fn fixtures(&self) -> impl Iterator<Item = Arc<Fixture>> {
         self.series.iter().map(|series| {
-            // A trial that needs two kernels gets its own and the first other one, whatever kernels the run is for.
+            // A trial that needs two kernels gets its own and the first other one, whatever kernels
+            // the run is for.
             let all = self.series.iter().map(String::as_str).chain(["6.1", "6.12"]);
             let other = all.filter(|other| *other != series).map(str::to_owned).next().unwrap_or_default();
             Arc::new(Fixture {
@@ -51,7 +52,8 @@ impl Kernels {
     }
 }
 
-/// One kernel, and the machines that its trials share: one with nothing in it, and one with the daemon.
+/// One kernel, and the machines that its trials share: one with nothing in it, and one with the
+/// daemon.
 pub(crate) struct Fixture {
     series: String,
     /// Another kernel, for trials that change it.
@@ -141,8 +143,8 @@ impl Fixture {
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
     }
 
-    /// Whether the daemon can tell a number that could not be read from one that was: 5.10 does not show whether it has the fixes that
-    /// this needs.
+    /// Whether the daemon can tell a number that could not be read from one that was: 5.10 does not
+    /// show whether it has the fixes that this needs.
     pub(crate) fn proves_reads(&self) -> bool {
         !self.is_older_than(6, 1)
     }
@@ -170,7 +172,8 @@ impl Fixture {
         Ok(lab.kernel(&self.other)?)
     }
 
-    /// The shared machine, booted now if it does not run (any more). No other trial has it meanwhile.
+    /// The shared machine, booted now if it does not run (any more). No other trial has it
+    /// meanwhile.
     pub(crate) fn machine(&self) -> Result<Shared<'_, Machine>> {
         let turn = self.bare.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bare = self.bare.now();
@@ -182,11 +185,12 @@ impl Fixture {
         Ok(Shared::new(machine, turn))
     }
 
-    /// The shared machine with the daemon in it, without any probe. No other trial has it meanwhile.
+    /// The shared machine with the daemon in it, without any probe. No other trial has it
+    /// meanwhile.
     pub(crate) fn daemon(&self) -> Result<Shared<'_, DaemonGuest>> {
         let turn = self.with_daemon.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shared = self.with_daemon.now();
-        // One that has failed lets go of its disk before the next one takes it.
+        // A machine that has failed releases its disk before the next one uses it.
         let is_usable = |guest: &Arc<DaemonGuest>| match guest.machine.failure() {
             Some(failure) => {
                 progress::note(format_args!(
@@ -209,8 +213,8 @@ impl Fixture {
         Ok(Shared::new(guest, turn))
     }
 
-    /// A machine with the daemon in it, on an empty disk, for one trial. With the usual configuration only the first one starts it; the others
-    /// begin where it was then.
+    /// A machine with the daemon in it, on an empty disk, for one trial. With the usual
+    /// configuration only the first one starts it; the others begin where it was then.
     pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
         let disk = self.disk_name(name);
         if config != daemon::DEFAULT_CONFIG {
@@ -237,7 +241,8 @@ impl Fixture {
         DaemonGuest::in_service(machine)
     }
 
-    /// A machine with an empty disk that reaches servers on the host, for one trial. `prepare` gets it before the daemon starts.
+    /// A machine with an empty disk that reaches servers on the host, for one trial. `prepare` gets
+    /// it before the daemon starts.
     pub(crate) fn own_daemon_with_host(
         &self,
         name: &str,
@@ -258,7 +263,8 @@ impl Fixture {
         Ok(Kept::Snapshot(Box::new(self.lab()?.snapshot_again(machine, first)?)))
     }
 
-    /// A machine with the programs in it and an empty disk. Only the first one boots; the others begin where it was then.
+    /// A machine with the programs in it and an empty disk. Only the first one boots; the others
+    /// begin where it was then.
     fn own_machine(&self, disk: &str, reaches_host: bool) -> Result<Machine> {
         let options = GuestOptions { reaches_host, ..self.options()? };
         let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -305,7 +311,8 @@ pub(crate) fn programs() -> Result<&'static Programs> {
     Ok(PROGRAMS.get_or_init(|| programs))
 }
 
-/// Installing packages, fetching kernels and building programs is done by one trial, while those of other kernels wait for it.
+/// Installing packages, fetching kernels and building programs is done by one trial, while those of
+/// other kernels wait for it.
 fn preparing() -> MutexGuard<'static, ()> {
     static PREPARING: Mutex<()> = Mutex::new(());
     PREPARING.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! Three hosts with two kernels as a fleet: `kprobectl` on the host of the guests, contexts, certificates on both sides, a dry run, roll-outs, and the
-//! events of all of them in one order while one is killed and comes back.
+//! A fleet of three hosts with two kernels: `kprobectl` with contexts and certificates, a dry run,
+//! roll-outs, and the events of all hosts in one order while one of them is killed and returns.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,10 +23,11 @@ use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = &[("three_hosts_are_one_fleet", three_hosts_are_one_fleet)];
 
-/// `getsid` is called by nobody else.
+/// No other program calls `getsid`.
 const PROBE: &str = "p:kprobes/numbers __x64_sys_getsid n=+0x70(%di):s32";
 
-/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is allowed.
+/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is
+/// allowed.
 const ROLL_OUT: &str = "rollout apply --hosts all --waves 1,100% --gate cpu<=6400%";
 
 const ALL_ANSWERED: &str =
@@ -255,7 +256,8 @@ fn a_refusal_of_the_last_wave_changes_nothing(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// One host is busier than the gate allows: it is in the last wave, and the hosts before it are put back too.
+/// One host is busier than the gate allows: it is in the last wave, and the hosts before it are put
+/// back too.
 fn a_gate_puts_everything_back(fleet: &Fleet) -> Result<()> {
     let before = fleet.probes()?;
     let busy = &fleet.guest("web2")?.machine;
@@ -396,7 +398,8 @@ fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
         ensure!(Some(&of_host) == called.get(host), "{host}: {called:?} {events:?}");
         ensure!(account["closes"] == true && account["outcome"] == "answered", "{account}");
         ensure!(account["shown"] == of_host && account["read"] == of_host, "{account}");
-        // The daemon that was killed says once what its history may lack. It lacks nothing: every call was seen.
+        // The daemon that was killed says once what its history may lack. It lacks nothing: every
+        // call was seen.
         let may_miss = of_type(&objects, "epoch").filter(|object| object["host"] == host).count();
         ensure!(may_miss == usize::from(host == "db1"), "{host}: {objects:?}");
         ensure!(account["lost"] == 0, "{account}");

@@ -1,4 +1,5 @@
-//! Events that the daemon did not define: they are listed, left alone, and adopted on request; and so are its own after its database was lost.
+//! Foreign events: listed, left unchanged, and adopted on request; also the daemon's own after its
+//! database was lost.
 
 use std::time::Duration;
 
@@ -7,7 +8,6 @@ use kprobed_client::api::{
     AdoptProbeRequest, AdoptProbeResponse, ForeignEvent, ProbeState, UpdateProbeRequest,
 };
 use kprobed_vm::daemon;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, Recording, TRACEFS};
@@ -19,8 +19,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_was_lost_with_the_database_is_adopted", what_was_lost_with_the_database_is_adopted),
     ("an_adopted_event_survives", an_adopted_event_survives),
 ];
-
-const SIGKILL: i32 = 9;
 
 /// The argument of the system call that `workload numbers` makes.
 const NUMBERS: &str = "__x64_sys_getsid n=+0x70(%di):s32";
@@ -201,9 +199,7 @@ fn a_foreign_event_is_adopted_as_it_is(fixture: &Fixture) -> Result<()> {
 }
 
 fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     Ok(())
 }
 
@@ -227,7 +223,8 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     guest.workload(&["getppid", "3"])?;
     let events = foreign(&guest)?;
     ensure!(events.len() == 3 && events.iter().all(|event| event.obstacle.is_empty()), "{events:?}");
-    // Those that record are recognised by that, and the others by what only the daemon adds, if they have it.
+    // Those that record are recognised by that, and the others by what only the daemon adds, if
+    // they have it.
     for (name, own) in [("kprobes/numbers", true), ("kprobes/calls", true)] {
         ensure!(named(&guest, name)?.made_by_kprobed == own, "{events:?}");
     }
@@ -282,7 +279,8 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     guest.machine.power_off().map_err(Into::into)
 }
 
-/// A daemon that ends right after it has adopted an event does not take it from its owner: it is a probe, or what it was.
+/// A daemon that ends right after it has adopted an event does not take it from its owner: it is a
+/// probe, or what it was.
 fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("adopted", daemon::DEFAULT_CONFIG)?;
     let line = format!("p:theirs/numbers {NUMBERS}");

@@ -1,4 +1,5 @@
-//! A disk that is full: what cannot be stored is refused and undone, everything else goes on, and it heals when there is room again.
+//! A full disk: a change that cannot be stored is refused and undone, everything else continues,
+//! and the daemon recovers when there is room.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +11,6 @@ use kprobed_client::api::{
 };
 use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 use kprobed_vm::daemon;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -21,13 +21,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_full_ext4_loses_nothing", a_full_ext4_loses_nothing),
 ];
 
-const SIGKILL: i32 = 9;
-
 /// Events of the host: one is attached, the other one is to be.
 const ATTACHED: &str = "sched/sched_process_fork";
 const NOT_ATTACHED: &str = "sched/sched_process_exit";
 
-/// `getsid` is called by nobody else, and `di` of its registers is its argument.
+/// No other program calls `getsid`, and `di` of its registers is its argument.
 const KEPT: &str = "p:kept __x64_sys_getsid n=+0x70(%di):s32";
 
 /// No process has such an id.
@@ -36,7 +34,8 @@ const FIRST: &str = "1000000";
 /// Events before the disk is full.
 const BEFORE: u64 = 100;
 
-/// How long the daemon may take to answer while the disk is full. It takes milliseconds; the guest is emulated.
+/// How long the daemon may take to answer while the disk is full. It takes milliseconds; the guest
+/// is emulated.
 const SOON: Duration = Duration::from_secs(30);
 
 fn a_full_tmpfs_loses_nothing(fixture: &Fixture) -> Result<()> {
@@ -75,13 +74,14 @@ fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) 
     let begin = SystemTime::now();
 
     guest.shell(&fill(directory))?;
-    // The second round finds whatever the first one left behind.
+    // The second round finds whatever the first one left.
     let mut outcomes = try_all(&guest, 1)?;
     outcomes.extend(try_all(&guest, 2)?);
     let refused: Vec<_> =
         outcomes.iter().filter(|outcome| outcome.ends_with(": RESOURCE_EXHAUSTED DATABASE_FULL")).collect();
     let as_before = picture(&guest)? == before;
-    // The history has no room either: that is its own affair, and costs neither answers nor CPU time.
+    // The history has no room either: that is its own affair, and costs neither answers nor CPU
+    // time.
     let history = full_history(&guest, begin)?;
     let checks = guest.wait_for(guest.client.host())??.checks;
     let failed: Vec<_> = checks.iter().filter(|check| check.status() == CheckStatus::Failed).collect();
@@ -90,9 +90,7 @@ fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) 
     let healed = try_all(&guest, 3)?;
     let stored = stored_again(&guest, &history)?;
     let after = picture(&guest)?;
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     guest.restart(&config)?;
     let restarted = picture(&guest)?;
 
@@ -109,7 +107,7 @@ fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) 
     ensure!(ids.contains(&"database") && ids.contains(&"disk_space"), "{report}");
     history.check().context(report)?;
     ensure!(stored, "nothing is stored again");
-    // What was missed is told, with its number, and what came after it is there.
+    // The gap is reported with its count, and the events after it are there.
     let losses = not_stored(&guest)?;
     ensure!(losses > 0, "no gap is told");
     guest.machine.power_off().map_err(Into::into)
@@ -222,7 +220,8 @@ fn full_history(guest: &DaemonGuest, begin: SystemTime) -> Result<FullHistory> {
     let mut busy = 0;
     let mut first = None;
     let mut ledger;
-    // It notices when it writes, which it does once a second. From then on it is watched for some seconds.
+    // It notices when it writes, which it does once a second. From then on it is watched for some
+    // seconds.
     loop {
         guest.workload(&["numbers", FIRST, "5000"])?;
         ledger = soon(guest)?.and_then(|ledger| ledger.spool);

@@ -1,6 +1,4 @@
-//! Ring buffers that are too small for the rate grow, and nothing is lost by that without being counted.
-
-use std::time::Duration;
+//! Ring buffers that are too small for the rate of events grow, and every loss is counted.
 
 use anyhow::{Result, bail, ensure};
 use kprobed_client::event::{LossCause, PauseReason, RecordingPause};
@@ -25,8 +23,6 @@ const ROUNDING_KIB: u64 = 256;
 const CALLS: u64 = 100_000;
 const ROUNDS: usize = 30;
 
-const SIGKILL: i32 = 9;
-
 fn config(most_kib: u64) -> String {
     let config = daemon::DEFAULT_CONFIG;
     format!("{config}\n[tracing]\nbuffer_kib = {SMALL_KIB}\nbuffer_max_kib = {most_kib}\n")
@@ -36,8 +32,9 @@ fn buffer_kib(guest: &DaemonGuest) -> Result<u64> {
     Ok(guest.wait_for(guest.client.host())??.buffer_kib)
 }
 
-/// Calls as fast as it can, and compares what became of them with the reported losses: each call is an event, an overrun, or was made in a
-/// pause. Only buffers that grow pause, when they overflow so fast that the old ones lose events while the new ones already record.
+/// Calls as fast as it can, and compares what became of them with the reported losses: each call is
+/// an event, an overrun, or was made in a pause. Only buffers that grow pause, when they overflow
+/// so fast that the old ones lose events while the new ones already record.
 fn call(guest: &DaemonGuest) -> Result<()> {
     let before = guest.ledger_of("kprobes/calls")?;
     let recording = guest.record(|| guest.workload(&["getppid", &CALLS.to_string()]).map(drop))?;
@@ -58,7 +55,8 @@ fn call(guest: &DaemonGuest) -> Result<()> {
     ensure!(after.paused - before.paused == paused, "{paused} hits in pauses: {before:?} {after:?}");
     let of_workload = recording.of("kprobes/calls", "workload").count() as u64;
     let explained = of_workload + overrun + paused;
-    // What is hit between a switch and the look at the kernel's count is not part of a pause; how much that is, depends on who gets the CPU.
+    // What is hit between a switch and the look at the kernel's count is not part of a pause; how
+    // much that is, depends on who gets the CPU.
     let has_paused = recording.losses.iter().any(|loss| loss.cause == LossCause::Paused);
     ensure!(
         explained == CALLS || has_paused && explained < CALLS,
@@ -94,15 +92,13 @@ fn buffers_grow_with_the_rate(fixture: &Fixture) -> Result<()> {
     let grown_kib = buffer_kib(&guest)?;
 
     // Who is killed finds what has grown as it was: making it smaller would empty it.
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    guest.kill()?;
     guest.restart(&config(LARGE_KIB))?;
     ensure!(buffer_kib(&guest)? == grown_kib, "{grown_kib} KiB before, {} after", buffer_kib(&guest)?);
     call(&guest)?;
 
     // What is larger than it may be is made as it is configured.
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    guest.kill()?;
     guest.restart(&config(SMALL_KIB))?;
     ensure!(buffer_kib(&guest)? == small_kib, "{} KiB", buffer_kib(&guest)?);
     guest.machine.power_off().map_err(Into::into)

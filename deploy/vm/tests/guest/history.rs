@@ -1,4 +1,4 @@
-//! What was read is kept: it can be looked at, a client that comes back gets what it missed, and what has gone is told with its number.
+//! The history: reading past events, resuming after a disconnect, and gaps with their counts.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use kprobed_client::event::{
     Batch, Cursor, EventStream, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest,
 };
 use kprobed_vm::machine::Command;
-use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
@@ -22,9 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_has_expired_is_told_with_its_number", what_has_expired_is_told_with_its_number),
 ];
 
-const SIGKILL: i32 = 9;
-
-/// Numbers the events of a workload: `getsid` is called by nobody else, and `di` of its registers is its argument.
+/// Numbers the events of a workload: no other program calls `getsid`, and `di` of its registers is
+/// its argument.
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// The first number: no process has such an id.
@@ -114,7 +112,7 @@ fn brief(all: &[Heard]) -> String {
     lines.join("; ")
 }
 
-/// Numbers come once each and in order, and where some are missing something was said. Answers how many are missing.
+/// Numbers come once each and in order, and every gap is reported. Returns how many are missing.
 fn check_gaps(heard: &[Heard], first: i64) -> Result<i64> {
     let (mut next, mut missing, mut is_told) = (first, 0, false);
     for (at, heard) in heard.iter().enumerate() {
@@ -180,13 +178,6 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     guest.machine.power_off().map_err(Into::into)
 }
 
-fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
-    Ok(())
-}
-
 /// Follows until so many more numbers have come.
 fn follow(
     guest: &DaemonGuest,
@@ -217,8 +208,9 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     let mut all = Vec::new();
     follow(&guest, &mut stream, &mut all, |all| all.len() > MORE)?;
 
-    // Killed: what the kernel's buffer holds is read by the next one; what was read and not yet stored is gone, and told as such.
-    kill(&guest)?;
+    // Killed: what the kernel's buffer holds is read by the next one; what was read and not yet
+    // stored is gone, and told as such.
+    guest.kill()?;
     guest.restart(&config)?;
     let before = all.len();
     follow(&guest, &mut stream, &mut all, |all| all.len() > before + MORE)?;
@@ -289,13 +281,13 @@ fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
         "{}",
         brief(&with_new)
     );
-    // Nobody knows what was read in the last moment.
+    // What was read right before the kill is not known.
     ensure!(new.first() == Some(&Heard::Epoch { may_miss: true }), "{}", brief(&with_new));
     ensure!(numbers(new) == (FIRST + 2000..FIRST + 2010).collect::<Vec<_>>(), "{}", brief(new));
 
-    // A tail that makes no sense is cut; what is before it stays.
+    // A malformed tail is cut off; what is before it stays.
     guest.shell("sleep 2")?;
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell("cd /var/lib/kprobed/spool && echo damaged >> $(ls | grep -v expired | sort | tail -n 1)")?;
     guest.restart(&config)?;
     let log = guest.log();
@@ -349,7 +341,8 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
             }
         }
         ensure!(next == FIRST + CALLS, "the last number is {}", next - 1);
-        // What was never stored has expired as well where it lies between such that was.
+        // What was never stored counts as expired too, if it lies between stored events that
+        // expired.
         let gone = expired + seen.unsigned_abs();
         ensure!(gone >= spool.expired && gone <= spool.expired + spool.not_stored, "{expired} {spool:?}");
         let ledger = guest.ledger()?;

@@ -1,4 +1,4 @@
-//! Clients that are broken, or mean harm: they cost others little, and are told what is wrong.
+//! Broken and hostile clients: they cost other clients little, and get an error that says why.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, UpdateProbeRequest};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 use tokio::runtime::Runtime;
 
@@ -20,8 +20,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_call_that_timed_out_is_not_carried_out", a_call_that_timed_out_is_not_carried_out),
     ("control_calls_go_before_streams", control_calls_go_before_streams),
 ];
-
-const SIGKILL: i32 = 9;
 
 fn refused(outcome: Result<impl std::fmt::Debug, kprobed_client::Error>) -> Result<kprobed_client::RpcError> {
     match outcome {
@@ -67,7 +65,7 @@ fn idle_connections_keep_nobody_out(fixture: &Fixture) -> Result<()> {
     let holder = Command::new("workload").args(["connect", "/run/kprobed/kprobed.sock", "1500"]);
     guest.machine.spawn("holder", &holder)?;
     let outcome = with_idle_connections(&guest);
-    guest.machine.kill("holder", SIGKILL)?;
+    guest.machine.signal("holder", Signal::SIGKILL)?;
     guest.machine.wait("holder", Some(Duration::from_secs(30)))?;
     outcome?;
     // They are gone, and so is what they took.
@@ -92,7 +90,7 @@ fn with_idle_connections(guest: &DaemonGuest) -> Result<()> {
 
 fn a_call_that_timed_out_is_not_carried_out(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // Threads of their own, so that what a call leaves behind is sent without anybody who waits for it.
+    // Threads of their own, so that what a call leaves is sent without a task that waits for it.
     let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let known = clients.block_on(connected(&guest))?;
     clients.block_on(known.list_probes(""))?;
@@ -109,7 +107,8 @@ fn a_call_that_timed_out_is_not_carried_out(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Asks a daemon that is stopped for a probe over a new connection, and for one over a known connection, and gives both up.
+/// Asks a daemon that is stopped for a probe over a new connection, and for one over a known
+/// connection, and gives both up.
 fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> {
     let new = guest.machine.exec(&Command::shell("kprobectl --timeout 1s add 'p:new vfs_read'"))?;
     ensure!(!new.status.success(), "{new:?}");
@@ -128,7 +127,8 @@ fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> 
 /// More than the head of a request takes.
 const REQUEST_BYTES: usize = 2000;
 
-/// Waits until the daemon, which is stopped, has more bytes to read than this, and answers how many.
+/// Waits until the daemon, which is stopped, has more bytes to read than this, and answers how
+/// many.
 fn unread_beyond(guest: &DaemonGuest, bytes: u64) -> Result<u64> {
     let begun = Instant::now();
     loop {
@@ -140,7 +140,8 @@ fn unread_beyond(guest: &DaemonGuest, bytes: u64) -> Result<u64> {
     }
 }
 
-/// Bytes that have arrived on the daemon's TCP connections, and that it has not read (`/proc/net/tcp`).
+/// Bytes that have arrived on the daemon's TCP connections, and that it has not read
+/// (`/proc/net/tcp`).
 fn unread(guest: &DaemonGuest) -> Result<u64> {
     let (port, established) = (format!(":{:04X}", daemon::PORT), "01");
     let table = guest.shell("cat /proc/net/tcp")?;
@@ -169,7 +170,7 @@ const CONNECTIONS: usize = 30;
 /// The client has its CPU time first: what is measured is how long the daemon keeps it waiting.
 const LIST: &str = "busybox renice -n -20 -p $$; kprobectl list";
 
-/// Begins streams that somebody reads. They end with what is given back.
+/// Begins streams that a task reads. They end when the returned value is dropped.
 fn streams(guest: &DaemonGuest) -> Result<Runtime> {
     let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     clients.block_on(async {
@@ -205,7 +206,7 @@ fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
     let clients = streams(&guest)?;
     guest.machine.spawn("busy", &Command::new("workload").args(["getppid", "2000000000"]))?;
     let took: Result<Vec<_>> = (0..5).map(|_| timed(LIST)).collect();
-    guest.machine.kill("busy", SIGKILL)?;
+    guest.machine.signal("busy", Signal::SIGKILL)?;
     guest.machine.wait("busy", Some(Duration::from_secs(30)))?;
     let slowest = took?.into_iter().max().unwrap_or_default();
     let peak = guest.shell("grep VmHWM /proc/$(pidof kprobed)/status")?;

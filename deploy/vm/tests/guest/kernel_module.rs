@@ -1,8 +1,10 @@
-//! Kernel modules made of a few bytes of code, without a compiler and without the headers of the kernel.
+//! Kernel modules built from a few bytes of code, without a compiler and without kernel headers.
 //!
-//! Owns their form as the module loader reads it (kernel/module/main.c). What depends on the build of the kernel comes from a module of the same
-//! build: the size of `struct module`, and where it has the name and the two functions that the loader calls. Symbols have no versions: with
-//! `CONFIG_MODULE_FORCE_LOAD`, which Debian's kernels have, the loader then takes them as they are (check_version, try_to_force_load).
+//! Owns their form as the module loader reads it (kernel/module/main.c). What depends on the build
+//! of the kernel comes from a module of the same build: the size of `struct module`, and the place
+//! of the name and of the two functions that the loader calls in it. Symbols have no versions: with
+//! `CONFIG_MODULE_FORCE_LOAD`, which Debian's kernels have, the loader accepts them (check_version,
+//! try_to_force_load).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ use object::{
 
 use crate::daemon::DaemonGuest;
 
-/// `endbr64`: since 6.2 the kernel may be built to call nothing indirectly that does not begin with it.
+/// `endbr64`: since 6.2 the kernel may be built to call nothing indirectly that does not begin with
+/// it.
 const ENDBR: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `call`, and the distance to what is called, which the loader fills in.
@@ -116,19 +119,21 @@ impl Build {
         if self.has_endbr { ENDBR } else { &[] }
     }
 
-    /// Where the body of a function begins, in bytes: behind the call of ftrace.
+    /// Where the body of a function begins, in bytes: after the call of ftrace.
     pub(crate) fn body_at(&self) -> usize {
         self.prologue().len() + CALL.len()
     }
 
-    /// A module with a function that is called with each write to its parameter `call`. The build id tells it from others of its name.
+    /// A module with a function that is called with each write to its parameter `call`. The build
+    /// id tells it from others of its name.
     pub(crate) fn module(&self, name: &str, build_id: u8, function: &Function) -> Result<Vec<u8>> {
         let mut made = Made::new(self, name, "")?;
         // xor eax, eax
         made.code("init_module", &[&[0x31, 0xc0], RETURN].concat())?;
         let called = made.function(function)?;
-        // include/linux/moduleparam.h: struct kernel_param_ops has flags and `set`; struct kernel_param has name, module, those, permissions and
-        // the level at which it is initialised, which counts for built-in code only.
+        // include/linux/moduleparam.h: struct kernel_param_ops has flags and `set`; struct
+        // kernel_param has name, module, those, permissions and the level at which it is
+        // initialised, which counts for built-in code only.
         let ops = made.data(".data", &[0; 32], &[(8, called)])?;
         let parameter_name = made.data(".rodata", b"call\0", &[])?;
         let mut parameter = [0; 40];
@@ -150,8 +155,9 @@ impl Build {
     /// A livepatch of functions of the kernel: the name of each, and what takes its place.
     pub(crate) fn livepatch(&self, name: &str, replacements: &[(&str, Function)]) -> Result<Vec<u8>> {
         let mut made = Made::new(self, name, "livepatch=Y\0")?;
-        // include/linux/livepatch.h. Zeros end both lists: struct klp_func begins with the old name and the new function, struct klp_object
-        // with its name, which is none for the kernel itself, and its functions. There is one object, so that its size does not matter.
+        // include/linux/livepatch.h. Zeros end both lists: struct klp_func begins with the old name
+        // and the new function, struct klp_object with its name, which is none for the kernel
+        // itself, and its functions. There is one object, so that its size does not matter.
         let entry_bytes = self.livepatch_function_bytes;
         let mut pointers = Vec::new();
         for ((old, new), at) in replacements.iter().zip((0_u64..).step_by(usize::try_from(entry_bytes)?)) {
@@ -205,7 +211,8 @@ impl<'a> Made<'a> {
         Ok(made)
     }
 
-    /// Adds a function that begins with the call of ftrace, and is in the list of those (`__mcount_loc`).
+    /// Adds a function that begins with the call of ftrace, and is in the list of those
+    /// (`__mcount_loc`).
     fn function(&mut self, function: &Function) -> Result<SymbolId> {
         let added = self.code(function.name, &[CALL, &function.body].concat())?;
         let call_at = self.build.prologue().len() as u64;
@@ -265,7 +272,7 @@ impl<'a> Made<'a> {
         })
     }
 
-    /// Has four bytes of a function lead to something, counted from behind them.
+    /// Makes four bytes of a function the distance to something, counted from their end.
     fn relocate_code(&mut self, function: SymbolId, offset: u64, target: SymbolId, kind: u32) -> Result<()> {
         let at = self.object.symbol(function).value + offset;
         self.relocate(self.text, at, target, -4, kind)

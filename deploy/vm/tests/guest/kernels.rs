@@ -1,7 +1,8 @@
-//! One disk, booted with one kernel, then with another one, then with the first again: what means the same arms, everything else is held back
-//! with both sides shown, and comes back with the kernel that it was made for.
+//! One disk booted with two kernels in turn: probes that mean the same are armed; all others are
+//! held back with both meanings shown, and armed again on the kernel that they were made for.
 //!
-//! The trial of each kernel begins with that one and goes to the other, so that both directions are tried.
+//! The test of each kernel begins with that one and boots the other, so that both directions are
+//! tried.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ fn expect(guest: &DaemonGuest, expected: &[(&str, ProbeState, &str)]) -> Result<
     Ok(probes)
 }
 
-/// Opens a file with [`FLAGS`]: a probe that reads them as `flags` has recorded them, and nothing else.
+/// Opens a file with [`FLAGS`]: a probe that reads them as `flags` has recorded them, and nothing
+/// else.
 fn expect_flags(guest: &DaemonGuest, probes: &[&str]) -> Result<()> {
     let recording = guest
         .record(|| guest.workload(&["open", "/tmp/opened", &FLAGS.to_string(), "384", "1"]).map(drop))?;
@@ -112,7 +114,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
         ..Default::default()
     };
     guest.wait_for(guest.client.create_probe(anyway))??;
-    // The same member as `named`, as somebody writes it who has looked it up.
+    // The same member as `named`, written as the offset that a user has looked up.
     let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
     let offset = named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next());
     let offset: u32 = offset.context("no offset")?.parse()?;
@@ -144,8 +146,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     ];
     let probes = expect(&guest, &elsewhere)?;
     // The daemon that starts anew on the same kernel comes to the same.
-    guest.machine.kill(daemon::NAME, 9)?;
-    guest.machine.wait(daemon::NAME, Some(std::time::Duration::from_secs(30)))?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     expect(&guest, &elsewhere)?;
     expect_flags(&guest, &["named"])?;

@@ -1,14 +1,15 @@
-//! Clients in other languages: the examples of the reference pages, run as they are documented, and the Python client.
+//! Clients in other languages: the examples of the reference pages, run as documented, and the
+//! Python client.
 //!
-//! Both run on the host, against the daemon in the guest. Their tools come from the Python package index, once; without a network, and without
-//! them in the cache, the trials say so loudly and do nothing.
+//! Both run on the host, against the daemon in the guest. Their tools come from the Python package
+//! index, once; without a network, and without them in the cache, the tests say so and do nothing.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::UpdateProbeRequest;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::python::{Environment, PythonError, Requirements};
 use kprobed_vm::{daemon, progress, workspace};
 use serde_json::Value;
@@ -178,7 +179,7 @@ fn python_reads_what_kprobectl_reads(fixture: &Fixture) -> Result<()> {
             ("KPROBECTL", &programs()?.kprobectl.display().to_string()),
         ],
     );
-    guest.machine.kill("opener", 9)?;
+    guest.machine.signal("opener", Signal::SIGKILL)?;
     guest.machine.wait("opener", None)?;
     tested
 }

@@ -1,5 +1,5 @@
-//! What clients in other languages need on the host: programs of the Python environment, the built package, and a unix socket that leads into
-//! the guest.
+//! Tools on the host for clients in other languages: the Python environment, the built package, and
+//! a unix socket that leads into the guest.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -75,7 +75,8 @@ pub(crate) fn run(
     Ok(out.into_owned())
 }
 
-/// A unix socket in `directory` that leads to `address`, for as long as this program runs; its path.
+/// A unix socket in `directory` that leads to `address`, for as long as this program runs; its
+/// path.
 pub(crate) fn socket(directory: &Path, address: SocketAddr) -> Result<String> {
     let path = directory.join("kprobed.sock");
     let listener = UnixListener::bind(&path)?;

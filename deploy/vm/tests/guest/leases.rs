@@ -1,4 +1,4 @@
-//! Probes that are there for a time, or for as long as a client is connected: they go at their end, whatever happens, and not before.
+//! Leases: probes that end after a time, or when their client disconnects, and never before.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdatePr
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_client::{Definition, Error, RpcError};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
@@ -27,9 +27,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_lease_ends_on_a_full_disk", a_lease_ends_on_a_full_disk),
     ("a_hold_does_not_survive_the_daemon", a_hold_does_not_survive_the_daemon),
 ];
-
-const SIGINT: i32 = 2;
-const SIGKILL: i32 = 9;
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -80,7 +77,7 @@ fn uptime(guest: &DaemonGuest) -> Result<f64> {
     text.split(' ').next().and_then(|first| first.parse().ok()).with_context(|| text.clone())
 }
 
-/// Seconds since 1970, as the guest's wall clock has it.
+/// Seconds since 1970 by the guest's wall clock.
 fn wall(guest: &DaemonGuest) -> Result<i64> {
     Ok(guest.shell("date +%s")?.trim().parse()?)
 }
@@ -94,7 +91,8 @@ fn numbers(count: i64) -> Vec<i64> {
     (FIRST..FIRST + count).collect()
 }
 
-/// Probe and number of each event that was printed as JSON. Whatever else was printed is that of another program.
+/// Probe and number of each event that was printed as JSON. Whatever else was printed is that of
+/// another program.
 fn printed(output: &str) -> Vec<(String, Option<i64>)> {
     let objects = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let events = objects.filter(|object| object["type"] == "event");
@@ -130,8 +128,8 @@ fn start_trace(guest: &DaemonGuest, arguments: &str) -> Result<()> {
     })
 }
 
-fn end_trace(guest: &DaemonGuest, signal: i32) -> Result<Status> {
-    guest.machine.kill("tracer", signal)?;
+fn end_trace(guest: &DaemonGuest, signal: Signal) -> Result<Status> {
+    guest.machine.signal("tracer", signal)?;
     Ok(guest.machine.wait("tracer", Some(PATIENCE))?)
 }
 
@@ -184,7 +182,7 @@ fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
     // Ctrl-C is how it ends: what was recorded by then is shown.
     start_trace(&guest, &format!("-o json '{NUMBERS}'"))?;
     call(&guest, 50)?;
-    let status = end_trace(&guest, SIGINT)?;
+    let status = end_trace(&guest, Signal::SIGINT)?;
     let shown = printed(&guest.shell("cat /tmp/traced")?);
     ensure!(status.success() && shown == of("kprobes/numbers", 50), "{status:?} {shown:?}");
     ensure_clean(&guest)?;
@@ -226,7 +224,7 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     ensure!(probe.state == i32::from(ProbeState::Armed) && holder.starts_with("hold-"), "{holder}");
     let listed = guest.shell("kprobectl list")?;
     ensure!(listed.contains("LEASE") && listed.contains("held"), "{listed}");
-    // What others see of it is no key: nobody can hang a probe on it.
+    // What others see of a hold is not its key: they cannot lease a probe with it.
     let lease = Some(Lease { holder, ..Lease::default() });
     let request = CreateProbeRequest { lease, ..Definition::from("p:guest vfs_read").into() };
     let error = refused(guest.wait_for(guest.client.create_probe(request))?)?;
@@ -235,7 +233,7 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/numbers"))?;
     guest.started(&mut stream)?;
     call(&guest, 200)?;
-    ensure!(end_trace(&guest, SIGKILL)? == Status::Signaled(SIGKILL));
+    ensure!(end_trace(&guest, Signal::SIGKILL)?.is_signal(Signal::SIGKILL));
     eventually("the probe is gone", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
     let mut seen = 0;
     while seen < 200 {
@@ -407,12 +405,12 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
     guest.shell("kprobectl reconcile --force || true")?;
     ensure!(guest.tracefs("kprobe_events")? == kernel);
     guest.shell("echo 0 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
-    // The daemon tries again after 30 seconds, or when somebody asks for it.
+    // The daemon tries again after 30 seconds, or on request.
     guest.shell("kprobectl reconcile --force")?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.log());
     let gone = guest.wait_for(guest.client.get_probe("numbers"))??;
     ensure!(gone.state() == ProbeState::Expired && !gone.state_message.contains("still"), "{gone:?}");
-    // What was counted is counted no more, and whoever watched it was told.
+    // Its aggregation ended with it, and every watcher was notified.
     let ended = guest.machine.wait("hist", Some(PATIENCE))?;
     ensure!(ended != Status::TimedOut, "{ended:?}");
     guest.delete("numbers")?;
@@ -421,9 +419,7 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
 }
 
 fn kill_daemon(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(PATIENCE))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     Ok(())
 }
 
@@ -447,7 +443,7 @@ fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     // What it recorded meanwhile is in the history.
     let history = printed(&guest.shell("kprobectl observe -q -o json --oldest numbers")?);
     ensure!(history == of("kprobes/numbers", 40), "{history:?}");
-    // It stays so over another restart, until nobody needs to see it any more.
+    // It stays so over another restart, until the time for which it is listed has passed.
     kill_daemon(&guest)?;
     guest.restart(&config)?;
     let probes = guest.probes()?;
@@ -526,7 +522,7 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     ))?;
     ensure!(refused(labelled)?.reason == "DATABASE_FULL");
     // Neither waits for room.
-    end_trace(&guest, SIGKILL)?;
+    end_trace(&guest, Signal::SIGKILL)?;
     eventually("the hold ends", &guest, || Ok(!guest.tracefs("kprobe_events")?.contains("held")))?;
     eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
@@ -559,7 +555,7 @@ fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.restart(&config)?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
     ensure!(guest.probes()?.len() == 1);
-    // An orderly stop leaves no such probe behind either, though the others go on recording.
+    // An orderly stop leaves no such probe either, though the others go on recording.
     start_trace(&guest, &format!("'{NUMBERS}'"))?;
     ensure!(guest.stop()?.success());
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");

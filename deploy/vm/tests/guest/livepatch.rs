@@ -1,10 +1,10 @@
-//! Probes in a function that a livepatch redirects: what the kernel ignores is said, as soon as it is so and no longer than that.
+//! Probes in functions that a livepatch redirects: reported for as long as the kernel ignores them.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{ProbeState, Verdict, WatchProbesRequest};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -19,7 +19,8 @@ pub(crate) const TESTS: &[Test] =
 const PATCH: &str = "kpd_fix";
 const FILE: &str = "/tmp/kpd_fix.ko";
 
-/// What it redirects: a system call, and where `cat` sleeps while it opens a pipe that nobody writes to.
+/// What it redirects: a system call, and where `cat` sleeps while it opens a pipe that no program
+/// writes to.
 const CALLED: &str = "__x64_sys_getpgid";
 const SLEPT_IN: &str = "fifo_open";
 
@@ -46,7 +47,8 @@ fn counted(guest: &DaemonGuest) -> Result<BTreeMap<String, usize>> {
     rows.collect()
 }
 
-/// Calls the function. What it returns shows which one runs; which probes fire, what was recorded and what the kernel counts.
+/// Calls the function. What it returns shows which one runs; which probes fire, what was recorded
+/// and what the kernel counts.
 fn calls(guest: &DaemonGuest, runs: Runs) -> Result<()> {
     let is_new = runs == Runs::TheLivepatchs;
     let before = counted(guest)?;
@@ -72,7 +74,7 @@ fn calls(guest: &DaemonGuest, runs: Runs) -> Result<()> {
     Ok(())
 }
 
-/// A place behind the ftrace call site of the function, which each call passes.
+/// A place after the ftrace call site of the function, which each call passes.
 fn inside(guest: &DaemonGuest) -> Result<String> {
     let checked = guest.wait_for(guest.client.check_probe(format!("p {CALLED}+5").as_str()))??;
     if checked.verdict() == Verdict::Accepted {
@@ -149,7 +151,7 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
     // Tasks that have been switched run the new function.
     calls(&guest, Runs::TheLivepatchs)?;
 
-    guest.machine.kill("sleeper", 9)?;
+    guest.machine.signal("sleeper", Signal::SIGKILL)?;
     let is_through =
         format!("until [ $(cat /sys/kernel/livepatch/{PATCH}/transition) = 0 ]; do sleep 0.05; done");
     guest.shell(&is_through)?;
@@ -174,7 +176,7 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
         reasons.starts_with(&["", "LIVEPATCH_TRANSITION", "LIVEPATCHED"]) && reasons.ends_with(&[""]),
         "{states:?}"
     );
-    // Whoever watches was told the same; and of the warning about the entry, whose state does not change.
+    // A watcher received the same; and the warning about the entry, whose state does not change.
     let (mut told, mut warned) = (Vec::new(), Vec::new());
     while told.len() < 4 || told.last() != Some(&ProbeState::Armed) || warned != [false, true, false] {
         let Some(probe) = guest.wait_for(watch.next())??.probe else { continue };

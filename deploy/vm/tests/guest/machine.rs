@@ -1,5 +1,5 @@
-//! What a machine promises to every other test: commands, files and background processes work, a failing guest is noticed
-//! as what it is, and nothing outlives its owner.
+//! The test machine itself: commands, files and background processes work, a failing guest is
+//! reported as what it is, and no process outlives its owner.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, MachineError, Stream};
+use kprobed_vm::machine::{Command, Machine, MachineError, Signal, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 
@@ -102,14 +102,17 @@ fn background_processes_obey(fixture: &Fixture) -> Result<()> {
         thread::sleep(Duration::from_millis(20));
     }
     ensure!(machine.wait("patient", Some(Duration::from_millis(100)))? == Status::TimedOut);
-    machine.kill("patient", 15)?;
+    machine.signal("patient", Signal::SIGTERM)?;
     ensure!(machine.wait("patient", Some(Duration::from_secs(20)))? == Status::Exited(3));
     ensure!(machine.get("/run/log/patient.log")? == b"hello\nbye\n");
-    ensure!(matches!(machine.kill("patient", 15), Err(MachineError::Refused { errno: 3, .. })));
+    ensure!(matches!(
+        machine.signal("patient", Signal::SIGTERM),
+        Err(MachineError::Refused { errno: 3, .. })
+    ));
     // The name is free again.
     machine.spawn("patient", &Command::new("sleep").arg("100"))?;
-    machine.kill("patient", 9)?;
-    ensure!(machine.wait("patient", None)? == Status::Signaled(9));
+    machine.signal("patient", Signal::SIGKILL)?;
+    ensure!(machine.wait("patient", None)?.is_signal(Signal::SIGKILL));
     Ok(())
 }
 
@@ -125,7 +128,7 @@ fn a_panic_is_noticed(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_hang_is_noticed(fixture: &Fixture) -> Result<()> {
-    // A PID 1 that waits for ever for somebody to type.
+    // A PID 1 that waits for input that never comes.
     let options =
         GuestOptions { cmdline: "rdinit=/bin/cat".to_owned(), ..GuestOptions::new(fixture.kernel()?) };
     let mut config = fixture.lab()?.prepare(&options)?;
@@ -199,8 +202,8 @@ fn qemu_dies_with_its_owner(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// When this is the program that [`qemu_dies_with_its_owner`] starts: boots from a thread that then ends, tells QEMU's
-/// process id, and waits to be killed.
+/// When this is the program that [`qemu_dies_with_its_owner`] starts: boots from a thread that then
+/// ends, tells QEMU's process id, and waits to be killed.
 pub(crate) fn be_owner(kernels: &Kernels) -> Option<Result<()>> {
     let series = env::var(OWNER).ok()?;
     let fixture = kernels.fixtures().find(|fixture| fixture.series() == series)?;

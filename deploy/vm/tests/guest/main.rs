@@ -1,8 +1,10 @@
-//! Tests in guests: each trial runs once per kernel, on real kernels.
+//! Guest tests: each runs once per kernel, on real kernels.
 //!
-//! `KPROBED_VM_KERNELS` chooses the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_EFFORT` how much is drawn and counted ([`effort`]). The trials of one kernel share a machine, which
-//! is booted when the first of them asks for it; a trial that ends its machine boots one of its own. They run one after
-//! the other, because what they measure is the machine; the kernels run beside each other, for most machines have one CPU.
+//! `KPROBED_VM_KERNELS` selects the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_EFFORT`
+//! how much is drawn and counted ([`effort`]). The tests of one kernel share a machine, which is
+//! booted when the first of them needs it; a test that ends its machine boots one of its own. They
+//! run one after the other, because they measure the machine; the kernels run in parallel, since
+//! most machines have one CPU.
 
 mod accounting;
 mod aggregation;
@@ -163,7 +165,8 @@ fn main() -> ExitCode {
     }
     let fixtures: Vec<_> = kernels.fixtures().collect();
     let mut arguments = Arguments::from_args();
-    // One more than there are CPUs, for those that wait for something in their guest. Trials that share a guest take turns.
+    // One more than there are CPUs, for those that wait for something in their guest. Trials that
+    // share a guest take turns.
     arguments.test_threads = Some(1 + thread::available_parallelism().map_or(1, usize::from));
     let mut trials = Vec::new();
     for (theme, name, test) in

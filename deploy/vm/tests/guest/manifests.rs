@@ -1,4 +1,5 @@
-//! The manifests for Kubernetes: what Kustomize makes of them, the schemas, and the chart beside them. Boots no guest.
+//! The Kubernetes manifests: their Kustomize output against the schemas and the chart. Boots no
+//! guest.
 
 use std::fs;
 use std::process;
@@ -16,7 +17,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] =
     &[("manifests_are_rendered", manifests_are_rendered), ("the_chart_is_the_base", the_chart_is_the_base)];
 
-/// The base and every overlay, as `kubectl apply -k` would send them. With full effort they are checked against the schemas of Kubernetes too.
+/// The base and every overlay, as `kubectl apply -k` would send them. With full effort they are
+/// checked against the schemas of Kubernetes too.
 fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
     packages::ensure_programs(&[("kubectl", "kubernetes-client")])?;
     let schemas =
@@ -52,7 +54,8 @@ fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
             let wanted = &volume["configMap"]["name"];
             ensure!(wanted.is_null() || named.contains(&wanted), "{volume} is not among {named:?}");
         }
-        // What is shipped is a configuration that the daemon takes, as far as this machine can judge.
+        // What is shipped is a configuration that the daemon takes, as far as this machine can
+        // judge.
         let configuration = maps.iter().find_map(|map| map["data"]["kprobed.toml"].as_str());
         let configuration = configuration.context("no kprobed.toml")?;
         for setting in ["directory = \"/etc/kprobed/probes.d\"", "procfs = \"/host/proc\""] {
@@ -62,7 +65,8 @@ fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The chart has the pod and the files of the base. Helm is not there to render it: its template has nothing but values as JSON.
+/// The chart has the pod and the files of the base. Helm is not there to render it: its template
+/// has nothing but values as JSON.
 fn the_chart_is_the_base(_: &Fixture) -> Result<()> {
     let kubernetes = deploy()?.join("kubernetes");
     let read = |path: &str| fs::read_to_string(kubernetes.join(path)).with_context(|| path.to_owned());

@@ -1,4 +1,5 @@
-//! Two kernels whose events come in one order of time, while one of their daemons is killed and comes back.
+//! The events of two kernels merged in one order of time, while one of their daemons is killed and
+//! returns.
 
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use kprobed_client::fleet::{Host, Outcome};
 use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -18,9 +18,7 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] =
     &[("two_kernels_are_in_one_order_while_one_is_killed", two_kernels_are_in_one_order_while_one_is_killed)];
 
-const SIGKILL: i32 = 9;
-
-/// `getsid` is called by nobody else.
+/// No other program calls `getsid`.
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// How long the other host waits. Emulated guests are slow.
@@ -124,7 +122,8 @@ fn two_kernels_are_in_one_order_while_one_is_killed(fixture: &Fixture) -> Result
     let live = |log: &Log| log.states.iter().filter(|(_, state)| *state == HostState::Live).count();
     read(&one, &mut merged, &mut log, |log| live(log) == 2)?;
 
-    // Of two hosts to which nothing happens, both say so: for three times as long as one may be silent, none is late.
+    // Of two hosts to which nothing happens, both say so: for three times as long as one may be
+    // silent, none is late.
     let idle = one.wait_for(async {
         tokio::time::timeout(3 * MAX_WAIT, async { merged.next().await.map(|item| format!("{item:?}")) })
             .await
@@ -142,9 +141,7 @@ fn two_kernels_are_in_one_order_while_one_is_killed(fixture: &Fixture) -> Result
     }
     ensure!(log.events.is_sorted_by_key(|event| event.at_ns), "{:?}", log.events);
 
-    other.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = other.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    other.kill()?;
     call(&one, 20)?;
     read(&one, &mut merged, &mut log, |log| log.events.len() == 21)?;
     let last = |log: &Log| log.states.iter().rfind(|(host, _)| host == "other").map(|(_, state)| *state);
@@ -156,7 +153,7 @@ fn two_kernels_are_in_one_order_while_one_is_killed(fixture: &Fixture) -> Result
     }
     read(&one, &mut merged, &mut log, |log| log.events.len() == 31)?;
     ensure!(log.numbers() == (0..31).collect::<Vec<_>>(), "±{} ns: {:?}", log.bounds_ns, log.events);
-    // It was killed: what its history may lack is told, once.
+    // It was killed: the possible gap in its history is reported once.
     ensure!(log.uncertain.len() == 1 && log.uncertain[0].starts_with("other: "), "{:?}", log.uncertain);
 
     one.wait_for(async { merged.finish() })?;

@@ -1,5 +1,6 @@
-//! NATS JetStream: a daemon publishes what a real kernel records to Debian's own server, over TLS with certificates on both sides and a password,
-//! while server and daemon are killed; `kprobectl observe --from` reads it back.
+//! NATS JetStream: a daemon publishes the events of a real kernel to Debian's own server, over TLS
+//! with certificates on both sides and a password, while server and daemon are killed;
+//! `kprobectl observe --from` reads them back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::cache::Cache;
-use kprobed_vm::protocol::Status;
 use kprobed_vm::unpacked::Unpacked;
 use kprobed_vm::{daemon, machine, progress, protocol};
 use serde_json::Value;
@@ -29,8 +29,6 @@ pub(crate) const TESTS: &[Test] =
 const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 5000;
 
-const SIGKILL: i32 = 9;
-
 /// The server, with the files of all who are concerned.
 struct Server {
     program: PathBuf,
@@ -46,7 +44,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Certificates for the address at which a guest finds it, and for that of the host itself; and the server.
+    /// Certificates for the address at which a guest finds it, and for that of the host itself; and
+    /// the server.
     fn start() -> Result<(Self, Authority)> {
         let package = Unpacked::ensure(&Cache::from_environment().context("no cache")?, "nats-server")?;
         let found = ["usr/sbin/nats-server", "usr/bin/nats-server"].map(|path| package.program(path));
@@ -100,7 +99,7 @@ impl Server {
         self.kprobectl("observe", arguments)
     }
 
-    /// The same of any command.
+    /// Output of any command.
     fn kprobectl(&self, command: &str, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
         let output = Command::new(&programs()?.kprobectl)
             .args([command, "--from", &format!("tls://127.0.0.1:{}", self.port)])
@@ -186,9 +185,7 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     exporter(&guest, |exporter| {
         exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > both + 1000)
     })?;
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     guest.restart(&config)?;
     exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
     guest.shell("touch /tmp/enough")?;

@@ -1,5 +1,7 @@
-//! A neighbour that does at random what reconcile names, while the probes are hit and a client observes. When it stops, the probes are as
-//! declared or say why not, nothing of the neighbour's was touched, and the ledger closes.
+//! A program that undoes the daemon's work at random, while probes are hit and a client observes.
+//!
+//! When it stops, the probes are as declared or report why not, nothing of the other program was
+//! changed, and the ledger closes.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -40,7 +42,7 @@ const DECLARED: [(&str, &str, &str, bool); 4] = [
 
 const PLACE: &str = "__x64_sys_getsid";
 
-/// Who takes a name of ours defines it there.
+/// The place at which the neighbour defines a name of the daemon's.
 const TAKEN: &str = "vfs_statx";
 
 /// What the neighbour uses itself.
@@ -70,7 +72,8 @@ impl War {
             length().as_secs()
         )];
         let mut own = BTreeSet::new();
-        // More than there is time for: each is undertaken whole or not at all, and what was undertaken is counted.
+        // More than there is time for: each is undertaken whole or not at all, and what was
+        // undertaken is counted.
         let deeds = usize::try_from(length().as_millis()).unwrap_or(usize::MAX) / LONGEST_PAUSE_MS * 2;
         for number in 0..deeds {
             let (name, ..) = DECLARED[random.below(DECLARED.len())];
@@ -96,7 +99,7 @@ impl War {
                     own.insert(line);
                     deed
                 }
-                // Ours, as far as the name goes: whoever comes first has it.
+                // A name of the daemon's: the first program to define it has it.
                 _ => format!(
                     "{off}; echo '-:kprobes/{name}' >> kprobe_events && echo 'p:kprobes/{name} {TAKEN}' >> kprobe_events
                      busybox usleep 200000; {off}; echo '-:kprobes/{name}' >> kprobe_events"
@@ -189,7 +192,8 @@ fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
     guest.machine.power_off().map_err(Into::into)
 }
 
-/// What is declared, what the neighbour uses itself all the time, calls that the probes see, and a client that observes them.
+/// What is declared, what the neighbour uses itself all the time, calls that the probes see, and a
+/// client that observes them.
 fn declare(guest: &DaemonGuest) -> Result<()> {
     for (name, arguments, filter, enabled) in DECLARED {
         guest.add(&format!("p:{name} {PLACE} {arguments}"))?;
@@ -232,7 +236,8 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
             if !is_explained(&probe) {
                 unexplained.push(format!("{probe:?}"));
             }
-            // As a user does when the state says that the probe is left alone; the neighbour may take it away again meanwhile.
+            // As a user does when the state says that the probe is left alone; the neighbour may
+            // take it away again meanwhile.
             if probe.state() == ProbeState::Failed {
                 drop(guest.wait_for(guest.client.set_enabled(&probe.name, probe.enabled))?);
             }
@@ -247,7 +252,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
     seen.deeds = guest.shell("cat /tmp/deeds")?.trim().parse()?;
     ensure!(seen.deeds > 0, "the neighbour did nothing");
     guest.shell(&format!("echo 1 > {KPROBES_ENABLED}; touch {OVER}"))?;
-    // Names of ours that it has not given back: the daemon was just using them.
+    // Names of the daemon's that the neighbour has not returned: the daemon was using them.
     for (name, ..) in DECLARED {
         guest.shell(&format!(
             "cd {TRACEFS}; while grep -q 'kprobes/{name} {TAKEN}' kprobe_events; do \
@@ -260,7 +265,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
 
 /// Waits until everything is as declared again.
 fn settle(guest: &DaemonGuest) -> Result<()> {
-    // What was left alone is repaired again once somebody asks for that.
+    // A probe that was left alone is repaired again on request.
     for (name, _, _, enabled) in DECLARED {
         drop(guest.wait_for(guest.client.set_enabled(name, enabled))?);
     }

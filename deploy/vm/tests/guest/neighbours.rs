@@ -1,13 +1,11 @@
-//! Others in tracefs: what they made is left alone, and what they did to ours is shown, and repaired when asked.
-
-use std::time::Duration;
+//! Other programs in tracefs: their events are left unchanged, and their changes to the daemon's
+//! probes are reported, and repaired on request.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{
     AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, Probe, ProbeState,
 };
 use kprobed_vm::daemon;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
@@ -18,8 +16,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("armed_is_what_the_kernel_does", armed_is_what_the_kernel_does),
     ("others_outlive_a_stop_and_a_start", others_outlive_a_stop_and_a_start),
 ];
-
-const SIGKILL: i32 = 9;
 
 fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
     Ok(guest.wait_for(guest.client.get_probe(name))??)
@@ -51,7 +47,8 @@ fn check(guest: &DaemonGuest, id: &str) -> Result<HostCheck> {
     host.checks.into_iter().find(|check| check.id == id).with_context(|| format!("no check `{id}`"))
 }
 
-/// Has somebody else remove our event, as far as the kernel lets them: it is off everywhere.
+/// Another program removes the daemon's event, which the kernel allows only while it is off
+/// everywhere.
 fn remove_behind_our_back(guest: &DaemonGuest, name: &str) -> Result<()> {
     let instance = guest.instance()?;
     guest.shell(&format!(
@@ -97,8 +94,8 @@ fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
         "echo 0 > {TRACEFS}/instances/theirs/{event}/enable; rmdir {TRACEFS}/instances/theirs; echo '-:kprobes/fork' >> {TRACEFS}/kprobe_events"
     ))?;
 
-    // The kernel takes several probes of one name: of those only ours goes. One is elsewhere, one records something else there.
-    // One word of it is longer than what the kernel compares.
+    // The kernel takes several probes of one name: of those only ours goes. One is elsewhere, one
+    // records something else there. One word of it is longer than what the kernel compares.
     let long = "a_name_of_thirty_one_characters=+1000(+1008(+1016(+1024(%di)))):x64";
     for (definition, line) in [
         ("p:shared vfs_read x=%di".to_owned(), "p:kprobes/shared vfs_write x=%di".to_owned()),
@@ -238,15 +235,9 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     let probe = guest.wait_for(guest.client.set_enabled("mine", true))??;
     ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
 
-    // While the daemon is dead ours can become somebody else's too.
-    let kill = |guest: &DaemonGuest| -> Result<()> {
-        guest.machine.kill(daemon::NAME, SIGKILL)?;
-        let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-        ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
-        Ok(())
-    };
+    // While the daemon is dead, another program can take its events.
     let instance = guest.instance()?;
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell(&format!(
         "cd {TRACEFS}; echo 0 > {instance}/events/kprobes/mine/enable; echo '-:kprobes/mine' >> kprobe_events; echo '{theirs}' >> kprobe_events
          echo 0 > /sys/kernel/debug/kprobes/enabled"
@@ -270,14 +261,15 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
         ensure!(reason(guest.wait_for(guest.client.set_enabled(name, true))?)? == "KPROBES_DISABLED");
     }
     guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getsid", false)))??;
-    // Somebody toggles ours while they are off: the kernel (6.1) leaves it dead then.
+    // Another program toggles the daemon's probe while kprobes are off: the kernel (6.1) then
+    // leaves it unarmed.
     let event = format!("{}/events/kprobes/calls/enable", guest.instance()?);
     guest
         .shell(&format!("echo 0 > {event}; echo 1 > {event}; echo 1 > /sys/kernel/debug/kprobes/enabled"))?;
     records(&guest, "calls")?;
     repair(&guest, "calls")?;
     // One that is off when the daemon starts is not switched on for nothing.
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell("echo 0 > /sys/kernel/debug/kprobes/enabled")?;
     guest.shell(&format!("echo 0 > {event}"))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;

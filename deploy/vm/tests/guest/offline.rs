@@ -1,7 +1,9 @@
-//! The verdict from a kernel's package against that of the daemon in the same kernel, booted.
+//! Differential test of offline verdicts: from a kernel's package, against the daemon in the same
+//! kernel, booted.
 //!
-//! Functions are drawn anew in each run, but in CI; `KPROBED_VM_SEED=NUMBER` repeats one. What differs must have been announced: the verdict
-//! from the package says itself which places boot may rewrite. The only other thing that it cannot know are names of modules.
+//! Functions are drawn anew in each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one. A
+//! difference is allowed only at places that the offline verdict itself marks as rewritten by boot,
+//! and for names of modules.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,7 +36,7 @@ fn drawn() -> usize {
     effort::pick(30, 300)
 }
 
-/// Return probes are tried on this many offsets: none can work behind them.
+/// Return probes are tried on this many offsets: none can work after them.
 const RETURN_OFFSETS: u64 = 8;
 
 /// Symbols, README and release of the image are those of the kernel that was booted from it.
@@ -70,7 +72,8 @@ fn the_image_says_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Where the packages of a kernel were unpacked: above `boot/vmlinuz-RELEASE`, or `usr/lib/modules/RELEASE/vmlinuz`.
+/// Where the packages of a kernel were unpacked: above `boot/vmlinuz-RELEASE`, or
+/// `usr/lib/modules/RELEASE/vmlinuz`.
 fn unpacked(kernel: &Kernel) -> Result<PathBuf> {
     let root =
         kernel.image.ancestors().find(|root| root.ends_with(&kernel.release) && root.join("usr").is_dir());
@@ -103,7 +106,8 @@ fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
         file: Some(directory.path().to_owned()),
         format: Format::Json,
     };
-    // One of four differs, and both of its prototypes are shown. One that neither kernel takes is no difference.
+    // One of four differs, and both of its prototypes are shown. One that neither kernel takes is
+    // no difference.
     let (is_same, printed) = print(&request)?;
     let documents: Vec<serde_json::Value> =
         printed.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -170,7 +174,8 @@ fn the_command_judges_a_file_for_a_directory(fixture: &Fixture) -> Result<()> {
 struct Tally {
     compared: usize,
     accepted: usize,
-    /// Places that boot may rewrite in a way that changes the verdict or its reason, by what makes boot do it.
+    /// Places that boot may rewrite in a way that changes the verdict or its reason, by what makes
+    /// boot do it.
     announced: BTreeMap<&'static str, Announced>,
     /// Names that a module of the guest has as well.
     of_modules: usize,

@@ -1,4 +1,5 @@
-//! OTLP, received by the official generated classes: the events, pairs and figures of a real kernel, over TLS, while the receiver is killed.
+//! OTLP, received by the official generated classes: events, pairs and metrics of a real kernel,
+//! over TLS, while the receiver is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

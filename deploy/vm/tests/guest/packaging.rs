@@ -1,4 +1,5 @@
-//! What is shipped works: the capabilities of the systemd unit are enough, and the example configuration is taken.
+//! Shipped files: the capabilities of the systemd unit suffice, and the example configuration is
+//! accepted.
 
 use std::fs;
 

@@ -1,5 +1,7 @@
-//! What is printed of a plan is what is done: the steps of `--dry-run` against the system calls that the daemon makes for the same request.
+//! `--dry-run`: the printed steps against the system calls that the daemon makes for the same
+//! request.
 
+use kprobed_vm::machine::Signal;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,9 +18,8 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[("what_is_planned_is_done", what_is_planned_is_done)];
 
-const SIGKILL: i32 = 9;
-
-/// A step as it is planned, and as it is seen: a system call and its file. Several lines can go into one call.
+/// A step as it is planned, and as it is seen: a system call and its file. Several lines can go
+/// into one call.
 fn planned(plan: &[PlannedStep]) -> Vec<String> {
     let call = |step: &PlannedStep| {
         let first = step.command.split(';').next().unwrap_or_default();
@@ -37,7 +38,7 @@ fn planned(plan: &[PlannedStep]) -> Vec<String> {
 fn seen(guest: &DaemonGuest, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
     let follower = Follower::begin(guest, "pid=$(pidof kprobed)", "kernel", 0)?;
     act()?;
-    guest.machine.kill(&follower.name, SIGKILL)?;
+    guest.machine.signal(&follower.name, Signal::SIGKILL)?;
     guest.machine.wait(&follower.name, None)?;
     let seen = follower.said(guest)?;
     let mut calls: Vec<_> =
@@ -55,8 +56,9 @@ fn switches(calls: &[String]) -> BTreeMap<&str, usize> {
     switches
 }
 
-/// All that was planned was done in that order, and no event was switched beside. The daemon does more: it tries filters where nothing is
-/// recorded, keeps itself out of a new instance, and waits for handlers to end by writing filters.
+/// All that was planned was done in that order, and no event was switched beside. The daemon does
+/// more: it tries filters where nothing is recorded, keeps itself out of a new instance, and waits
+/// for handlers to end by writing filters.
 fn require_same(plan: &[PlannedStep], seen: &[String]) -> Result<()> {
     let planned = planned(plan);
     let mut rest = seen.iter();
@@ -105,7 +107,8 @@ fn changes(guest: &DaemonGuest) -> Result<()> {
         create("goes", "", true),
         create("also", "", true),
     ])?;
-    // Changes of all kinds, during which the probes that record move to another instance twice; then deletions while nothing else records.
+    // Changes of all kinds, during which the probes that record move to another instance twice;
+    // then deletions while nothing else records.
     let again = "p:plans/changed __x64_sys_getpgid again=+0x70(%di):u32";
     let requests = [
         vec![
@@ -141,7 +144,8 @@ fn repairs(guest: &DaemonGuest) -> Result<()> {
     guest.shell(&format!(
         "echo 0 > {ours}/keep/enable; echo 0 > {ours}/goes/enable; echo '-:plans/goes' >> {TRACEFS}/dynamic_events"
     ))?;
-    // The list of events was read before, and another program has written since: through the file that takes events of all kinds.
+    // The list of events was read before, and another program has written since: through the file
+    // that takes events of all kinds.
     ensure!(guest.probes()?.iter().all(|probe| probe.state() != ProbeState::Armed), "{:?}", guest.probes()?);
     let planned = guest.wait_for(guest.client.plan_reconcile(true))??;
     let outcomes: Vec<_> = planned.probes.iter().map(ReconciledProbe::outcome).collect();

@@ -1,10 +1,12 @@
-//! The power fails after any write: what was acknowledged by then is in the database that the disk holds, and what was not is there as a
-//! whole or not at all.
+//! Power cuts after any write: the database on the disk has every acknowledged change, and any
+//! other change as a whole or not at all.
 //!
-//! QEMU logs what the guest writes, and when it flushes. Each power cut is a prefix of that log, or what the last flush made durable and some
-//! of the later writes. The host makes its disk, replays the journal of the file system, and opens the database with the daemon's own store;
-//! some of the disks are booted. In CI so many cuts are drawn as take some seconds; with `--effort full`, or with `KPROBED_VM_POWER_CUTS=all`,
-//! every prefix is looked at, and subsets of the writes behind every flush.
+//! QEMU logs the writes and flushes of the guest. Each power cut is a prefix of that log, or what
+//! the last flush made durable and some of the later writes. The host makes that disk, replays the
+//! journal of the file system, and opens the database with the daemon's own store; some of the
+//! disks are booted. CI draws as many cuts as take some seconds; with `--effort full`, or with
+//! `KPROBED_VM_POWER_CUTS=all`, every prefix is checked, and subsets of the writes after every
+//! flush.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::Test;
 use crate::crash_plans::{delete, update};
-use crate::crash_state::{Fate, Model, Possible, Term, Wanted};
+use crate::crash_state::{Fate, Model, Possible, RequestedProbe, Term};
 use crate::daemon::DaemonGuest;
 use crate::differential::Random;
 use crate::effort;
@@ -103,9 +105,11 @@ fn run(guest: &DaemonGuest, log: &Path, random: &mut Random, requests: usize) ->
     Ok(acknowledged)
 }
 
-/// What may be found when the power fails after so many writes and flushes, and how many requests were acknowledged by then.
+/// What may be found when the power fails after so many writes and flushes, and how many requests
+/// were acknowledged by then.
 ///
-/// The client makes one request at a time: of those that are not acknowledged only the next one can have begun.
+/// The client makes one request at a time: of those that are not acknowledged only the next one can
+/// have begun.
 fn possible(acknowledged: &[Acknowledged], end: usize) -> (Possible, usize) {
     let count = acknowledged.partition_point(|request| request.position <= end);
     let possible = match (acknowledged.get(count), count.checked_sub(1).map(|last| &acknowledged[last])) {
@@ -116,7 +120,8 @@ fn possible(acknowledged: &[Acknowledged], end: usize) -> (Possible, usize) {
     (possible, count)
 }
 
-/// Opens the database of a disk as the daemon does when it starts, and answers the probes that it would show. The image is changed.
+/// Opens the database of a disk as the daemon does when it starts, and answers the probes that it
+/// would show. The image is changed.
 fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
     if directory.exists() {
         fs::remove_dir_all(directory)?;
@@ -128,12 +133,13 @@ fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
         ensure!(opened.set_aside.is_none(), "the database is damaged: {:?}", opened.set_aside);
         let rows = opened.store.probes().await;
         opened.store.close().await;
-        // What else is in the table was not acknowledged, or is on its way out: a start removes it (`finish_removals`).
+        // What else is in the table was not acknowledged, or is on its way out: a start removes it
+        // (`finish_removals`).
         let settled = rows?.into_iter().filter(|row| row.phase == Phase::Settled);
         let probes = settled.map(|row| {
             let labels: BTreeMap<_, _> =
                 row.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-            let wanted = Wanted {
+            let wanted = RequestedProbe {
                 definition: row.definition,
                 enabled: row.enabled,
                 filter: row.filter,
@@ -162,7 +168,7 @@ fn draw_cuts(log: &WriteLog, from: usize, random: &mut Random) -> Vec<Cut> {
     for end in ends {
         let prefix = log.prefix(end);
         for _ in 0..subsets {
-            // With fewer than two writes behind the flush, these are the prefixes.
+            // With fewer than two writes after the flush, these are the prefixes.
             if prefix.kept.len() > 1 {
                 cuts.push(log.subset(end, || random.below(2) == 0));
             }
@@ -249,7 +255,8 @@ fn nothing_acknowledged_is_lost_with_the_power(fixture: &Fixture) -> Result<()> 
     boot_some(fixture, &log, &acknowledged, &place.0, &mut random)
 }
 
-/// That the check above can fail: a disk that has lost what it was told to keep before the acknowledgement, and a claim that was not made.
+/// That the check above can fail: a disk that has lost what it was asked to keep before the
+/// acknowledgement, and a claim that was not made.
 fn a_disk_that_lies_is_noticed(
     log: &WriteLog,
     acknowledged: &[Acknowledged],

@@ -1,12 +1,12 @@
-//! The memory of hits: exact across a kill of the daemon and a boot of the host. And a database that is damaged.
+//! Stored hit counts: exact across a kill of the daemon and a boot of the host. And a damaged
+//! database.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, HitSeries, ListHitRatesRequest};
 use kprobed_vm::daemon;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -16,8 +16,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("hits_are_exact_across_a_kill_and_a_boot", hits_are_exact_across_a_kill_and_a_boot),
     ("a_damaged_database_is_set_aside", a_damaged_database_is_set_aside),
 ];
-
-const SIGKILL: i32 = 9;
 
 /// Samples every second, which are rolled up to minutes with the next one, and those to hours.
 fn quick() -> String {
@@ -41,9 +39,7 @@ fn total(series: &[HitSeries]) -> u64 {
 }
 
 fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     Ok(())
 }
 

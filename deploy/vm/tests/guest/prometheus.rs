@@ -1,5 +1,5 @@
-//! The real Prometheus scrapes the daemon: its figures are those of the ledger, the rules hold their tests, and every expression of the dashboard
-//! has an answer.
+//! The real Prometheus scrapes the daemon: metrics equal the ledger, the rules pass their tests,
+//! and every expression of the dashboard has a value.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -195,7 +195,8 @@ fn prometheus_scrapes_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.machine.power_off().map_err(Into::into)
 }
 
-/// `promtool check metrics` reads the older text format, which knows no `# EOF`; names and help are the same.
+/// `promtool check metrics` reads the older text format, which knows no `# EOF`; names and help are
+/// the same.
 fn check_metrics(promtool: &Path, text: &str) -> Result<()> {
     let mut child = Command::new(promtool)
         .args(["check", "metrics"])

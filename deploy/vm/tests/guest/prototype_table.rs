@@ -1,4 +1,4 @@
-//! The table of function prototypes on kernels of today: each translation is shown to the kernel.
+//! The table of function prototypes: the kernel accepts each translation.
 
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ fn without_guards(line: &str) -> &str {
     line.split_once(" __kpd_").map_or(line, |(asked_for, _)| asked_for)
 }
 
-/// What a line records, behind the event and the place.
+/// What a line records: the words after the event and the place.
 fn arguments(line: &str) -> Vec<&str> {
     line.split(' ').skip(2).collect()
 }

@@ -1,4 +1,5 @@
-//! Function prototypes on kernels of today: each feature of the language reads memory whose content is known.
+//! Function prototypes as definitions: each feature of the language reads memory whose content is
+//! known.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,8 @@ fn compare(guest: &DaemonGuest, prototype: &str, call: &[&str], expected: &[Expe
     Ok(event.clone())
 }
 
-/// Symbols without the sizes of their functions, which differ between kernels: `write_null+0x0/0x20` is `write_null+0x0`.
+/// Symbols without the sizes of their functions, which differ between kernels:
+/// `write_null+0x0/0x20` is `write_null+0x0`.
 fn without_sizes(shown: &str) -> String {
     let mut parts = shown.split('/');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -131,8 +133,8 @@ fn addresses<const N: usize>(guest: &DaemonGuest, names: [&str; N]) -> Result<[u
     Ok(addresses)
 }
 
-/// What the workload writes to `/dev/null`: memory of a known content, which begins with a number, and holds pointers to memory of the
-/// kernel that can be read in another way too.
+/// What the workload writes to `/dev/null`: memory of a known content, which begins with a number,
+/// and holds pointers to memory of the kernel that can be read in another way too.
 struct Known {
     words: Vec<u64>,
     /// Where `linux_banner` is, which is the text of `/proc/version`.
@@ -258,7 +260,8 @@ fn arrays_and_texts(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// `/proc/version` as `linux_banner` has it, and `/proc/cmdline` as `saved_command_line` has it.
+/// `/proc/version`, which `linux_banner` holds, and `/proc/cmdline`, which `saved_command_line`
+/// holds.
 fn texts(guest: &DaemonGuest) -> Result<(String, String)> {
     let version = guest.shell("cat /proc/version")?;
     let command_line = guest.shell("cat /proc/cmdline")?;
@@ -302,7 +305,7 @@ fn chains_of_pointers(fixture: &Fixture) -> Result<()> {
             ("e", &command_line),
             ("f", &command_line),
             ("g", &command_tail),
-            // The banner is no pointer.
+            // The banner is not a pointer.
             ("bad", "(fault)"),
         ],
     )?;
@@ -355,7 +358,7 @@ fn fixed_addresses(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Where a member of the structure behind that path of `write_null` is, in bytes.
+/// Offset of a member in the structure that this path of `write_null` leads to, in bytes.
 fn offset(guest: &DaemonGuest, path: &str, member: &str) -> Result<u64> {
     let request = DescribeFunctionRequest {
         function: "write_null".to_owned(),
@@ -411,7 +414,8 @@ const QUOTED_PATH: &str = "\"/tmp/prototypes\"";
 
 fn unions_of_every_parameter(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // O_CREAT | O_WRONLY | O_CLOEXEC, 0640; the kernel adds O_LARGEFILE. Both are members of a structure on the kernel's stack.
+    // O_CREAT | O_WRONLY | O_CLOEXEC, 0640; the kernel adds O_LARGEFILE. Both are members of a
+    // structure on the kernel's stack.
     compare(
         &guest,
         "do_sys_openat2(int dfd | unsigned int dfd | s8 a | u16 b | x32 c, string path | x8[8] raw | string tail+5, \

@@ -1,4 +1,4 @@
-//! The readers survive what others do to their instance, and to the machine.
+//! The readers survive what other programs do to the daemon's instance and to the machine.
 
 use std::iter;
 
@@ -50,14 +50,15 @@ fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     let ledger = guest.ledger_of("kprobes/numbers")?;
-    // The kernel records nothing while it changes a size, and does not count what is hit meanwhile: the ledger says how much is missing, and
-    // nothing about what became of it.
+    // The kernel records nothing while it changes a size, and does not count what is hit meanwhile:
+    // the ledger says how much is missing, and nothing about what became of it.
     ensure!(ledger.hits == Some(CALLS) && (ledger.own, ledger.filtered) == (None, None), "{ledger:?}");
     ensure!(recording.losses.is_empty(), "{:?}", recording.losses);
     let numbers = recording.of("kprobes/numbers", "workload").map(|event| Ok(event.field("n").parse()?));
     let numbers: Vec<u64> = numbers.collect::<Result<_>>()?;
     ensure!(numbers.len() as u64 + ledger.not_read == CALLS, "{} were delivered: {ledger:?}", numbers.len());
-    // Nothing else is missing: there is a gap for each new size at most, and what is between the gaps is complete and in order.
+    // Nothing else is missing: there is a gap for each new size at most, and what is between the
+    // gaps is complete and in order.
     let ends = iter::once(0).chain(numbers.iter().copied()).chain([CALLS + 1]);
     let ends: Vec<_> = ends.collect();
     ensure!(ends.is_sorted(), "the order is lost");
@@ -109,7 +110,7 @@ fn an_instance_that_is_emptied_goes_on(fixture: &Fixture) -> Result<()> {
     ensure!(calls(&recording) == 10, "{recording:?}");
     let ledger = guest.ledger()?;
     let resets: u64 = ledger.buffers.iter().map(|buffer| buffer.resets).sum();
-    // How many events were in the buffer is not known, and nobody else is blamed for them.
+    // The number of events in the buffer is not known, and no other term counts them.
     let blamed = |probe: &ProbeLedger| probe.lost.is_some() || probe.own.is_some();
     ensure!(resets > 0 && !ledger.probes.iter().any(blamed), "{ledger:?}");
     expect_all(&guest, "emptying")?;

@@ -1,4 +1,5 @@
-//! A module that comes back as another build: what a probe in it was made for is not there any more, although the kernel would arm it.
+//! A module that is loaded again as another build: a probe in it is held back, although the kernel
+//! would arm it.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ProbeState;
@@ -16,7 +17,8 @@ pub(crate) const TESTS: &[Test] =
 /// The module that there are two builds of.
 pub(crate) const MODULE: &str = "kpd_twin";
 
-/// The two builds, by the byte that their build ids are made of. At the same distance both have the same instruction: another one leads there.
+/// The two builds, by the byte that their build ids are made of. At the same distance both have the
+/// same instruction: another one leads there.
 pub(crate) const BUILDS: [(u8, &[u8]); 2] = [
     // mov eax, 0; nop
     (0x11, &[0xb8, 0, 0, 0, 0, 0x90]),
@@ -38,7 +40,7 @@ fn records(guest: &DaemonGuest, hits: usize) -> Result<()> {
     Ok(())
 }
 
-/// Puts both builds into the guest. Answers the place at which they differ.
+/// Puts both builds into the guest. Returns the place at which they differ.
 pub(crate) fn put_builds(guest: &DaemonGuest) -> Result<String> {
     let build = Build::of(guest)?;
     for (build_id, body) in BUILDS {

@@ -1,4 +1,5 @@
-//! The recipes for rsyslog and syslog-ng, with Debian's programs on the host: every event of a guest is a line of their file.
+//! The recipes for rsyslog and syslog-ng, with Debian's programs on the host: every event of a
+//! guest is a line of their file.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! What other programs do to our probes is repaired while the daemon runs. A probe that a program keeps changing is left alone in the end.
+//! Reconciliation: what other programs do to the daemon's probes is repaired. A probe that a
+//! program keeps changing is left alone in the end.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use kprobed_client::api::{Probe, ProbeState};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
@@ -17,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_neighbour_who_insists_is_left_alone", a_neighbour_who_insists_is_left_alone),
 ];
 
-/// Often enough that nobody waits.
+/// So short that the test does not wait for it.
 fn config() -> String {
     daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
 }
@@ -84,7 +85,7 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
         ensure!(recording.of("kprobes/off", "workload").count() == 0, "{harm}: {recording:?}");
     }
 
-    // What somebody else defines under our name is theirs.
+    // An event that another program defines under the daemon's name is foreign.
     guest.shell(&format!("{delete}; echo 'p:kprobes/filtered vfs_statx' >> {TRACEFS}/kprobe_events"))?;
     let probe = wait_until(&guest, "filtered", |probe| probe.state() == ProbeState::Failed)?;
     ensure!(probe.state_message.contains("another program's"), "{probe:?}");
@@ -110,8 +111,8 @@ fn a_neighbour_who_insists_is_left_alone(fixture: &Fixture) -> Result<()> {
     })?;
     ensure!(!left.state_hint.is_empty(), "{left:?}");
     ensure!(wait_until(&guest, "other", |_| true)?.state() == ProbeState::Armed);
-    guest.machine.kill("neighbour", 9)?;
-    // Nobody repairs it until somebody asks for that.
+    guest.machine.signal("neighbour", Signal::SIGKILL)?;
+    // The daemon does not repair it until it is asked to.
     ensure!(wait_until(&guest, "fought", |_| true)?.state() == ProbeState::Failed);
     let enabled = guest.wait_for(guest.client.set_enabled("fought", true))??;
     ensure!(enabled.state() == ProbeState::Armed && enabled.state_reason.is_empty(), "{enabled:?}");

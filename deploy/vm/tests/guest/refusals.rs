@@ -1,4 +1,4 @@
-//! What the daemon refuses, that it says what the kernel would say, and that the kernel never hears of it.
+//! Refusals: the daemon gives the kernel's own error, and the kernel never receives the definition.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed::control::stricter;
@@ -33,7 +33,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_host_is_described", the_host_is_described),
 ];
 
-/// Definitions that the kernel refuses, a kind each. The group and the event are named, so that none of them meets another.
+/// Definitions that the kernel refuses, a kind each. The group and the event are named, so that
+/// none of them meets another.
 const BAD: &[&str] = &[
     "r1a111:g/e vfs_read",
     "r100000:g/e vfs_read",
@@ -100,7 +101,8 @@ fn bad_definitions_get_the_kernels_message_and_position(fixture: &Fixture) -> Re
         let found = found.with_context(|| format!("{line}: no diagnostic in {refusal:?}"))?;
         let known = Code::from_kernel_text(&text);
         let same_code = known.is_some_and(|code| code.name() == found.code)
-            // The kernel has one message for everything that its core refuses; we say which rule it was.
+            // The kernel has one message for everything that its core refuses; the daemon says
+            // which rule it was.
             || text == "Failed to register probe event";
         if !same_code || found.span_start as usize != caret {
             wrong.push(format!(
@@ -122,7 +124,8 @@ fn check(guest: &DaemonGuest, definition: &str) -> Result<CheckProbeResponse> {
 
 fn the_middle_of_an_instruction_is_refused_without_a_write(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // The second byte of the first long instruction behind the entry, wherever this kernel's compiler has put that.
+    // The second byte of the first long instruction after the entry, wherever this kernel's
+    // compiler has put that.
     let around = check(&guest, "p:mid do_sys_openat2")?;
     let long =
         around.listing.iter().find(|shown| shown.offset >= 5 && shown.probeable && shown.code.len() > 2);
@@ -136,7 +139,8 @@ fn the_middle_of_an_instruction_is_refused_without_a_write(fixture: &Fixture) ->
     ensure!(verdict.errno_name == "EILSEQ" && !verdict.listing.is_empty(), "{verdict:?}");
     let refusal = guest.refusal(middle)?;
     ensure!(refusal.reason == "BAD_INSN_BNDRY", "{refusal:?}");
-    // A definition that the kernel had refused would be in its log, and one that it had accepted in its list.
+    // A definition that the kernel had refused would be in its log, and one that it had accepted in
+    // its list.
     ensure!(!guest.tracefs("error_log")?.contains("trace_kprobe"), "{}", guest.tracefs("error_log")?);
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     ensure!(guest.probes()?.is_empty());
@@ -166,7 +170,8 @@ fn metadata<'a>(refusal: &'a RpcError, key: &str) -> &'a str {
     found.map_or("", |(_, value)| value.as_str())
 }
 
-/// Names that are taken, in the kernel's order: behind what it reads, and before its questions about the place.
+/// Names that are taken, in the kernel's order: after what it parses, and before its checks about
+/// the place.
 const TAKEN: &[&str] = &[
     "p:sched/sched_switch vfs_read",
     "p:sched/sched_switch vfs_read+3",
@@ -204,7 +209,7 @@ fn names_that_are_taken_are_judged_as_the_kernel_does(fixture: &Fixture) -> Resu
         let same_verdict = (ours.by(), ours.errno, Some(ours.kernel_reason.as_str()))
             == (RefusedBy::Kernel, kernel.errno, said.or(Some("")));
         let same_caret = kernel.said.as_ref().is_none_or(|(_, caret)| {
-            // The kernel's stands one behind the end for an argument that is missing.
+            // The kernel's caret is one after the end for an argument that is missing.
             ours.diagnostics
                 .first()
                 .is_some_and(|found| found.span_start as usize == (*caret).min(line.len()))
@@ -269,7 +274,8 @@ fn a_deletion_of_nothing_is_refused(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Each example of the list in the documentation: the kernel takes it, and the daemon says that only it minds.
+/// Each example of the list in the documentation: the kernel takes it, and the daemon says that
+/// only it minds.
 fn what_only_kprobed_refuses_is_listed(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     for (code, line) in stricter::examples() {
@@ -353,7 +359,8 @@ fn the_host_is_described(fixture: &Fixture) -> Result<()> {
         failed.map(|check| check.id.clone()).collect()
     };
     ensure!(failed(&host).is_empty(), "{host:?}");
-    // What is wrong is found, with the way to mend it, and a probe that would never fire is refused.
+    // What is wrong is found, with the way to mend it, and a probe that would never fire is
+    // refused.
     guest.shell("echo 0 > /proc/sys/kernel/ftrace_enabled")?;
     let broken = guest.wait_for(guest.client.host())??;
     let refusal = guest.refusal("p:silent vfs_read");

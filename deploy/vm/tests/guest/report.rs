@@ -1,4 +1,5 @@
-//! What the trials tell: how long each took and what of that the guests computed, and of a failed one all that is known, on one screen.
+//! Reports of tests: duration, processor time of the guests, and for a failed test its diagnostics
+//! on one screen.
 
 use std::any::Any;
 use std::cell::RefCell;

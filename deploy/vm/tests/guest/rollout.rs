@@ -1,4 +1,5 @@
-//! Roll-outs on a real daemon: its ledger is what gates read, its memory of requests is what makes a second try harmless.
+//! Roll-outs on a real daemon: gates read its ledger, and its stored request ids make a retry
+//! harmless.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ definition: p:kprobes/fresh vfs_read
 enabled: true
 ";
 
-/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is allowed.
+/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is
+/// allowed.
 const APPLY: &str = "kprobectl rollout apply -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --soak 2s --state /tmp/roll.json -o json --gate 'cpu<=6400%'";
 
 /// How long an emulated guest may take for anything.

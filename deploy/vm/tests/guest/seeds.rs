@@ -1,5 +1,5 @@
-//! The examples of the documents that the project started from, with today's function names and the registers of x86-64: every
-//! value is compared with system calls that were made with known arguments.
+//! The examples of the documents that the project started from, with today's function names and the
+//! registers of x86-64, compared with system calls made with known arguments.
 
 use anyhow::{Result, ensure};
 use kprobed_client::api::{ApplyLineRequest, ProbeState};
@@ -23,10 +23,11 @@ pub(crate) const TESTS: &[Test] = &[
 /// What `posix_spawn` asks for: CLONE_VM and CLONE_VFORK.
 const SPAWN_FLAGS: &str = "0x4100";
 
-/// 'p:doforkprobe _do_fork clone_flags=%ax stack_start=%dx regs=%cx parent_tidptr=+4($stack) child_tidptr=+8($stack)'.
+/// 'p:doforkprobe _do_fork clone_flags=%ax stack_start=%dx regs=%cx parent_tidptr=+4($stack)
+/// child_tidptr=+8($stack)'.
 ///
-/// `kernel_clone` takes one pointer, to a `struct kernel_clone_args`: the flags are its first member, the addresses of the thread
-/// ids its third and fourth.
+/// `kernel_clone` takes one pointer, to a `struct kernel_clone_args`: the flags are its first
+/// member, the addresses of the thread ids its third and fourth.
 const FORK: &str =
     "p:doforkprobe kernel_clone clone_flags=+0(%di):x64 child_tidptr=+16(%di):x64 parent_tidptr=+24(%di):x64";
 

@@ -1,5 +1,5 @@
-//! A daemon that does not start says what failed, on what and why, once, and what to do; and it says all that is wrong with its
-//! configuration.
+//! Start errors: the daemon says what failed, on what and why, once, and what to do; and it reports
+//! every problem of its configuration.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::machine::Command;
@@ -13,7 +13,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_failed_start_says_what_to_do", a_failed_start_says_what_to_do),
 ];
 
-/// What a daemon printed that ended by itself: its exit code, and the lines that are not of its log.
+/// What a daemon printed that ended by itself: its exit code, and the lines that are not of its
+/// log.
 fn ended(guest: &DaemonGuest, config: &str, arguments: &str, before: &str) -> Result<(i32, Vec<String>)> {
     guest.machine.put("/tmp/start.toml", 0o644, config.as_bytes())?;
     let script = format!("{before}\nkprobed --config /tmp/start.toml {arguments}\necho \"exit $?\" >&2");
@@ -60,7 +61,8 @@ fn all_that_is_wrong_with_a_configuration_is_said(fixture: &Fixture) -> Result<(
     Ok(())
 }
 
-/// What keeps a daemon from starting: what is done before, its configuration, and what its error and its hint have to contain.
+/// What keeps a daemon from starting: what is done before, its configuration, and what its error
+/// and its hint have to contain.
 struct Case {
     name: &'static str,
     before: &'static str,
@@ -130,11 +132,11 @@ fn a_failed_start_says_what_to_do(fixture: &Fixture) -> Result<()> {
         let [error_line, hint_line] = lines.as_slice() else { anyhow::bail!("{name}: {lines:#?}") };
         ensure!(error_line.starts_with("error: ") && error_line.contains(error), "{name}: {lines:#?}");
         ensure!(hint_line.starts_with("hint: ") && hint_line.contains(hint), "{name}: {lines:#?}");
-        // The cause is told once.
+        // The cause appears once.
         let cause = error.rsplit(": ").next().unwrap_or(error);
         ensure!(error_line.matches(cause).count() == 1, "{name}: {lines:#?}");
     }
-    // Whoever was there goes on, and nothing is left of the others.
+    // The daemon that ran before goes on, and nothing is left of the others.
     ensure!(guest.probes()?.is_empty());
     guest.shell("test ! -e /sys/kernel/tracing/instances/other && test -S /run/kprobed/kprobed.sock")?;
     Ok(())

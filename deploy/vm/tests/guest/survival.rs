@@ -1,13 +1,12 @@
-//! What a client saw acknowledged survives: the daemon's death, the machine's, and a clean stop that leaves nothing behind.
+//! Acknowledged changes survive the daemon's death and the machine's; a clean stop leaves nothing
+//! behind.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Command;
-use kprobed_vm::protocol::Status;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -23,8 +22,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("labels_survive_the_death_of_the_daemon", labels_survive_the_death_of_the_daemon),
     ("an_instance_has_one_daemon", an_instance_has_one_daemon),
 ];
-
-const SIGKILL: i32 = 9;
 
 /// Two probes, one of them filtered, and one that is off.
 fn add_three(guest: &DaemonGuest) -> Result<()> {
@@ -60,9 +57,7 @@ fn expect_three(guest: &DaemonGuest) -> Result<()> {
 }
 
 fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.machine.kill(daemon::NAME, SIGKILL)?;
-    let status = guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    guest.kill()?;
     Ok(())
 }
 
@@ -71,7 +66,7 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     add_three(&guest)?;
     guest.add("p:elsewhere/calls __x64_sys_getppid")?;
     kill(&guest)?;
-    // Hits while nobody reads are not forgotten by the kernel, and must not confuse the ledger.
+    // The kernel counts hits while no daemon reads, and these must not confuse the ledger.
     guest.workload(&["getppid", "700"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     guest.workload(&["getppid", "300"])?;
@@ -92,7 +87,7 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
 fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("power-cut", daemon::DEFAULT_CONFIG)?;
     add_three(&guest)?;
-    // Nothing is flushed and nobody says goodbye: what was acknowledged has to be on the disk.
+    // Nothing is flushed and nothing is stopped: what was acknowledged must be on the disk.
     guest.machine.power_cut();
     let guest = DaemonGuest::boot(fixture, &fixture.disk_name("power-cut"), daemon::DEFAULT_CONFIG)?;
     expect_three(&guest)?;
@@ -128,7 +123,7 @@ fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     let after = footprint(&guest)?;
     ensure!(after == before, "before:\n{before}\nafter:\n{after}");
     ensure!(guest.shell("cat /sys/kernel/debug/kprobes/list")?.is_empty());
-    // So does one that brings everything back and cannot listen in the end: somebody else does.
+    // So does one that brings everything back and then cannot listen, because another program does.
     guest
         .machine
         .spawn("taker", &Command::new("/init").args(["relay", "127.0.0.1:7001", "127.0.0.1:7000"]))?;
@@ -298,7 +293,7 @@ fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
         ensure!(is_excluded(&guest)?);
         let said = refused(&guest, run)?;
         ensure!(who.iter().all(|word| said.contains(word)), "{said}");
-        // Tracefs is one, whoever has mounted it where.
+        // All mounts of tracefs show one file system.
         let script =
             format!("umount /sys/kernel/tracing; mount -t tracefs nodev /sys/kernel/tracing; exec {run}");
         let said = refused(&guest, &format!("unshare -m sh -c '{script}'"))?;

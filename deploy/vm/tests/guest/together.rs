@@ -1,4 +1,5 @@
-//! Changes that are made all or not at all: a definition that is replaced, and batches.
+//! Atomic changes: a definition that is replaced, and batches that are made as a whole or not at
+//! all.
 
 use anyhow::{Result, ensure};
 use kprobed_client::Error;
@@ -72,7 +73,8 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
     let mut after = None;
     let recording = guest.record(|| {
         call(&guest, "5")?;
-        // With what it is to be told apart by: the same number, under another name and of another size.
+        // With what it is to be told apart by: the same number, under another name and of another
+        // size.
         let request = define("old", "p:old __x64_sys_getpgid again=+0x70(%di):u32");
         after = Some(guest.wait_for(guest.client.update_probe(request))??);
         call(&guest, "3")
@@ -99,7 +101,7 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
     let list = guest.tracefs("kprobe_events")?;
     ensure!(list.lines().filter(|line| line.contains("kprobes/old ")).count() == 1, "{list}");
 
-    // The same definition is no change of the kernel's event.
+    // The same definition does not change the kernel's event.
     let again = guest.wait_for(guest.client.update_probe(define("old", &after.definition)))??;
     ensure!(again.uid == after.uid, "{again:?}");
     // Only planned, nothing is done.
@@ -203,7 +205,8 @@ fn a_batch_is_made_whole_or_not_at_all(fixture: &Fixture) -> Result<()> {
     guest.shell(&format!("mkdir {theirs}; echo 1 > {theirs}/events/kprobes/busy/enable"))?;
     let (before, listed) = (picture()?, events()?);
     for (last, expected) in [
-        // Refused before anything is done; by the kernel, when all others are made; and at the very end.
+        // Refused before anything is done; by the kernel, when all others are made; and at the very
+        // end.
         (create("p:bad __x64_sys_getpgid+1", ""), "BAD_INSN_BNDRY"),
         (create("p:bad __x64_sys_getpgid", "nobody == 3"), "BAD_FILTER"),
         (delete("busy"), "IN_USE"),

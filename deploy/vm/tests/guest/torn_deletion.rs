@@ -1,11 +1,10 @@
-//! A daemon that is killed while it goes over to another instance, or when it has begun to.
+//! A daemon that is killed during a hand-over to the second instance, or right after it began.
 
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kprobed_vm::machine::Command;
-use kprobed_vm::protocol::Status;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
@@ -34,12 +33,10 @@ const LATEST_KILL_MS: usize = 1500;
 const HITS: &str = "hits";
 const DELETION: &str = "deletion";
 
-const SIGKILL: i32 = 9;
-
 fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
-    guest.machine.kill(process, SIGKILL)?;
+    guest.machine.signal(process, Signal::SIGKILL)?;
     let status = guest.machine.wait(process, Some(Duration::from_secs(30)))?;
-    ensure!(status == Status::Signaled(SIGKILL), "{status:?}");
+    ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
     Ok(())
 }
 
@@ -80,7 +77,8 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
     }
     progress::note(format_args!("{gone} of {} probes were gone", kills()));
     kill(&guest, HITS)?;
-    // A ledger is drawn up when all that is recorded is read: what is left of theirs does not come with ours.
+    // A ledger is drawn up when all that is recorded is read: what is left of theirs does not come
+    // with ours.
     guest.ledger()?;
     let recording = guest.record(|| guest.workload(&["number", "1000"]).map(drop))?;
     ensure!(

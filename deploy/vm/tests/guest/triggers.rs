@@ -1,4 +1,5 @@
-//! The daemon looks soon after somebody has changed something, and at nothing while nobody has. Its period is so long here that it never ends.
+//! Triggers of reconciliation: the daemon looks soon after another program has changed something,
+//! and never otherwise. The period is so long here that it never ends.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_instance_in_use_cannot_be_removed", an_instance_in_use_cannot_be_removed),
 ];
 
-/// How long it may take at most until something is noticed, in an emulated guest that has other work.
+/// How long it may take at most until something is noticed, in an emulated guest that has other
+/// work.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// With a period that never ends.
@@ -41,14 +43,15 @@ pub(crate) fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Resul
     Ok(begun.elapsed())
 }
 
-/// The reason that the daemon has noted last for a probe, without a look; the name of its state where it has none.
+/// The reason that the daemon has noted last for a probe, without a look; the name of its state
+/// where it has none.
 pub(crate) fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
     let states = guest.wait_for(guest.client.probe_states(name))??;
     let last = states.first().context("no state was noted")?;
     Ok(if last.state_reason.is_empty() { format!("{:?}", last.state()) } else { last.state_reason.clone() })
 }
 
-/// Waits until the daemon has noted a state. Answers how long that took.
+/// Waits until the daemon has noted a state. Returns how long that took.
 pub(crate) fn wait_for_note(guest: &DaemonGuest, name: &str, wanted: &str) -> Result<Duration> {
     wait_until(guest, wanted, || Ok(noted(guest, name)? == wanted))
 }
@@ -113,7 +116,7 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
 fn switches_of_the_host_are_noticed(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("host-switches", &config())?;
     guest.add("p:calls __x64_sys_getppid")?;
-    // Two of them: in the middle of a function there is no ftrace.
+    // Two of them: ftrace cannot arm a probe in the middle of a function.
     for (file, reason) in [
         ("/sys/kernel/debug/kprobes/enabled", "KPROBES_OFF"),
         ("/proc/sys/kernel/ftrace_enabled", "FTRACE_OFF"),
@@ -183,7 +186,7 @@ fn our_own_writes_cause_no_look(fixture: &Fixture) -> Result<()> {
     guest.shell(&format!("echo 1 > {instance}/tracing_on"))?;
     wait_until(&guest, "a write", || Ok(looks(&guest)? > 1))?;
     ensure!(looks(&guest)? == 2, "{}", guest.log());
-    // Somebody who writes without a pause gets few looks.
+    // A program that writes without a pause causes few looks.
     let writes = 400;
     let begun = Instant::now();
     guest.shell(&format!("for i in $(seq {writes}); do echo 1 > {instance}/tracing_on; done"))?;
@@ -242,7 +245,7 @@ fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The kernel refuses to remove an instance that somebody reads.
+/// The kernel refuses to remove an instance that a program reads.
 fn an_instance_in_use_cannot_be_removed(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add("p:calls __x64_sys_getppid")?;

@@ -1,4 +1,4 @@
-//! Names and types from BTF, on kernels that resolve names by themselves and on one that does not.
+//! Names and types from BTF, on kernels that resolve names themselves and on one that does not.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{DescribeFunctionRequest, DescribeFunctionResponse, ProbeState};
@@ -86,7 +86,8 @@ fn tasks_and_programs_are_read_by_name(fixture: &Fixture) -> Result<()> {
     guest.add(
         "p:born wake_up_new_task comm=p->comm pid=p->pid parent=p->real_parent->comm usage=p->usage.refs",
     )?;
-    // Bits next to each other: the second is set before this function is called, the others are not.
+    // Bits next to each other: the second is set before this function is called, the others are
+    // not.
     guest.add(
         "p:program setup_new_exec before=bprm->secureexec point=bprm->point_of_no_return file=bprm->filename:string",
     )?;
@@ -125,7 +126,8 @@ fn functions_of_modules_have_names(fixture: &Fixture) -> Result<()> {
     }
     let guest = fixture.daemon()?;
     guest.add("p:poll virtnet_poll budget device=napi->dev->name")?;
-    // Every answer of the daemon comes over this device; while the daemon itself runs, its hits are its own and not recorded.
+    // Every answer of the daemon comes over this device; while the daemon itself runs, its hits are
+    // its own and not recorded.
     let ask = || guest.wait_for(guest.client.host())?.map(drop).map_err(Into::into);
     let recording = guest.record(|| (0..20).try_for_each(|_| ask()))?;
     let event = recording.events.iter().find(|event| event.probe == "kprobes/poll");
@@ -223,8 +225,8 @@ fn lines() -> Vec<String> {
     named("p", NAMES).chain(named("r", RESULTS)).collect()
 }
 
-/// 6.18 says that it knows no parameters of a function, reads on, and then finds that `$arg*` is no variable: EINVAL, where 6.12 and 7.2
-/// stop with EOPNOTSUPP.
+/// 6.18 says that it knows no parameters of a function, reads on, and then finds that `$arg*` is no
+/// variable: EINVAL, where 6.12 and 7.2 stop with EOPNOTSUPP.
 fn reads_on(fixture: &Fixture, one: &Compared) -> bool {
     fixture.series() == "6.18"
         && one.line.contains("$arg*")
@@ -239,7 +241,8 @@ fn names_get_the_kernels_verdict(fixture: &Fixture) -> Result<()> {
         ensure!(accepted > 25 && compared - accepted > 25, "{accepted} of {compared}");
         return Ok(());
     }
-    // Where the kernel knows no names, everything that can be resolved is accepted, and the kernel takes what it becomes.
+    // If the kernel knows no names, everything that can be resolved is accepted, and the kernel
+    // takes what it becomes.
     let mut accepted = 0;
     for line in lines() {
         if guest.wait_for(guest.client.check_probe(&line))??.errno == 0 {
@@ -251,13 +254,14 @@ fn names_get_the_kernels_verdict(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Functions that are drawn for each kernel, at least: more until enough was accepted, since what is drawn may be anything.
+/// Functions that are drawn for each kernel, at least: more until enough was accepted, since what
+/// is drawn may be anything.
 fn drawn() -> usize {
     effort::pick(15, 30)
 }
 
-/// Everything that can be asked of functions drawn at random. On a kernel with names its verdict is ours; on each kernel, what is accepted
-/// becomes a line that the kernel takes.
+/// Everything that can be asked of functions drawn at random. On a kernel with names its verdict is
+/// ours; on each kernel, what is accepted becomes a line that the kernel takes.
 fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let native = is_native(&guest)?;
@@ -343,7 +347,7 @@ fn bad_names_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<(
     for line in BAD {
         let refusal = match guest.refusal(line) {
             Ok(refusal) => refusal,
-            // Some of these are no names to a kernel without them.
+            // A kernel without BTF takes some of these for other words than names.
             Err(_) if !native => {
                 guest.reset()?;
                 continue;
@@ -436,7 +440,7 @@ fn the_text_is_kept_and_explained(fixture: &Fixture) -> Result<()> {
         meaning.starts_with("path->dentry->d_name.name, which is `const unsigned char *name`: "),
         "{meaning}"
     );
-    // Words of 2009 are names only where the function has them.
+    // Words of 2009 are names only if the function has them.
     let old = guest.wait_for(guest.client.check_probe("p:old vfs_open x=a0 path"))??;
     ensure!(old.kernel_definition.starts_with("p:kprobes/old vfs_open x=$arg1 path=$arg1:x64"), "{old:?}");
     ensure!(guest.probes()?.iter().any(|probe| probe.definition == definition));

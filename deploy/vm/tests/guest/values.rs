@@ -1,4 +1,5 @@
-//! Every type that the kernel's probe language has, with values that are known; and faults, which are never values.
+//! Every fetch type of the kernel's probe language with known values; and faults, which are never
+//! values.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -87,7 +88,8 @@ fn every_type_has_its_value(fixture: &Fixture) -> Result<()> {
 
 fn kernel_memory_is_read_by_symbol(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // The banner is a format on some kernels and a text on others; `/proc/version` begins with the same words on all.
+    // The banner is a format on some kernels and a text on others; `/proc/version` begins with the
+    // same words on all.
     guest.add("p:banner do_sys_openat2 path=+0(%si):string banner=@linux_banner:string symbol=%ip:symbol")?;
     let event = opened(&guest)?;
     let version = guest.shell("cat /proc/version")?;
@@ -139,8 +141,9 @@ fn strings_end_where_they_end(fixture: &Fixture) -> Result<()> {
     let features = guest.wait_for(guest.client.host())??.features;
     let has = |id: &str| features.iter().any(|feature| feature.id == id && feature.available);
     ensure!(has("symstr") || fixture.is_older_than(6, 1), "{features:?}");
-    // A symstr never says where it ends, and an intermediate fault leaves the next string's bytes behind. Before the fixes of 2023,
-    // which 5.10 does not show, an array of strings harms the host.
+    // A symstr never says where it ends, and an intermediate fault leaves the next string's bytes
+    // behind. Before the fixes of 2023, which 5.10 does not show, an array of strings harms the
+    // host.
     let (sym, list) = if fixture.proves_reads() {
         ("sym=%ip:symstr", "list=+0(\\0x10):string[2]")
     } else {

@@ -1,6 +1,7 @@
-//! The verdict of the daemon against that of the kernel, where probes can sit: no difference allowed.
+//! Differential test of probe places: the daemon's verdict against the kernel's, without a
+//! difference.
 //!
-//! Functions are drawn anew in each run, but in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
+//! Functions are drawn anew in each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ fn drawn() -> usize {
 /// The largest that is taken: small ones hold more different things in as many offsets.
 const LARGEST_BYTES: u64 = 400;
 
-/// Return probes are tried on this many offsets: none can work behind them.
+/// Return probes are tried on this many offsets: none can work after them.
 const RETURN_OFFSETS: u64 = 20;
 
 /// Code symbols of the guest with their sizes, as far as they are small.
@@ -74,15 +75,17 @@ fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
 /// Offsets that are tried around probes.
 const AROUND: usize = 120;
 
-/// How long the kernel may take to replace breakpoints by jumps (kernel/kprobes.c, `OPTIMIZE_DELAY`), with a margin for emulation.
+/// How long the kernel may take to replace breakpoints by jumps (kernel/kprobes.c,
+/// `OPTIMIZE_DELAY`), with a margin for emulation.
 const OPTIMISED_AFTER: Duration = Duration::from_secs(1);
 
 fn offsets(function: &str) -> Vec<String> {
     (0..AROUND).map(|offset| format!("p:v/e{offset} {function}+{offset}")).collect()
 }
 
-/// What probes do to the code must not change what is said about it: every second place is armed, one of them by somebody else, and all
-/// offsets are compared before the kernel makes jumps of breakpoints, after that, and with some probes switched off again.
+/// What probes do to the code must not change what is said about it: every second place is armed,
+/// one of them by another program, and all offsets are compared before the kernel makes jumps of
+/// breakpoints, after that, and with some probes switched off again.
 fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let mut compared = 0;

@@ -1,4 +1,4 @@
-//! Watching probes: what the daemon changes, what a neighbour changes, and a restart in between.
+//! Watching probes: changes by the daemon and by another program, and a restart in between.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::ProbeWatch;

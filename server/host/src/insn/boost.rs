@@ -1,17 +1,20 @@
-//! Which instructions can be executed from a copy and go on behind the original, without a trap in between: the kernel calls them boostable
-//! (arch/x86/kernel/kprobes/core.c:can_boost). A jump can only replace such ones.
+//! Boostable instructions: those that can run from a copy and continue after the original, without
+//! a second trap (arch/x86/kernel/kprobes/core.c:can_boost).
+//!
+//! A jump-optimised kprobe can only replace boostable instructions.
 
 use super::KernelOpcode;
 
-/// The second bytes of two-byte opcodes that can be boosted (twobyte_is_boostable; the same since 5.9): a row for each high nibble, a
-/// bit for each low one.
+/// The second bytes of two-byte opcodes that can be boosted (twobyte_is_boostable; the same since
+/// 5.9): a row for each high nibble, a bit for each low one.
 const TWO_BYTES: [u16; 16] = [
     0x034c, 0x8000, 0x000f, 0x0002, 0xffff, 0x0000, 0xcfff, 0xc0f0, 0x0000, 0xffff, 0xbb3b, 0xf8ff, 0xff03,
     0xbb2e, 0xbb26, 0x772e,
 ];
 
-/// Whether the kernel boosts this instruction. `with_groups`: also shifts, `not`, `neg`, `mul`, `div`, `inc` and `dec` (groups 2 to 5, since
-/// 6.9). Entries of the exception table, which also forbid it, are not known here.
+/// Whether the kernel boosts this instruction. `with_groups`: also shifts, `not`, `neg`, `mul`,
+/// `div`, `inc` and `dec` (groups 2 to 5, since 6.9). Entries of the exception table, which also
+/// forbid it, are not known here.
 pub fn boostable(opcode: &KernelOpcode, with_groups: bool) -> bool {
     match opcode.opcode_bytes {
         1 => !opcode.short_addresses && !opcode.code_segment && one_byte(opcode, with_groups),
@@ -26,7 +29,8 @@ pub fn boostable(opcode: &KernelOpcode, with_groups: bool) -> bool {
 fn one_byte(opcode: &KernelOpcode, with_groups: bool) -> bool {
     let reg = opcode.reg();
     match opcode.first {
-        // BOUND, conditional jumps, far call, INT, the FPU, loops, near call and jump, prefixes and HLT.
+        // BOUND, conditional jumps, far call, INT, the FPU, loops, near call and jump, prefixes and
+        // HLT.
         0x62
         | 0x70..=0x7f
         | 0x9a

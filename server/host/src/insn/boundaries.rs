@@ -1,4 +1,8 @@
-//! Where instructions begin.
+//! Instruction boundaries: where each instruction of a piece of code begins and ends.
+//!
+//! Decodes forward from the first byte, as the kernel does before it accepts the place of a probe
+//! (arch/x86/kernel/kprobes/core.c:can_probe). Never resynchronises after a byte that does not
+//! decode.
 
 use iced_x86::{Code, Decoder, Instruction};
 
@@ -21,8 +25,8 @@ pub struct Boundaries<'a> {
     instruction: Instruction,
 }
 
-/// Decodes forward from the first byte of `code`. After a byte that is no instruction decoding stops, as the kernel's does
-/// (arch/x86/kernel/kprobes/core.c:can_probe): nothing behind it is a boundary.
+/// Decodes forward from the first byte of `code`. Decoding stops at a byte that does not decode, as
+/// the kernel's does (arch/x86/kernel/kprobes/core.c:can_probe): nothing after it is a boundary.
 pub fn boundaries(code: &[u8]) -> Boundaries<'_> {
     Boundaries { code, decoder: decoder(code, 0), instruction: Instruction::default() }
 }
@@ -50,7 +54,7 @@ impl Iterator for Boundaries<'_> {
 }
 
 impl Boundaries<'_> {
-    /// Decodes again behind the mark of forced emulation, if the UD2 at `start` is part of one.
+    /// Decodes again after the mark of forced emulation, if the UD2 at `start` is part of one.
     fn decode_emulated(&mut self, start: usize) -> Option<()> {
         let prefix = emulate_prefix_bytes(self.code.get(start..)?);
         if prefix > 0 {

@@ -1,4 +1,4 @@
-//! ENDBR at the beginning of a function.
+//! ENDBR instructions (Intel CET) at the beginning of a function, sealed or not.
 
 /// Bytes of ENDBR at the beginning of `code`, sealed or not: 4 or 0.
 ///

@@ -1,4 +1,6 @@
-//! What instructions say.
+//! Disassembly of a function in AT&T syntax, with the names of branch targets.
+//!
+//! Never shows an address: a target without a name is a distance (`.+5`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,9 +22,10 @@ pub struct Instruction {
     pub valid: bool,
 }
 
-/// All instructions of a function that lies at `address`, with `name` telling what is at an address that one of them speaks of. Addresses
-/// themselves are not shown: where there is no name, a branch says how far it goes (`.+5`). A byte that is no instruction is listed as
-/// `(bad)`, and decoding goes on behind it, so that a listing never ends early.
+/// All instructions of a function that lies at `address`, with `name` giving the symbol of an
+/// address that an operand refers to. Addresses themselves are not shown: without a name, a branch
+/// shows its distance (`.+5`). A byte that does not decode is listed as `(bad)`, and decoding
+/// continues after it, so that a listing never ends early.
 pub fn listing(code: &[u8], address: u64, name: &dyn Fn(u64) -> Option<String>) -> Vec<Instruction> {
     let mut decoder = decoder(code, address);
     let names = Names::default();
@@ -61,7 +64,8 @@ pub fn listing(code: &[u8], address: u64, name: &dyn Fn(u64) -> Option<String>) 
     instructions
 }
 
-/// Names of the addresses that the instruction speaks of which is printed next: the formatter wants to own who tells it.
+/// Names of the addresses that the next printed instruction refers to. Shared, because the
+/// formatter owns its resolver.
 #[derive(Clone, Default)]
 struct Names(Rc<RefCell<Vec<(u64, String)>>>);
 

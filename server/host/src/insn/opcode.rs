@@ -1,7 +1,8 @@
-//! An instruction as the kernel's checks look at it.
+//! The opcode bytes and ModRM of an instruction, as the kernel's own decoder reports them.
 //!
-//! They ask for one or two bytes of the opcode and for ModRM, after all prefixes (arch/x86/lib/insn.c). For VEX and EVEX the kernel has
-//! one byte of opcode, without the map: `vpminsw` then looks like a far jump to its checks, and its answer is ours.
+//! The kernel's checks look at one or two opcode bytes and at ModRM, after all prefixes
+//! (arch/x86/lib/insn.c). For VEX and EVEX instructions its decoder reports one opcode byte,
+//! without the map: `vpminsw` looks like a far jump to the kernel's checks, and so it does here.
 
 use iced_x86::{Instruction, OpKind};
 
@@ -16,7 +17,7 @@ pub struct KernelOpcode {
     pub second: u8,
     /// Bytes of the opcode, 1 to 3 (`insn.opcode.nbytes`).
     pub opcode_bytes: u8,
-    /// ModRM, or what would be it.
+    /// ModRM, or the byte in its place.
     pub modrm: u8,
     /// Whether it has the prefix for 32-bit addresses.
     pub short_addresses: bool,
@@ -26,15 +27,16 @@ pub struct KernelOpcode {
     pub length: u8,
     /// Whether it begins with the mark of forced emulation.
     pub emulated: bool,
-    /// The address that it speaks of as a distance from itself, for a memory operand.
+    /// Target address of a RIP-relative memory operand.
     pub rip_relative: Option<u64>,
-    /// Where it goes if it is a direct jump in the kernel's eyes (arch/x86/kernel/kprobes/opt.c:insn_jump_into_range), which a few VEX
-    /// instructions are, too.
+    /// Target address, if the kernel takes it for a direct jump
+    /// (arch/x86/kernel/kprobes/opt.c:insn_jump_into_range), which a few VEX instructions are, too.
     pub jump_target: Option<u64>,
 }
 
 impl KernelOpcode {
-    /// Takes apart the instruction at the beginning of `code`, which lies at `address`. Absent when it does not decode.
+    /// Decodes the instruction at the beginning of `code`, which lies at `address`. Absent when it
+    /// does not decode.
     pub fn parse(code: &[u8], address: u64) -> Option<Self> {
         let emulate_prefix = emulate_prefix_bytes(code);
         let code = code.get(emulate_prefix..)?;
@@ -95,7 +97,7 @@ fn jumps(first: u8, second: u8) -> bool {
     }
 }
 
-/// Behind the instruction, plus its immediate if it has one.
+/// The end of the instruction, plus its immediate if it has one.
 fn jump_target(instruction: &Instruction) -> u64 {
     let immediate = (0..instruction.op_count()).find(|i| instruction.op_kind(*i) == OpKind::Immediate8);
     if instruction.op0_kind() == OpKind::NearBranch64 {

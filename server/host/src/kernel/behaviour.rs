@@ -1,36 +1,39 @@
-//! How the running kernel goes about its checks, where releases differ.
+//! Differences between kernel releases in the checks of a kprobe.
 //!
-//! Owns the switches by which one set of rules answers for every kernel, and finding them out from what the kernel shows: its symbol
-//! table and the tracefs `README`. Versions never decide: distributions carry changes back to older kernels.
+//! Owns the switches with which one set of rules fits every kernel, and detecting them from the
+//! symbol table and the tracefs `README`. Never compares version numbers: distributions backport.
 
 use super::SymbolTable;
 
-/// Switches of the rules in [`kprobed_verdict::validate`].
+/// Switches of the rules in `kprobed_verdict::validate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// A name that stands for several symbols is refused (6.7, and the stable trees). Without this the kernel takes the first.
+    /// A name that stands for several symbols is refused (6.7, and the stable trees). Without this
+    /// the kernel takes the first.
     pub counts_symbols: bool,
     /// Symbols of modules count as well (6.7, and the stable trees).
     pub counts_module_symbols: bool,
     /// A name that the kernel itself has is never looked for in modules (7.2).
     pub kernel_symbol_wins: bool,
     /// The symbol is checked before everything else, and whatever is wrong with it is EINVAL
-    /// (kernel/trace/trace_kprobe.c:validate_probe_symbol, 6.8). Before, it came after the place of return probes, and had errnos of
-    /// its own.
+    /// (kernel/trace/trace_kprobe.c:validate_probe_symbol, 6.8). Before, it came after the place of
+    /// return probes, and had errnos of its own.
     pub checks_symbol_first: bool,
-    /// The instruction at the place has to decode, and INT and UD instructions are no place for a probe
-    /// (arch/x86/kernel/kprobes/core.c:can_probe, is_exception_insn, 6.9). Before, can_probe only decoded what lies in front of the
-    /// place, and INT3 was found when the instruction was copied, with another errno.
+    /// The instruction at the place must decode, and INT and UD instructions cannot be probed
+    /// (arch/x86/kernel/kprobes/core.c:can_probe, is_exception_insn, 6.9). Before, can_probe only
+    /// decoded up to the place, and INT3 was found when the instruction was copied, with another
+    /// errno.
     pub traps_are_no_boundary: bool,
 }
 
 impl Behaviour {
-    /// Finds out.
+    /// Detects the switches.
     ///
-    /// The functions that count symbols are called through pointers, so that they are in the symbol table of every kernel that has
-    /// them. `validate_probe_symbol` is not, and a compiler may have dissolved it; then the README of the release after it speaks.
-    /// What `can_probe` does shows nowhere. It changed in the release that gave return probes the arguments of the entry (6.9), which
-    /// the README says.
+    /// The functions that count symbols are called through pointers, so that they are in the symbol
+    /// table of every kernel that has them. `validate_probe_symbol` is not, and a compiler may have
+    /// dissolved it; then the README of the release after it speaks. What `can_probe` does shows
+    /// nowhere. It changed in the release that gave return probes the arguments of the entry (6.9),
+    /// which the README says.
     pub fn detect(symbols: &SymbolTable, readme: &str) -> Self {
         let has = |name| symbols.lookup(name, None).is_some();
         let entry_args_in_return_probes = readme.contains("kernel return probes support");

@@ -1,7 +1,7 @@
 //! The kprobe blacklist, from debugfs `kprobes/blacklist` or as the kernel makes it at boot.
 //!
-//! Owns the ranges that the kernel itself never lets be probed (`NOKPROBE_SYMBOL`, `.noinstr`, entry code;
-//! kernel/kprobes.c:within_kprobe_blacklist). Never knows why a range is in it.
+//! Owns the address ranges that the kernel never lets be probed (`NOKPROBE_SYMBOL`, `.noinstr`,
+//! entry code; kernel/kprobes.c:within_kprobe_blacklist). Never knows why a range is in it.
 
 use std::ops::Range;
 
@@ -15,7 +15,8 @@ pub struct Blacklist {
 }
 
 /// Areas that are refused as a whole: the first two on every kernel, whatever the list says
-/// (arch/x86/kernel/kprobes/core.c:arch_within_kprobe_blacklist); the third because the list is filled from it at boot.
+/// (arch/x86/kernel/kprobes/core.c:arch_within_kprobe_blacklist); the third because the list is
+/// filled from it at boot.
 const AREAS: [(&str, &str); 3] = [
     ("__kprobes_text_start", "__kprobes_text_end"),
     ("__entry_text_start", "__entry_text_end"),
@@ -23,8 +24,8 @@ const AREAS: [(&str, &str); 3] = [
 ];
 
 impl Blacklist {
-    /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL` and adds the areas that the symbols delimit. Lines of another form are left
-    /// out.
+    /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL` and adds the areas that the symbols
+    /// delimit. Lines of another form are left out.
     pub fn new(text: &str, symbols: &SymbolTable) -> Self {
         let hex = |word: &str| u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).ok();
         let listed = text.lines().filter_map(|line| {

@@ -1,7 +1,8 @@
-//! Build ids: which build of the kernel, or of a module, this is.
+//! Build ids of the running kernel, of its modules, and of kernel images.
 //!
-//! The linker puts a hash of what it links into a note. The kernel shows its own notes in `/sys/kernel/notes` (kernel/ksysfs.c, since 2.6.23)
-//! and those of a module in `/sys/module/NAME/notes/.note.gnu.build-id` (kernel/module/sysfs.c, since 2.6.23).
+//! The linker puts a hash of what it links into a note. The kernel shows its own notes in
+//! `/sys/kernel/notes` (kernel/ksysfs.c, since 2.6.23) and those of a module in
+//! `/sys/module/NAME/notes/.note.gnu.build-id` (kernel/module/sysfs.c, since 2.6.23).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -45,12 +46,13 @@ impl BuildIds {
         &self.release
     }
 
-    /// The build id of the kernel, in hexadecimal. Absent where it was linked without.
+    /// The build id of the kernel, in hexadecimal. Absent if it was linked without one.
     pub fn kernel(&self) -> Option<&str> {
         self.kernel.as_deref()
     }
 
-    /// The build id of a module as it is loaded now, in hexadecimal. Absent when it is not loaded, or was linked without.
+    /// The build id of a module as it is loaded now, in hexadecimal. Absent when it is not loaded,
+    /// or was linked without.
     pub fn module(&self, name: &str) -> Option<String> {
         if name.contains('/') || name.starts_with('.') {
             return None;
@@ -60,8 +62,8 @@ impl BuildIds {
     }
 }
 
-/// Finds the build id among notes (include/uapi/linux/elf.h:elf64_note): three numbers of 4 bytes, then name and content, each up to the next
-/// multiple of 4.
+/// Finds the build id among notes (include/uapi/linux/elf.h:elf64_note): three numbers of 4 bytes,
+/// then name and content, each up to the next multiple of 4.
 fn build_id(notes: &[u8]) -> Option<String> {
     let mut rest = notes;
     loop {

@@ -1,10 +1,14 @@
-//! The trace clock in relation to the wall clock.
+//! Conversion from trace-clock time stamps to wall-clock time.
+//!
+//! Owns the choice of the trace clock (`boot`, CLOCK_BOOTTIME). Samples the difference of both
+//! clocks with an error bound; never assumes that the difference is constant.
 
 use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The clock that the daemon's instance uses: CLOCK_BOOTTIME, which is comparable between CPUs and goes on during suspend.
+/// The clock that the daemon's instance uses: CLOCK_BOOTTIME, which is comparable between CPUs and
+/// goes on during suspend.
 pub const TRACE_CLOCK: &str = "boot";
 
 /// One reading of both clocks.
@@ -19,7 +23,8 @@ pub struct ClockMapping {
 }
 
 impl ClockMapping {
-    /// Reads both clocks now: the wall clock between two readings of the trace clock, taking their middle.
+    /// Reads both clocks now: the wall clock between two readings of the trace clock, taking their
+    /// middle.
     pub fn sample() -> Self {
         let before = now_ns(ClockId::CLOCK_BOOTTIME);
         let wall = now_ns(ClockId::CLOCK_REALTIME);
@@ -45,7 +50,8 @@ pub fn trace_clock_ns() -> u64 {
     now_ns(ClockId::CLOCK_BOOTTIME).unsigned_abs()
 }
 
-/// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so that reading them cannot fail.
+/// Nanoseconds of a clock. The clocks asked for exist on every kernel that has kprobe events, so
+/// that reading them cannot fail.
 fn now_ns(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }

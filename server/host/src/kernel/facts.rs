@@ -1,8 +1,9 @@
-//! All facts together, read once and kept until modules change.
+//! All facts of one kernel, read together and cached until modules change.
 //!
-//! They take 11 MiB for a kernel with 160,000 symbols, and 7 MiB more once somebody has asked for a symbol that does not exist and an index
-//! of names was made (`cargo bench -p kprobed --bench memory`). While modules change, the facts before and after the change are held both, for
-//! as long as a check uses the former. Code is not kept: it is read for every check.
+//! They take 11 MiB for a kernel with 160,000 symbols and 7 MiB more after the first misspelt name,
+//! for an index (`cargo bench -p kprobed-host --bench memory`). While modules change, the facts
+//! before and after the change exist side by side for as long as a check uses the former. Code is
+//! not cached: every check reads it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -20,7 +21,8 @@ use super::{
     read_text,
 };
 
-/// Where the kernel shows itself. Real hosts use the defaults; tests give directories of their own.
+/// Mount points of the file systems that the kernel's facts are read from. Real hosts use the
+/// defaults; tests give directories of their own.
 #[derive(Clone, Debug)]
 pub struct KernelPaths {
     /// Usually `/proc`.
@@ -52,9 +54,9 @@ pub enum FactsError {
 pub struct KernelFacts {
     /// Names and addresses.
     pub symbols: SymbolTable,
-    /// Where ftrace can trace.
+    /// Functions that ftrace can trace.
     pub traceable: TraceableFunctions,
-    /// Where kprobes never go.
+    /// Ranges that kprobes never enter.
     pub blacklist: Blacklist,
     /// Code that the kernel rewrites by itself.
     pub patch_sites: PatchSites,
@@ -66,7 +68,8 @@ pub struct KernelFacts {
     pub behaviour: Behaviour,
     /// When it makes jumps of breakpoints.
     pub optimisation: Optimisation,
-    /// Where the kernel's own code is, without that of the initialisation, which is gone (kernel/extable.c:core_kernel_text).
+    /// Where the kernel's own code is, without that of the initialisation, which is gone
+    /// (kernel/extable.c:core_kernel_text).
     pub core_text: Range<u64>,
     /// Code bytes.
     pub text: KernelText,
@@ -74,7 +77,8 @@ pub struct KernelFacts {
     pub types: KernelTypes,
     /// Which builds of the kernel and of its modules these are.
     pub build_ids: BuildIds,
-    /// Which modules were loaded when this was read, to see whether they still are: see [`read_modules`].
+    /// Which modules were loaded when this was read, to see whether they still are: see
+    /// [`read_modules`].
     modules: String,
 }
 
@@ -82,12 +86,13 @@ impl KernelFacts {
     /// Reads everything: about 0.1 s for a kernel with 160,000 symbols.
     ///
     /// # Errors
-    /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel still refuses by itself.
+    /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel
+    /// still refuses by itself.
     pub fn read(paths: &KernelPaths) -> Result<Self, FactsError> {
         Self::read_with(paths, KernelTypes::new(&paths.sysfs))
     }
 
-    /// The same with types that may have been read before.
+    /// As [`KernelFacts::read`], with types that may have been read before.
     fn read_with(paths: &KernelPaths, types: KernelTypes) -> Result<Self, FactsError> {
         let modules = read_modules(paths);
         let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
@@ -121,10 +126,10 @@ impl KernelFacts {
         })
     }
 
-    /// What would be read in a kernel that was booted from an image, without modules and probes.
+    /// The facts of a kernel that was booted from an image, without modules and probes.
     ///
     /// # Errors
-    /// [`ImageError::NoTable`] where the image does not say what the kernel would.
+    /// [`ImageError::NoTable`] if the image lacks a table.
     pub fn of_image(image: KernelImage) -> Result<Self, ImageError> {
         let traceable = image.traceable()?;
         let blacklist = image.blacklist()?;
@@ -153,10 +158,11 @@ impl KernelFacts {
         })
     }
 
-    /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks see it: with the NOP at ftrace call
-    /// sites, and without what kprobes have put into it (arch/x86/kernel/kprobes/core.c:__recover_probed_insn). In the code of an image,
-    /// [`KernelFacts::boot_sites`] hold what is likeliest to be there after boot, and code of the initialisation is gone
-    /// (arch/x86/mm/init.c:free_initmem).
+    /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks
+    /// see it: with the NOP at ftrace call sites, and without what kprobes have put into it
+    /// (arch/x86/kernel/kprobes/core.c:__recover_probed_insn). In the code of an image,
+    /// [`KernelFacts::boot_sites`] hold what is likeliest to be there after boot, and code of the
+    /// initialisation is gone (arch/x86/mm/init.c:free_initmem).
     pub fn code(&self, start: u64, length: usize) -> Vec<u8> {
         if self.text.is_image() && !self.core_text.contains(&start) {
             return Vec::new();
@@ -179,7 +185,7 @@ impl KernelFacts {
     }
 }
 
-/// From the first byte of code to behind the last that stays after boot.
+/// From the first byte of code to the end of what stays after boot.
 fn core_text(symbols: &SymbolTable) -> Range<u64> {
     let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
     end("_stext", 0)..end("_etext", u64::MAX)
@@ -198,9 +204,10 @@ fn read_traceable(
     Ok(TraceableFunctions::from_names(&list, symbols, &mut |address| reader.array_at(address)))
 }
 
-/// What tells the modules that are loaded from others: name, size, address, and the number of their directory in sysfs. Another build that is
-/// loaded at once often has the size and the address of the one before; its directory is a new one, and gets another number (fs/kernfs/dir.c:
-/// __kernfs_new_node counts them up).
+/// Identity of the loaded modules: name, size, address, and the number of their directory in sysfs.
+/// Another build that is loaded at once often has the size and the address of the one before; its
+/// directory is a new one, and gets another number (fs/kernfs/dir.c: __kernfs_new_node counts them
+/// up).
 fn read_modules(paths: &KernelPaths) -> String {
     // A kernel without module support has no such file, and then nothing changes.
     let text = read_text(&paths.procfs.join("modules")).unwrap_or_default();
@@ -224,11 +231,11 @@ pub struct FactsCache {
     last: Mutex<Option<Arc<KernelFacts>>>,
 }
 
-/// Whose facts they are.
+/// The kernel that the facts are of.
 #[derive(Debug)]
 enum Source {
     Running(KernelPaths),
-    /// They never change.
+    /// An image, whose facts never change.
     Image(Arc<KernelFacts>),
 }
 
@@ -243,7 +250,8 @@ impl FactsCache {
         Self { source: Source::Image(Arc::new(facts)), last: Mutex::new(None) }
     }
 
-    /// The facts as they are now. Costs a look at `/proc/modules` and `/sys/module` when nothing has changed.
+    /// The facts as they are now. Costs a look at `/proc/modules` and `/sys/module` when nothing
+    /// has changed.
     ///
     /// # Errors
     /// As [`KernelFacts::read`]; none for an image.
@@ -308,7 +316,8 @@ mod tests {
         let before = read_modules(&paths);
         list(3).unwrap();
         assert_eq!(read_modules(&paths), before, "it is only used more");
-        // The same name, size and address. The old directory stays until the new one is there: its number is not given away.
+        // The same name, size and address. The old directory stays until the new one is there: its
+        // number is not given away.
         fs::rename(paths.sysfs.join("module/twin"), paths.sysfs.join("gone")).unwrap();
         fs::create_dir(paths.sysfs.join("module/twin")).unwrap();
         assert_ne!(read_modules(&paths), before);

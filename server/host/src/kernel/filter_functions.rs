@@ -1,4 +1,4 @@
-//! Functions of the running kernel, for `FIELD.function`.
+//! Symbol lookup for `FIELD.function` in event filters.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use kprobed_filter::Functions;
 use super::SymbolTable;
 
 impl Functions for SymbolTable {
-    /// The first of that name, as kernel/kallsyms.c:kallsyms_lookup_name has it.
+    /// The first symbol of that name, as kernel/kallsyms.c:kallsyms_lookup_name returns it.
     fn named(&self, name: &str) -> Option<Range<u64>> {
         let symbol = match name.split_once(':') {
             Some((module, name)) => self.lookup(name, Some(module)),

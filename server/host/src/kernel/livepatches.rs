@@ -1,11 +1,14 @@
-//! Livepatches: which functions of the kernel and of its modules run as other code than their own.
+//! Livepatches: functions of the kernel and of its modules that run as other code than their own.
 //!
-//! Owns the reading of `/sys/kernel/livepatch` (Documentation/ABI/testing/sysfs-kernel-livepatch; kernel/livepatch/core.c). Never says what follows
-//! from it for a probe, and never writes there. On a host without livepatches, reading is one directory that is empty or not there.
+//! Owns the reading of `/sys/kernel/livepatch` (Documentation/ABI/testing/sysfs-kernel-livepatch;
+//! kernel/livepatch/core.c). Never decides what follows from it for a probe, and never writes
+//! there. On a host without livepatches, reading is one directory that is empty or missing.
 //!
-//! `<patch>/{enabled,transition}` are 0 or 1, `<patch>/<object>/<function,sympos>/` is there for each function (since 4.0; `transition` since
-//! 4.12). The object is `vmlinux` or a module; it has `patched` since 6.1, which is 0 while that module is not loaded. A patch is named for the
-//! module that brings it, and leaves the directory when it has been switched off everywhere (klp_free_patch_async).
+//! `<patch>/{enabled,transition}` are 0 or 1, and each function has a
+//! `<patch>/<object>/<function,sympos>/` (since 4.0; `transition` since 4.12). The object is
+//! `vmlinux` or a module; it has `patched` since 6.1, which is 0 while that module is not loaded. A
+//! patch is named for the module that brings it, and leaves the directory when it has been switched
+//! off everywhere (klp_free_patch_async).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +63,8 @@ pub struct Redirect<'a> {
 }
 
 impl Livepatches {
-    /// Reads the livepatches below `sysfs`, usually `/sys`. One that is removed meanwhile, or cannot be read, is left out.
+    /// Reads the livepatches below `sysfs`, usually `/sys`. One that is removed meanwhile, or
+    /// cannot be read, is left out.
     pub fn read(sysfs: &Path) -> Self {
         let mut patches: Vec<_> = directories(&sysfs.join("kernel/livepatch"))
             .filter_map(|(name, path)| patch(name, path))
@@ -69,7 +73,8 @@ impl Livepatches {
         Self(patches)
     }
 
-    /// Whether a function is redirected. Of several patches that do so the first one that is through counts, or else the first.
+    /// Whether a function is redirected. Of several patches that do so the first one that is
+    /// through counts, or else the first.
     pub fn redirect_of(&self, module: Option<&str>, function: &str) -> Option<Redirect<'_>> {
         let mut found = self.0.iter().flat_map(|patch| {
             let progress = patch.progress();
@@ -91,7 +96,7 @@ impl Livepatches {
         self.0.iter().any(|patch| patch.in_transition)
     }
 
-    /// The files with which somebody switches patches off and on.
+    /// The files that switch patches off and on.
     pub fn switches(&self) -> Vec<PathBuf> {
         self.0.iter().map(|patch| patch.directory.join("enabled")).collect()
     }
@@ -130,7 +135,7 @@ fn patch(name: String, directory: PathBuf) -> Option<Livepatch> {
     Some(Livepatch { directory, name, enabled, in_transition, functions })
 }
 
-/// `NAME,POSITION` (klp_init_func). Where the patch says that there is only one, it is the first.
+/// `NAME,POSITION` (klp_init_func). If the patch says that only one exists, it is the first.
 fn function(entry: &str) -> Option<(&str, u32)> {
     let (name, position) = entry.rsplit_once(',')?;
     let position = position.parse().ok()?;
@@ -145,7 +150,7 @@ fn flag(file: &Path) -> Option<bool> {
     }
 }
 
-/// The directories in a directory. Names that are not UTF-8 are none of the kernel's.
+/// The directories in a directory. The kernel makes no names that are not UTF-8.
 fn directories(path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| {
@@ -165,7 +170,8 @@ mod tests {
     /// Objects, each with an entry for a function.
     type Functions<'a> = &'a [(&'a str, &'a str)];
 
-    /// A tree as the kernel has it: patches, and of each `enabled`, `transition`, and functions by object.
+    /// A tree as the kernel shows it: patches, and of each `enabled`, `transition`, and functions
+    /// by object.
     fn tree(patches: &[(&str, &str, &str, Functions<'_>)]) -> tempfile::TempDir {
         let sysfs = tempfile::tempdir().unwrap();
         for (name, enabled, transition, functions) in patches {
@@ -226,7 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in files and directories: nothing panics, and only `NAME,POSITION` is a function.
+        /// Whatever stands in files and directories: nothing panics, and only `NAME,POSITION` is a
+        /// function.
         #[test]
         fn any_tree_is_read(
             entries in prop::collection::btree_map("[a-z,0-9.]{1,12}", any::<bool>(), 0..6),

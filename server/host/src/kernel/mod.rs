@@ -1,7 +1,8 @@
-//! Facts of a kernel that decide about a probe: symbols, code bytes, traceable functions, blacklist, modules. They come from the running
-//! kernel, or from the image of one that was not booted.
+//! Facts of a kernel that decide about a probe: symbols, code bytes, traceable functions,
+//! blacklist, types, modules.
 //!
-//! Owns reading and holding them. Never writes anything, and never decides: that is [`kprobed_verdict::validate`].
+//! Owns reading and holding them, from the running kernel or from the image of one that was not
+//! booted. Never writes anything, and never decides: that is `kprobed_verdict::validate`.
 
 mod armed;
 mod behaviour;
@@ -12,13 +13,13 @@ mod clock;
 mod facts;
 mod filter_functions;
 mod functions;
-mod host;
+mod host_identity;
 mod image;
 mod livepatches;
 mod optimisation;
 mod patch_sites;
 mod process;
-mod recent;
+mod recent_facts;
 mod similar;
 mod symbol;
 mod symbols;
@@ -33,14 +34,14 @@ pub use clock::{ClockMapping, TRACE_CLOCK, trace_clock_ns};
 pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
 use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
-pub use host::{HostIdentity, threads_of_this_process};
+pub use host_identity::{HostIdentity, threads_of_this_process};
 pub use image::{BootSite, BootSites, ImageError, KernelImage, SiteKind};
 pub use kprobed_filter::names::nearest_name;
 pub use livepatches::{Livepatches, Progress, Redirect};
 pub use optimisation::Optimisation;
 pub use patch_sites::PatchSites;
 pub use process::processor_time;
-pub use recent::RecentFacts;
+pub use recent_facts::RecentFacts;
 pub use symbol::{Located, Symbol};
 pub use symbols::SymbolTable;
 pub use text::{KernelText, TextError};
@@ -61,7 +62,8 @@ pub struct ReadError {
     pub source: io::Error,
 }
 
-/// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced: names there are ASCII.
+/// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced:
+/// names there are ASCII.
 pub(crate) fn read_text(path: &Path) -> Result<String, ReadError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8(bytes)

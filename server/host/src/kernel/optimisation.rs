@@ -1,41 +1,46 @@
-//! Whether and where the kernel makes jumps of breakpoints.
+//! Jump optimisation of kprobes: whether the kernel replaces breakpoints by jumps, and where it
+//! does not (arch/x86/kernel/kprobes/opt.c:can_optimize).
 //!
-//! Owns what the kernel says of it: a switch, where its entry code lies, and whether functions with indirect jumps are left out. Never decides
-//! about a place.
+//! Owns the switch (`debug.kprobes-optimization`), the entry code, and whether functions with
+//! indirect jumps are left out. Never decides about a place.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{SymbolTable, read_text};
 
-/// What decides about all probes (arch/x86/kernel/kprobes/opt.c:can_optimize).
+/// Facts that decide about the optimisation of all probes
+/// (arch/x86/kernel/kprobes/opt.c:can_optimize).
 #[derive(Debug)]
 pub struct Optimisation {
     switch: Switch,
     /// Code that runs on an unfinished stack.
     pub entry_text: Range<u64>,
-    /// Whether an indirect jump in a function leaves the whole function out: it may be a jump table, which kernels with retpolines or
-    /// IBT do not have. Before 6.6 (and the stable trees) they did not rely on that.
+    /// Whether an indirect jump in a function leaves the whole function out: it may be a jump
+    /// table, which kernels with retpolines or IBT do not have. Before 6.6 (and the stable trees)
+    /// they did not rely on that.
     pub indirect_jumps_matter: bool,
-    /// What counts as an indirect jump when jumped to: the thunks of kernels with retpolines, before 6.6. Empty since then.
+    /// Targets that make a jump count as indirect: the thunks of kernels with retpolines, before
+    /// 6.6. Empty since then.
     pub thunks: Range<u64>,
 }
 
 #[derive(Debug)]
 enum Switch {
-    /// This file: 0 or 1; absent where the kernel has no optimisation (CONFIG_OPTPROBES).
+    /// This file: 0 or 1; absent if the kernel has no optimisation (CONFIG_OPTPROBES).
     File(PathBuf),
-    /// What it will be after boot: on where the kernel has it.
+    /// The value after boot: on if the kernel has optimisation.
     Predicted(bool),
 }
 
 impl Optimisation {
-    /// Finds out.
+    /// Reads the facts of the running kernel.
     pub fn new(procfs: &Path, symbols: &SymbolTable) -> Self {
         Self::with_switch(Switch::File(procfs.join("sys/debug/kprobes-optimization")), symbols)
     }
 
-    /// Of a kernel that was not booted: it optimises if it can, unless its command line forbids that (kernel/kprobes.c:init_kprobes).
+    /// Of a kernel that was not booted: it optimises if it can, unless its command line forbids
+    /// that (kernel/kprobes.c:init_kprobes).
     pub fn predicted(symbols: &SymbolTable) -> Self {
         Self::with_switch(
             Switch::Predicted(symbols.lookup("optprobe_template_entry", None).is_some()),
@@ -47,7 +52,7 @@ impl Optimisation {
         let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
         let range = |start, end| address(start).zip(address(end)).map(|(start, end)| start..end);
         let thunks = range("__indirect_thunk_start", "__indirect_thunk_end");
-        // What only kernels with retpolines, and with IBT, have.
+        // Symbols that only kernels with retpolines, and with IBT, have.
         let no_jump_tables =
             ["__x86_indirect_thunk_rax", "ibt_save"].into_iter().any(|name| address(name).is_some());
         Self {

@@ -1,11 +1,12 @@
-//! This process, as the kernel accounts for it.
+//! Processor time of this process.
 
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-/// Processor time of this process since its start: user and system, of all its threads. Absent where the kernel does not say it.
+/// Processor time of this process since its start: user and system, of all its threads. Absent if
+/// the kernel does not report it.
 pub fn processor_time() -> Option<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     of(usage.user_time())?.checked_add(of(usage.system_time())?)

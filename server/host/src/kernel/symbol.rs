@@ -1,4 +1,4 @@
-//! A symbol, and an address in terms of it.
+//! A kernel symbol, and an address as `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
 
 use std::fmt;
 
@@ -22,20 +22,22 @@ impl Symbol<'_> {
     }
 }
 
-/// An address in terms of the symbol that it lies in. Prints as the kernel's `%pS`: `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
+/// An address in terms of the symbol that it lies in. Prints as the kernel's `%pS`:
+/// `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<'a> {
     /// The symbol.
     pub symbol: Symbol<'a>,
     /// Distance from the symbol, in bytes.
     pub offset: u64,
-    /// Distance from the symbol to the next higher one, in bytes: what the kernel takes for its size
-    /// (kernel/kallsyms.c:get_symbol_pos).
+    /// Distance from the symbol to the next higher one, in bytes: what the kernel takes for its
+    /// size (kernel/kallsyms.c:get_symbol_pos).
     pub size: u64,
 }
 
 impl Located<'_> {
-    /// The address without the size: `SYMBOL`, or `SYMBOL+0xOFFSET`, with ` [MODULE]` behind it for modules.
+    /// The address without the size: `SYMBOL`, or `SYMBOL+0xOFFSET`, with ` [MODULE]` after it for
+    /// modules.
     pub fn short(&self) -> String {
         let Self { symbol, offset, .. } = self;
         let offset = if *offset == 0 { String::new() } else { format!("+{offset:#x}") };

@@ -1,7 +1,7 @@
-//! The kernel's symbol table.
+//! The kernel's symbol table (`/proc/kallsyms`).
 //!
-//! Owns name ↔ address in both directions. Never assumes that they are a bijection: static functions share names, aliases share
-//! addresses, and both matter to a probe.
+//! Owns lookup by name and by address. Never assumes that they are a bijection: static functions
+//! share names, aliases share addresses, and both matter to a probe.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use super::similar::SimilarNames;
 use super::symbol::{Located, Symbol};
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct PackedSymbol {
     address: u64,
     name_start: u32,
     name_len: u16,
@@ -24,9 +24,11 @@ struct Entry {
 pub struct SymbolTable {
     names: String,
     modules: Vec<String>,
-    /// By address; symbols of one address keep the order of the file, as the kernel's own table does.
-    entries: Vec<Entry>,
-    /// Addresses that the kernel's own table covers (include/linux/kallsyms.h:is_ksym_addr); all when its ends are not known.
+    /// By address; symbols of one address keep the order of the file, as the kernel's own table
+    /// does.
+    entries: Vec<PackedSymbol>,
+    /// Addresses that the kernel's own table covers (include/linux/kallsyms.h:is_ksym_addr); all
+    /// when its ends are not known.
     core: Range<u64>,
     /// Indices of `entries`, by name.
     by_name: Vec<u32>,
@@ -37,8 +39,8 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Parses the text of `/proc/kallsyms`. Lines of another form are left out, and the pages of kprobes and ftrace that only
-    /// this file knows.
+    /// Parses the text of `/proc/kallsyms`. Lines of another form are left out, and the pages of
+    /// kprobes and ftrace that only this file knows.
     pub fn parse(text: &str) -> Self {
         let mut table = Self::default();
         table.names.reserve(text.len() / 2);
@@ -60,7 +62,8 @@ impl SymbolTable {
     fn sorted(self) -> Self {
         let mut table = self;
         table.entries.sort_by_key(|entry| entry.address);
-        // Most names differ in their first bytes, and numbers are compared in a fraction of the time.
+        // Most names differ in their first bytes, and numbers are compared in a fraction of the
+        // time.
         let mut by_name: Vec<([u64; 2], u32)> =
             (0..).zip(&table.entries).map(|(index, entry)| (heads(table.name_of(*entry)), index)).collect();
         by_name.sort_unstable_by(|(a_heads, a), (b_heads, b)| {
@@ -92,7 +95,7 @@ impl SymbolTable {
         let name_start = u32::try_from(self.names.len()).ok()?;
         let name_len = u16::try_from(name.len()).ok()?;
         self.names.push_str(name);
-        self.entries.push(Entry { address, name_start, name_len, module, kind });
+        self.entries.push(PackedSymbol { address, name_start, name_len, module, kind });
         Some(())
     }
 
@@ -109,12 +112,12 @@ impl SymbolTable {
         self.entries.get(index as usize).map_or("", |entry| self.name_of(*entry))
     }
 
-    fn name_of(&self, entry: Entry) -> &str {
+    fn name_of(&self, entry: PackedSymbol) -> &str {
         let start = entry.name_start as usize;
         self.names.get(start..start + usize::from(entry.name_len)).unwrap_or_default()
     }
 
-    fn symbol(&self, entry: Entry) -> Symbol<'_> {
+    fn symbol(&self, entry: PackedSymbol) -> Symbol<'_> {
         Symbol {
             name: self.name_of(entry),
             address: entry.address,
@@ -126,18 +129,18 @@ impl SymbolTable {
         }
     }
 
-    /// How many symbols there are. 0 when the kernel hides its addresses from us.
+    /// Number of symbols. 0 if the kernel shows no addresses to the daemon.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether the kernel showed us no symbol with an address.
+    /// Whether the kernel shows no address to the daemon.
     pub fn is_empty(&self) -> bool {
         self.entries.last().is_none_or(|entry| entry.address < KERNEL_HALF)
     }
 
-    /// All symbols of that name that can be asked for by name, in the order of their addresses: data and per-CPU offsets too, BPF
-    /// programs not. With a module, only those of it.
+    /// All symbols of that name that can be asked for by name, in the order of their addresses:
+    /// data and per-CPU offsets too, BPF programs not. With a module, only those of it.
     pub fn named<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> impl Iterator<Item = Symbol<'a>> {
         self.by_name(name)
             .take_while(move |symbol| symbol.name == name)
@@ -145,18 +148,21 @@ impl SymbolTable {
             .filter(move |symbol| module.is_none() || symbol.module == module)
     }
 
-    /// The symbol that the kernel takes for a name: the first of its own, else the first of a module
-    /// (kernel/kallsyms.c:kallsyms_lookup_name). One at address 0 counts as absent there, and so it does here.
+    /// The symbol that the kernel takes for a name: the first of its own, else the first of a
+    /// module (kernel/kallsyms.c:kallsyms_lookup_name). One at address 0 counts as absent there,
+    /// and so it does here.
     pub fn lookup<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> Option<Symbol<'a>> {
         Self::taken(self.named(name, module))
     }
 
-    /// The one of some symbols of a name, in the order of [`SymbolTable::named`], that the kernel takes: see [`SymbolTable::lookup`].
+    /// The one of some symbols of a name, in the order of [`SymbolTable::named`], that the kernel
+    /// takes: see [`SymbolTable::lookup`].
     pub fn taken<'a>(mut named: impl Iterator<Item = Symbol<'a>>) -> Option<Symbol<'a>> {
         named.find(|symbol| symbol.address != 0)
     }
 
-    /// All symbols in the order of their names, and of addresses where names are the same, from the first on whose name is not less.
+    /// All symbols in the order of their names, and of their addresses if names are equal, from the
+    /// first name that is not less than `from`.
     pub fn by_name(&self, from: &str) -> impl Iterator<Item = Symbol<'_>> {
         let head = head(from);
         let first = self.heads.partition_point(|other| *other < head);
@@ -192,8 +198,9 @@ impl SymbolTable {
         self.modules().any(|known| known == module)
     }
 
-    /// The symbol that `address` lies in: the first of those with the greatest address that is not above it. Absent where the kernel
-    /// has no name for the address either (kernel/kallsyms.c:kallsyms_lookup_size_offset).
+    /// The symbol that `address` lies in: the first of those with the greatest address that is not
+    /// above it. Absent if the kernel has no name for the address either
+    /// (kernel/kallsyms.c:kallsyms_lookup_size_offset).
     pub fn locate(&self, address: u64) -> Option<Located<'_>> {
         if address < KERNEL_HALF {
             return None;
@@ -227,12 +234,13 @@ impl SymbolTable {
     }
 }
 
-/// The first eight bytes of a name as a number. Names are in the order of these numbers, as far as these go.
+/// The first eight bytes of a name as a number. Names are in the order of these numbers, as far as
+/// these go.
 fn head(name: &str) -> u64 {
     heads(name)[0]
 }
 
-/// The same of the first eight and of the next eight.
+/// The first eight bytes and the next eight, each as a number.
 fn heads(name: &str) -> [u64; 2] {
     let part = |start: usize| {
         let rest = name.as_bytes().get(start..).unwrap_or_default();
@@ -243,13 +251,14 @@ fn heads(name: &str) -> [u64; 2] {
     [part(0), part(8)]
 }
 
-/// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a number.
+/// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a
+/// number.
 const KERNEL_HALF: u64 = 1 << 63;
 
-/// What kallsyms shows as the module of BPF programs: they have names for addresses, not addresses for names.
+/// Module name of BPF programs in kallsyms: they have names for addresses, not addresses for names.
 const BPF: &str = "bpf";
 
-/// What follows the last symbol of a module is not its code for longer than this.
+/// Longest code after the last symbol of a module, in bytes.
 const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The bytes of a kernel: of the running one, from `/proc/kcore`, or of one that was not booted, from its image.
+//! Kernel memory: code bytes of the running kernel (`/proc/kcore`) or of a kernel image.
 //!
-//! Owns reading them. Never takes an image for the running kernel: the kernel patches itself at boot (alternatives, retpolines, static
-//! calls), so that the bytes, and even the instruction boundaries, of the file are not those of memory. What boot may change is known to
+//! Owns reading them. Never takes an image for the running kernel: the kernel patches itself at
+//! boot (alternatives, retpolines, static calls), so that the bytes, and even the instruction
+//! boundaries, of the file are not those of memory. What boot may change is in
 //! [`super::BootSites`].
 
 use std::fs::File;
@@ -14,7 +15,8 @@ use thiserror::Error;
 /// Why kernel memory could not be read.
 #[derive(Debug, Error)]
 pub enum TextError {
-    /// The file could not be opened or read: no CAP_SYS_RAWIO, or the kernel is locked down (confidentiality).
+    /// The file could not be opened or read: no CAP_SYS_RAWIO, or the kernel is locked down
+    /// (confidentiality).
     #[error("cannot read `{path}`: {source}", path = path.display())]
     Io {
         /// The file.
@@ -22,7 +24,7 @@ pub enum TextError {
         /// Why.
         source: io::Error,
     },
-    /// The file is no 64-bit little-endian ELF core.
+    /// The file is not a 64-bit little-endian ELF core.
     #[error("`{path}` is not a 64-bit core file", path = path.display())]
     NotCore {
         /// The file.
@@ -36,7 +38,8 @@ pub enum TextError {
     },
 }
 
-/// A program header: `size` bytes at virtual address `address` are at `offset` of the file. Memory that an image has no bytes for is left out.
+/// A program header: `size` bytes at virtual address `address` are at `offset` of the file. Memory
+/// that an image has no bytes for is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     address: u64,
@@ -61,7 +64,8 @@ enum Source {
 const ELF_HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 const PT_LOAD: u32 = 1;
-/// Where a program header has the size of what is in the file (`p_filesz`), and of what it is loaded to (`p_memsz`).
+/// Where a program header has the size of what is in the file (`p_filesz`), and of what it is
+/// loaded to (`p_memsz`).
 const FILE_SIZE_AT: usize = 32;
 const MEMORY_SIZE_AT: usize = 40;
 
@@ -86,8 +90,8 @@ impl KernelText {
         Ok(Self { source: Source::Core { path: path.to_owned(), file }, segments })
     }
 
-    /// The memory that an uncompressed kernel image (`vmlinux`) is loaded to, as the image has it. None when the bytes are not a 64-bit
-    /// little-endian ELF file.
+    /// The memory that an uncompressed kernel image (`vmlinux`) is loaded to, with the bytes of the
+    /// image. None when the bytes are not a 64-bit little-endian ELF file.
     pub fn of_image(vmlinux: Vec<u8>) -> Option<Self> {
         let header = vmlinux.first_chunk()?;
         let (table_offset, count) = parse_header(header)?;
@@ -102,7 +106,8 @@ impl KernelText {
         matches!(self.source, Source::Image(_))
     }
 
-    /// The segments of an image that lie in kernel memory, each with the address of its first byte. Empty for a running kernel.
+    /// The segments of an image that lie in kernel memory, each with the address of its first byte.
+    /// Empty for a running kernel.
     pub(super) fn loaded(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let image = match &self.source {
             Source::Image(image) => image.as_slice(),
@@ -124,7 +129,8 @@ impl KernelText {
     /// Reads `length` bytes from `address` on.
     ///
     /// # Errors
-    /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Io`] when reading fails.
+    /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Io`] when
+    /// reading fails.
     pub fn read(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
         let bytes = self.read_up_to(address, length)?;
         if bytes.len() < length {
@@ -136,7 +142,8 @@ impl KernelText {
     /// Reads `length` bytes from `address` on, or fewer where the segment ends.
     ///
     /// # Errors
-    /// [`TextError::Unmapped`] when `address` is in no segment, [`TextError::Io`] when reading fails.
+    /// [`TextError::Unmapped`] when `address` is in no segment, [`TextError::Io`] when reading
+    /// fails.
     pub fn read_up_to(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
         let unmapped = || TextError::Unmapped { address };
         let left = |segment: &Segment| segment.size.checked_sub(address.checked_sub(segment.address)?);

@@ -1,12 +1,15 @@
-//! Notices of the kernel that somebody has changed something: control files that were written, and modules that came and went.
+//! Change notices: writes to control files (inotify), and modules that are loaded or removed
+//! (netlink).
 //!
-//! Owns the two kinds of descriptors, and the reading of what comes from them. Never says what follows from it, and never polls: whoever waits
-//! sleeps until the kernel has something to say.
+//! Owns both kinds of descriptors, and reading what they deliver. Never decides what follows from a
+//! notice, and never polls: a caller sleeps until the kernel reports something.
 //!
-//! Files: `inotify` sees every write of a program (fs/read_write.c: vfs_write calls fsnotify_modify for files of every file system, tracefs,
-//! debugfs and procfs included), also an open that truncates (fs/open.c: do_truncate). What the kernel changes by itself is no write. Modules: the
-//! kernel tells that on the netlink socket of kernel objects once a module has begun to run (kernel/module/main.c: do_init_module) and when it
-//! has gone, in every network namespace of the initial user namespace (lib/kobject_uevent.c: uevent_net_broadcast_untagged).
+//! Files: `inotify` reports every write of a program (fs/read_write.c:vfs_write calls
+//! fsnotify_modify for files of every file system, tracefs, debugfs and procfs included), and an
+//! open that truncates (fs/open.c:do_truncate). What the kernel changes by itself is not a write.
+//! Modules: the kernel reports them on the netlink socket of kernel objects once a module has begun
+//! to run (kernel/module/main.c:do_init_module) and when it has gone, in every network namespace of
+//! the initial user namespace (lib/kobject_uevent.c:uevent_net_broadcast_untagged).
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -28,7 +31,8 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub struct FileWatch {
     inotify: AsyncFd<InotifyFd>,
-    /// With what keeps the kernel from forgetting the file meanwhile: it may make another inode for the next who opens it (fs/proc/proc_sysctl.c).
+    /// With an open file, which keeps the inode: the kernel may make another one for the next open
+    /// (fs/proc/proc_sysctl.c).
     watched: BTreeMap<PathBuf, (WatchDescriptor, std::fs::File)>,
 }
 
@@ -46,13 +50,13 @@ impl FileWatch {
     /// Watches nothing yet. Belongs to the runtime that it is made in.
     ///
     /// # Errors
-    /// What the kernel says: EMFILE when this user has too many such descriptors.
+    /// The error of the kernel: EMFILE if this user has too many inotify descriptors.
     pub fn new() -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         Ok(Self { inotify: readable(InotifyFd(inotify))?, watched: BTreeMap::new() })
     }
 
-    /// Watches these files, and no others. Answers those that cannot be watched, and why.
+    /// Watches these files, and no others. Returns those that cannot be watched, and why.
     pub fn watch_only(&mut self, paths: &[PathBuf]) -> Vec<(PathBuf, io::Error)> {
         let inotify = &self.inotify.get_ref().0;
         self.watched.retain(|path, (descriptor, _)| {
@@ -75,7 +79,7 @@ impl FileWatch {
         unwatched
     }
 
-    /// Takes what has come until now. Answers whether a file was written to; also when more came than the kernel kept, and it is not known.
+    /// Reads the queued notices. Returns true if a file was written to, or if the queue overflowed.
     pub fn drain(&self) -> bool {
         // The end of a watch is an event as well.
         let counts = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_Q_OVERFLOW;
@@ -91,7 +95,7 @@ impl FileWatch {
     /// Waits for a write.
     ///
     /// # Cancel safety
-    /// What has come stays there until it is drained.
+    /// Notices stay queued until they are drained.
     pub async fn changed(&self) {
         wait(&self.inotify, || self.drain()).await;
     }
@@ -102,7 +106,7 @@ fn watch(inotify: &Inotify, path: &Path) -> io::Result<(WatchDescriptor, std::fs
     Ok((inotify.add_watch(path, AddWatchFlags::IN_MODIFY)?, held))
 }
 
-/// Has the runtime wait for what can be read.
+/// Registers a descriptor with the runtime.
 fn readable<T: AsRawFd>(of: T) -> io::Result<AsyncFd<T>> {
     #[expect(
         deprecated,
@@ -111,7 +115,7 @@ fn readable<T: AsRawFd>(of: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(of, Interest::READABLE)
 }
 
-/// Waits until something can be read that `take` takes for something.
+/// Waits until `take` returns true for what can be read.
 async fn wait<T: AsRawFd>(of: &AsyncFd<T>, take: impl Fn() -> bool) {
     loop {
         match of.readable().await {
@@ -134,14 +138,15 @@ pub struct ModuleWatch(AsyncFd<OwnedFd>);
 /// The group of the messages of the kernel itself (lib/kobject_uevent.c).
 const KERNEL_GROUP: u32 = 1;
 
-/// Room for a message: the kernel makes none that is longer (include/linux/kobject.h: UEVENT_BUFFER_SIZE), but for the line at its head.
+/// Room for a message: the kernel makes none that is longer (include/linux/kobject.h:
+/// UEVENT_BUFFER_SIZE), but for the line at its head.
 const MESSAGE_BYTES: usize = 8192;
 
 impl ModuleWatch {
     /// Listens from now on. Belongs to the runtime that it is made in.
     ///
     /// # Errors
-    /// What the kernel says, for example because this process may open no such socket.
+    /// The error of the kernel, for example if this process may not open netlink sockets.
     pub fn new() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket =
@@ -150,7 +155,8 @@ impl ModuleWatch {
         Ok(Self(readable(socket)?))
     }
 
-    /// Takes what has come until now. Answers whether a module has come or gone; also when more came than the kernel kept, and it is not known.
+    /// Reads the queued messages. Returns true if a module was loaded or removed, or if the queue
+    /// overflowed.
     pub fn drain(&self) -> bool {
         let mut any = false;
         let mut message = [0; MESSAGE_BYTES];
@@ -164,16 +170,17 @@ impl ModuleWatch {
         }
     }
 
-    /// Waits until a module comes or goes. Other devices of the host wake it for a moment.
+    /// Waits until a module comes or goes. Other devices of the host wake it too.
     ///
     /// # Cancel safety
-    /// What has come and was not taken stays there.
+    /// Messages stay queued until they are drained.
     pub async fn changed(&self) {
         wait(&self.0, || self.drain()).await;
     }
 }
 
-/// Whether a message is `add@/module/NAME` or `remove@/module/NAME`, with a NUL and the variables behind it.
+/// Whether a message is `add@/module/NAME` or `remove@/module/NAME`, with a NUL and the variables
+/// after it.
 fn is_about_a_module(message: &[u8]) -> bool {
     let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let Some(name) = head.strip_prefix(b"add@/module/").or_else(|| head.strip_prefix(b"remove@/module/"))

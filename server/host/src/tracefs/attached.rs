@@ -1,26 +1,31 @@
-//! Recording events that somebody else has defined.
+//! Filters and switches of attached events: trace events that the daemon records and did not
+//! define.
 //!
-//! Only what belongs to our instance is written. The switches and the filter of the same event at the top level may be in use by others,
-//! so that a filter is judged here and not with [`super::Tracefs::try_filter`].
+//! Writes only to the daemon's own instance. The switch and the filter of the same event at the top
+//! level may be in use by others, so a filter is tried here and not with
+//! [`super::Tracefs::try_filter`].
 
 use super::instance::from_filter_file;
 use super::{Instance, KernelMessage, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// A filter that every event takes: all have the field (kernel/trace/trace_events.c:trace_define_common_fields).
+/// A filter that every event takes: all have the field
+/// (kernel/trace/trace_events.c:trace_define_common_fields).
 pub(super) const ANY_FILTER: &str = "common_pid == 0";
 
 impl Instance {
-    /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write, and have no switch.
+    /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write,
+    /// and have no switch.
     pub fn has_switch(&self, name: &ProbeName) -> bool {
         self.event(name).join("enable").exists()
     }
 
-    /// Sets the filter of an event that is switched off; empty removes it. A refusal leaves none in force.
+    /// Sets the filter of an event that is switched off; empty removes it. A refusal leaves none in
+    /// force.
     ///
     /// # Errors
-    /// The kernel's errno and, where it has one, its message. Each instance has an `error_log` of its own (since 5.2,
-    /// kernel/trace/trace.c:init_tracer_tracefs).
+    /// The kernel's errno and, if it has one, its message. Each instance has an `error_log` of its
+    /// own (since 5.2, kernel/trace/trace.c:init_tracer_tracefs).
     pub fn set_first_filter(
         &self,
         name: &ProbeName,
@@ -36,7 +41,7 @@ impl Instance {
             });
             // A refused text stays in the file.
             if let Err(error) = self.set_filter(name, "") {
-                tracing::warn!(%error, "cannot clear a filter that was refused");
+                tracing::warn!(%error, "cannot clear a refused filter");
             }
             (error, message)
         })

@@ -1,9 +1,10 @@
-//! The claim on a tracing instance: one daemon for each, on the whole host.
+//! Exclusive use of a tracing instance: one daemon for each, on the whole host.
 //!
-//! A claim is a lock (flock) on the directory of the instance. Tracefs has one superblock, so that the directory is one inode in every mount
-//! namespace, and the kernel releases the lock when the daemon ends, however it does. The daemon changes between two instances (see
-//! [`super::life`]): it claims the next one before it gives up the last, so that at any time one of the two is claimed, and who starts looks at
-//! both.
+//! A claim is a lock (flock) on the directory of the instance. Tracefs has one superblock, so that
+//! the directory is one inode in every mount namespace, and the kernel releases the lock when the
+//! daemon ends, however it ends. The daemon changes between two instances (see
+//! [`super::instance_lifecycle`]): it claims the next one before it releases the last, so that one
+//! of the two is always claimed, and a daemon that starts checks both.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -18,13 +19,13 @@ use nix::sys::stat::{major, minor};
 
 use super::{TracefsError, control_file};
 
-/// How often a directory is tried to be claimed that we have just made: who starts looks at it for a moment.
+/// Attempts to claim a directory that was just made: a daemon that starts holds it briefly.
 const TRIES: usize = 20;
 
 /// Time between two of those tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Held as long as the instance is ours.
+/// Held as long as the daemon uses the instance.
 #[derive(Debug)]
 pub struct Claim(Flock<File>);
 
@@ -45,7 +46,7 @@ pub enum ClaimError {
 }
 
 impl Claim {
-    /// Claims a directory. Absent when it is not there, or not any more.
+    /// Claims a directory. Absent if it does not exist, or was removed meanwhile.
     pub(super) fn on(path: &Path) -> Result<Option<Self>, ClaimError> {
         let failed = |source| control_file::failed("lock", path, source);
         let file = match File::open(path) {
@@ -66,7 +67,7 @@ impl Claim {
         Ok(there.then_some(claim))
     }
 
-    /// Claims a directory that we have just made.
+    /// Claims a directory that the daemon has just made.
     pub(super) fn on_new(path: &Path) -> Result<Self, ClaimError> {
         let mut tries = 1;
         loop {

@@ -1,4 +1,7 @@
 //! Reading and writing the small control files of tracefs.
+//!
+//! Owns the three kinds of write: replacing a value, replacing a list of the daemon's own instance,
+//! and appending to a list that others use too. Errors carry the action, the path and the errno.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -6,8 +9,9 @@ use std::path::Path;
 
 use super::TracefsError;
 
-/// Room for the first read of a file. Some files answer only one read, however small it was, and nothing after that
-/// (kernel/trace/trace_events.c:show_header): it must be large enough for all of them.
+/// Room for the first read of a file. Some files answer only one read, however small it was, and
+/// nothing after that (kernel/trace/trace_events.c:show_header): it must be large enough for all of
+/// them.
 const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Reads a control file whole.
@@ -35,13 +39,14 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), TracefsError> {
     write_with(OpenOptions::new().write(true), path, value)
 }
 
-/// Replaces the list of a control file of our own instance.
+/// Replaces the list of a control file of the daemon's own instance.
 pub(super) fn replace(path: &Path, list: &str) -> Result<(), TracefsError> {
     write_with(OpenOptions::new().write(true).truncate(true), path, list)
 }
 
-/// Adds to a control file that holds a list that others may use too. Such a file must never be opened in any other way:
-/// truncation deletes what is there (kernel/trace/trace_kprobe.c:probes_open).
+/// Adds to a control file that holds a list that others may use too. Such a file must never be
+/// opened in any other way: truncation deletes what is there
+/// (kernel/trace/trace_kprobe.c:probes_open).
 pub(super) fn append(path: &Path, line: &str) -> Result<(), TracefsError> {
     write_with(OpenOptions::new().append(true), path, line)
 }

@@ -1,4 +1,4 @@
-//! The `error_log` file: what the kernel has against a definition or a filter.
+//! The `error_log` file: the kernel's messages about refused definitions and filters.
 //!
 //! A record is three lines (kernel/trace/trace.c:tracing_log_err, since 5.2):
 //!
@@ -15,9 +15,10 @@ use super::{Tracefs, TracefsError, control_file};
 pub struct KernelMessage {
     /// Time stamp as printed. Only good for telling two records apart.
     pub stamp: String,
-    /// Who complains, such as `trace_kprobe` or `event filter parse error`.
+    /// The part of the kernel that reports it, such as `trace_kprobe` or
+    /// `event filter parse error`.
     pub subsystem: String,
-    /// What is wrong.
+    /// The message.
     pub text: String,
     /// The command as the kernel understood it: tokens joined by single blanks.
     pub command: String,
@@ -53,8 +54,8 @@ fn parse_record(lines: &[&str]) -> Option<KernelMessage> {
 }
 
 impl Tracefs {
-    /// The kernel's last words on definitions and filters. There is no key that ties a record to a writer, so callers compare what was
-    /// there before their write with what is there after it.
+    /// The last record of the log, about definitions and filters. No key ties a record to a writer,
+    /// so callers compare what was there before their write with what is there after it.
     ///
     /// # Errors
     /// [`TracefsError`].

@@ -1,4 +1,8 @@
-//! A tracing instance: ring buffers of our own, and switches that are nobody else's.
+//! A tracing instance (`instances/NAME`): ring buffers, clock, and the switches and filters of its
+//! events.
+//!
+//! Owns every file below the directory of the instance. Never changes the definition of an event,
+//! which is the host's.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -7,7 +11,8 @@ use std::path::{Path, PathBuf};
 use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling, filters and buffers are its own.
+/// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling,
+/// filters and buffers are its own.
 #[derive(Clone, Debug)]
 pub struct Instance {
     pub(super) root: PathBuf,
@@ -45,16 +50,17 @@ impl Instance {
         control_file::write(&self.root.join("trace_clock"), clock)
     }
 
-    /// The files that say what is recorded in this instance, and how: whoever changes that writes to them. The switches and filters of single
-    /// events are not among them.
+    /// The files that say what is recorded in this instance, and how: every change of these is a
+    /// write to one of them. The switches and filters of single events are not among them.
     pub fn switches(&self) -> Vec<PathBuf> {
         ["tracing_on", "set_event_pid", "trace_clock", "buffer_size_kb"]
             .map(|file| self.root.join(file))
             .into()
     }
 
-    /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used is not allocated yet and shows
-    /// `SMALL (expanded: SIZE)`: what counts is the size that it will have.
+    /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used
+    /// is not allocated yet and shows `SMALL (expanded: SIZE)`: what counts is the size that it
+    /// will have.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -63,7 +69,8 @@ impl Instance {
         Ok(text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
     }
 
-    /// Layout of a page: the `events/header_page` of this instance, whose sub-buffers can have a size of their own (since 6.8).
+    /// Layout of a page: the `events/header_page` of this instance, whose sub-buffers can have a
+    /// size of their own (since 6.8).
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -93,7 +100,8 @@ impl Instance {
         Ok(control_file::read_trimmed(&self.root.join("tracing_on"))? == "1")
     }
 
-    /// Keeps tasks, and every task that they start from now on, from being recorded in this instance. Hits are counted all the same.
+    /// Keeps tasks, and every task that they start from now on, from being recorded in this
+    /// instance. Hits are counted all the same.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -123,7 +131,8 @@ impl Instance {
         Ok(control_file::read_trimmed(&self.event(name).join("enable"))?.starts_with('1'))
     }
 
-    /// What the `enable` file of an event shows: `0`, `1`, and a `*` behind it when a trigger holds the event.
+    /// Contents of the `enable` file of an event: `0`, `1`, and a `*` after it if a trigger holds
+    /// the event.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -150,8 +159,9 @@ impl Instance {
         Ok(text.lines().any(|line| line.trim().parse::<i32>().is_ok()))
     }
 
-    /// Sets the filter of an event; empty removes it. **A filter that the kernel refuses leaves none in force**
-    /// (kernel/trace/trace_events_filter.c:apply_event_filter), so try it with [`Tracefs::try_filter`] first.
+    /// Sets the filter of an event; empty removes it. **A filter that the kernel refuses leaves
+    /// none in force** (kernel/trace/trace_events_filter.c:apply_event_filter), so try it with
+    /// [`Tracefs::try_filter`] first.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -209,7 +219,8 @@ impl Instance {
         self.cpus()?.into_iter().map(|cpu| Ok(self.stats(cpu)?.overrun)).sum()
     }
 
-    /// Empties the buffers and sets their counters to zero (kernel/trace/trace.c: tracing_open, with O_TRUNC).
+    /// Empties the buffers and sets their counters to zero (kernel/trace/trace.c: tracing_open,
+    /// with O_TRUNC).
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -230,7 +241,8 @@ impl Instance {
         Ok(true)
     }
 
-    /// The text of `saved_cmdlines`, which all instances share: `TID COMM` of tasks that were switched away after an event of theirs.
+    /// The text of `saved_cmdlines`, which all instances share: `TID COMM` of tasks that were
+    /// switched away after an event of theirs.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -240,19 +252,19 @@ impl Instance {
 }
 
 impl Tracefs {
-    /// Has the kernel judge a filter for an event of ours, on the event's top-level switchboard, where it is off: nothing that
-    /// records is touched, whatever the verdict.
+    /// Tries a filter for an event of the daemon, on the event's top-level `filter` file, where the
+    /// event is off. No recording changes, whatever the verdict.
     ///
     /// # Errors
-    /// The kernel's errno and, where it has one, its message. The errno says little: kernel/trace/trace_events_filter.c returns the
-    /// most surprising ones.
+    /// The kernel's errno and, if it has one, its message. The errno says little:
+    /// kernel/trace/trace_events_filter.c returns the most surprising ones.
     pub fn try_filter(
         &self,
         name: &ProbeName,
         filter: &str,
     ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
         let path = self.root().join("events").join(name.group()).join(name.event()).join("filter");
-        // Somebody else may have set one there.
+        // Another program may have set one there.
         let theirs = control_file::read_trimmed(&path).ok();
         let theirs = theirs.filter(|text| text != "none" && from_filter_file(text).is_none());
         let before = self.last_message().unwrap_or_default();
@@ -264,9 +276,9 @@ impl Tracefs {
                 message.or_else(|| control_file::read(&path).ok().and_then(|text| from_filter_file(&text)));
             (error, message)
         });
-        // In any case: a refused text stays in the file.
+        // Always: a refused text stays in the file.
         if let Err(error) = control_file::write(&path, theirs.as_deref().unwrap_or("0")) {
-            tracing::warn!(%error, "cannot take back a filter that was only tried");
+            tracing::warn!(%error, "cannot remove a tried filter");
         }
         verdict
     }

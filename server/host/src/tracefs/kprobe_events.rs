@@ -1,18 +1,21 @@
-//! The `kprobe_events` file: defining and listing probes. Deleting them is in [`super::own`].
+//! The `kprobe_events` file: defining and listing kprobe events.
+//!
+//! Never deletes: that is in [`super::own_events`].
 
 use thiserror::Error;
 
 use super::{KernelMessage, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// One line of `kprobe_events`, whoever wrote it.
+/// One line of `kprobe_events`, of any program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedProbe {
-    /// Its event. Absent when the name has a form that the kernel took and we would not.
+    /// Its event. Absent if the kernel accepts the name and kprobed does not.
     pub name: Option<ProbeName>,
     /// The event part as printed.
     pub event: String,
-    /// The whole line. It is not what was written: a return probe gets its MAXACTIVE, an address is hashed, `$arg*` is expanded.
+    /// The whole line. It is not what was written: a return probe gets its MAXACTIVE, an address is
+    /// hashed, `$arg*` is expanded.
     pub line: String,
 }
 
@@ -58,16 +61,18 @@ impl Tracefs {
         self.root().join("kprobe_events")
     }
 
-    /// Appends definitions, in one write where the kernel takes them all, and says what became of each. A successful write is no proof that the
-    /// kernel registered the probe: see [`Tracefs::registered`].
+    /// Appends definitions, in one write if the kernel accepts them all. Returns the outcome of
+    /// each. A successful write does not prove that the kernel registered the probe: see
+    /// [`Tracefs::registered`].
     ///
-    /// The kernel carries out the lines of a write in order, stops at the first that it refuses, keeps those before it, and does not say which
-    /// it was (kernel/trace/trace.c: trace_parse_run_command). So the first line whose event is not there is written again alone: it gets the
-    /// same answer, which then belongs to one line.
+    /// The kernel carries out the lines of a write in order, stops at the first that it refuses,
+    /// keeps those before it, and does not say which it was (kernel/trace/trace.c:
+    /// trace_parse_run_command). So the first line whose event is not there is written again alone:
+    /// it gets the same answer, which then belongs to one line.
     pub fn define_kprobes(&self, lines: &[&str]) -> Vec<Result<(), DefineError>> {
         let mut outcomes = Vec::with_capacity(lines.len());
         let is_there = |line: &&str| self.has_event_of(line);
-        // An event that is there already proves nothing.
+        // An event that existed before proves nothing.
         let together = !lines.iter().any(&is_there);
         let mut rest = lines;
         while !rest.is_empty() {

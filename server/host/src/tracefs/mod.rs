@@ -1,43 +1,44 @@
-//! Tracefs: the only module that touches it.
+//! Tracefs: the only module that reads and writes it.
 //!
-//! Owns every path below the tracefs root and the grammar of every file there. Never truncates a file that holds other people's
-//! definitions, and never decides what should be in it: that is [`crate::control`].
+//! Owns every path below the tracefs root and the grammar of every file there. Never truncates a
+//! file that holds other people's definitions, and never decides what should be in it: the daemon's
+//! `control` does.
 
 pub mod format;
 pub mod hist;
 
 mod attached;
+mod cached_reading;
 mod claim;
 mod control_file;
-mod current;
+mod current_instance;
 mod error_log;
+mod grace_period;
 mod instance;
+mod instance_lifecycle;
 mod kprobe_events;
-mod life;
 mod mount;
-mod own;
+mod own_events;
 mod profile;
 mod recorders;
 mod registered;
-mod settle;
 mod stats;
 mod synthetic;
-mod watched;
 
+pub use cached_reading::CachedReading;
 pub use claim::{Claim, ClaimError};
-pub use current::CurrentInstance;
+pub use current_instance::CurrentInstance;
 pub use error_log::KernelMessage;
+pub use grace_period::grace_period;
 pub use instance::Instance;
+pub use instance_lifecycle::InstanceOptions;
 pub use kprobe_events::{DefineError, ListedProbe};
-pub use life::InstanceOptions;
 pub use mount::{MountError, Mounted, Mounts};
-pub use own::{Deleted, KprobeList, OwnEvent, Presence};
+pub use own_events::{Deleted, KprobeList, OwnEvent, Presence};
 pub use profile::ProfileRow;
 pub use recorders::Recorder;
 pub use registered::RegisteredProbe;
-pub use settle::grace_period;
 pub use stats::BufferStats;
-pub use watched::Watched;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ impl TracefsError {
         self.source.raw_os_error().unwrap_or(0)
     }
 
-    /// The same for another one that it concerns too.
+    /// A copy of the error, for another object that it concerns too.
     #[must_use]
     pub fn again(&self) -> Self {
         let source = match self.source.raw_os_error() {
@@ -79,14 +80,14 @@ impl TracefsError {
 pub struct Tracefs {
     root: PathBuf,
     debugfs: PathBuf,
-    kprobes: Arc<Watched<KprobeList>>,
+    kprobes: Arc<CachedReading<KprobeList>>,
 }
 
 impl Tracefs {
     /// Takes the mount points as they are.
     pub fn new(root: impl Into<PathBuf>, debugfs: impl Into<PathBuf>) -> Self {
         let (root, debugfs) = (root.into(), debugfs.into());
-        let kprobes = Arc::new(Watched::new(lists(&root).into()));
+        let kprobes = Arc::new(CachedReading::new(lists(&root).into()));
         Self { root, debugfs, kprobes }
     }
 
@@ -95,7 +96,7 @@ impl Tracefs {
         &self.root
     }
 
-    /// The README, which says what the kernel's probe language knows.
+    /// The README, which lists the features of the kernel's probe language.
     ///
     /// # Errors
     /// [`TracefsError`]. On a kernel that is locked down (confidentiality) the directory is empty.
@@ -108,7 +109,8 @@ impl Tracefs {
         self.kprobe_events().exists()
     }
 
-    /// The files that say which kprobe events there are, and whether any kprobe fires: whoever changes that writes to them.
+    /// The files that say which kprobe events there are, and whether any kprobe fires: every change
+    /// of these is a write to one of them.
     pub fn switches(&self) -> Vec<PathBuf> {
         let mut files = Vec::from(lists(&self.root));
         files.push(self.kprobes_switch());
@@ -120,7 +122,7 @@ impl Tracefs {
         self.debugfs.join("kprobes/enabled")
     }
 
-    /// Whether an event directory of that name exists, whoever made it.
+    /// Whether an event of that name exists, of any program.
     pub fn has_event(&self, group: &str, event: &str) -> bool {
         self.root.join("events").join(group).join(event).is_dir()
     }
@@ -134,8 +136,8 @@ impl Tracefs {
     }
 }
 
-/// The files through which kprobe events are defined and deleted: the second one takes those of all kinds (since 5.0,
-/// kernel/trace/trace_dynevent.c).
+/// The files through which kprobe events are defined and deleted: the second one takes those of all
+/// kinds (since 5.0, kernel/trace/trace_dynevent.c).
 fn lists(root: &Path) -> [PathBuf; 2] {
     ["kprobe_events", "dynamic_events"].map(|file| root.join(file))
 }

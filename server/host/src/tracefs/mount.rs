@@ -1,4 +1,6 @@
-//! Finding tracefs and debugfs, and mounting them where nobody has.
+//! Mount points of tracefs and debugfs: finding them, and mounting what is not mounted.
+//!
+//! Never unmounts what another program uses by then.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use thiserror::Error;
 
 use super::Tracefs;
 
-/// Why there is no tracefs.
+/// Error of finding or mounting tracefs.
 #[derive(Debug, Error)]
 #[error("cannot mount {filesystem} on `{path}`: {source}", path = path.display())]
 pub struct MountError {
@@ -50,8 +52,8 @@ pub struct Mounted {
 }
 
 impl Mounts {
-    /// Finds both file systems where they are mounted, or mounts them where they belong. Without debugfs the daemon works and can prove
-    /// less, so that failing to mount it is only logged.
+    /// Finds both file systems where they are mounted, or mounts them where they belong. Without
+    /// debugfs the daemon works and can prove less, so that failing to mount it is only logged.
     ///
     /// # Errors
     /// [`MountError`] for tracefs.
@@ -66,7 +68,7 @@ impl Mounts {
             }),
         };
         let debugfs = provide("debugfs", &self.debugfs).unwrap_or_else(|error| {
-            tracing::warn!(%error, "no debugfs: registration cannot be proven and the blacklist is unknown");
+            tracing::warn!(%error, "cannot use debugfs: registered probes and the blacklist are unknown");
             self.debugfs.clone()
         });
         let tracefs = provide("tracefs", &self.tracefs)?;
@@ -75,22 +77,24 @@ impl Mounts {
 }
 
 impl Mounted {
-    /// Unmounts what this process mounted. What somebody else uses by now stays.
+    /// Unmounts what this process mounted. A file system that another program uses by now stays.
     pub fn unmount_ours(&self) {
         for path in self.ours.iter().rev() {
             if let Err(errno) = umount(path) {
-                tracing::info!(path = %path.display(), %errno, "leaving a file system mounted");
+                tracing::info!(path = %path.display(), %errno, "left file system mounted");
             }
         }
     }
 }
 
-/// The mount point of a file system: the wanted one if it is mounted there, otherwise the first one.
+/// The mount point of a file system: the wanted one if it is mounted there, otherwise the first
+/// one.
 fn mounted_at(table: &str, filesystem: &str, wanted: &Path) -> Option<PathBuf> {
     let mut points = table.lines().filter_map(|line| {
         let mut words = line.split(' ');
         let (_, point, kind) = (words.next()?, words.next()?, words.next()?);
-        // Blanks in a mount point are octal escapes; these two are never mounted on such a path by anything but intent.
+        // Blanks in a mount point are octal escapes; these two are never mounted on such a path by
+        // anything but intent.
         (kind == filesystem).then(|| PathBuf::from(point.replace("\\040", " ")))
     });
     let first = points.next()?;
@@ -98,7 +102,7 @@ fn mounted_at(table: &str, filesystem: &str, wanted: &Path) -> Option<PathBuf> {
 }
 
 fn mount_at(filesystem: &'static str, path: &Path) -> Result<(), MountError> {
-    tracing::info!(filesystem, path = %path.display(), "mounting");
+    tracing::info!(filesystem, path = %path.display(), "mounting file system");
     mount(
         Some("nodev"),
         path,

@@ -1,4 +1,4 @@
-//! The `kprobe_profile` file: hit counts.
+//! The `kprobe_profile` file: hits and missed hits of every kprobe event.
 
 use std::sync::Arc;
 
@@ -32,16 +32,18 @@ fn is_same(now: &Arc<KprobeList>, before: &Arc<KprobeList>) -> bool {
     Arc::ptr_eq(now, before) || now.probes() == before.probes()
 }
 
-/// How often a listing and a profile that do not fit together are read again. They fit unless somebody adds or removes probes
-/// between the two readings.
+/// How often a listing and a profile that do not fit together are read again. They fit unless a
+/// program adds or removes probes between the two readings.
 const TRIES: usize = 10;
 
 impl Tracefs {
-    /// The hit counts of all kprobe events. Rows of the profile have no group; they stand in the same order as the lines of
-    /// `kprobe_events` (both walk the same list), which gives it back to them.
+    /// The hit counts of all kprobe events. Rows of the profile have no group; they stand in the
+    /// same order as the lines of `kprobe_events` (both walk the same list), which gives it back to
+    /// them.
     ///
     /// # Errors
-    /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be read.
+    /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be
+    /// read.
     pub fn hit_profile(&self) -> Result<Vec<ProfileRow>, TracefsError> {
         if !self.has_kprobe_events() {
             return Ok(Vec::new());

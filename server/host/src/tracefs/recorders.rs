@@ -1,6 +1,6 @@
-//! Who records an event: the tracing instances of the host in which it is switched on.
+//! Tracing instances in which an event is enabled, whoever enabled it.
 //!
-//! Never writes anything. What perf and BPF have attached to an event shows nowhere in tracefs.
+//! Never writes anything. What perf and BPF have attached to an event does not show in tracefs.
 
 use super::{Tracefs, control_file};
 
@@ -26,7 +26,8 @@ impl Tracefs {
         names
     }
 
-    /// Those of `recorders` in which an event is switched on, or held by a trigger. One that has gone records nothing.
+    /// The `recorders` in which an event is enabled, or held by a trigger. An instance that was
+    /// removed records nothing.
     pub fn recording<'a>(
         &self,
         recorders: &'a [Recorder],

@@ -1,7 +1,7 @@
-//! Debugfs `kprobes/list`: what is really registered.
+//! Registered kprobes, from debugfs `kprobes/list`.
 //!
-//! A write to `kprobe_events` can succeed and register nothing (an address without a symbol, a module that is not loaded); this
-//! list is the only positive proof.
+//! A write to `kprobe_events` can succeed and register nothing (an address without a symbol, a
+//! module that is not loaded); this list is the only positive proof.
 
 use super::{Tracefs, TracefsError, control_file};
 use kprobed_lang::definition::ProbeKind;
@@ -55,7 +55,8 @@ impl Tracefs {
         Ok(RegisteredProbe::parse_list(&control_file::read(&self.debugfs.join("kprobes/list"))?))
     }
 
-    /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent when that cannot be read.
+    /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent
+    /// when that cannot be read.
     pub fn kprobes_enabled(&self) -> Option<bool> {
         control_file::read_trimmed(&self.kprobes_switch()).ok().map(|value| value == "1")
     }

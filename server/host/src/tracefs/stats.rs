@@ -1,7 +1,8 @@
-//! The `per_cpu/cpuN/stats` file: what a ring buffer did with its events.
+//! Ring-buffer counters of one CPU, from `per_cpu/cpuN/stats`.
 
-/// Counters of one CPU's ring buffer (kernel/trace/trace.c:tracing_stats_read). They start from zero when the buffer is reset, which
-/// also happens when an event that was ever enabled in the instance is removed.
+/// Counters of one CPU's ring buffer (kernel/trace/trace.c:tracing_stats_read). They start from
+/// zero when the buffer is reset, which also happens when an event that was ever enabled in the
+/// instance is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
     /// Events in the buffer that were not read yet.

@@ -1,4 +1,5 @@
-//! Synthetic events: events that triggers make of variables (kernel/trace/trace_events_synth.c).
+//! Synthetic events, which hist triggers make of variables (kernel/trace/trace_events_synth.c):
+//! listing, defining and removing them.
 
 use super::{Tracefs, TracefsError, control_file};
 

@@ -1,4 +1,4 @@
-//! How the destination of an exporter is written.
+//! Destinations of exporters: `HOST:PORT`, URLs of OTLP, files, pipes and sockets for JSON Lines.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,16 +35,16 @@ pub struct OtlpEndpoint {
     pub address: NetworkAddress,
 }
 
-/// Why a text is no destination.
+/// Error of parsing a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// It begins like none.
+    /// It has none of the known prefixes.
     #[error("it is neither an absolute path, nor `unix:PATH`, nor `tcp://HOST:PORT`")]
     UnknownForm,
-    /// It begins with neither of the two schemes of OTLP.
+    /// It has neither of the two schemes of OTLP.
     #[error("it is neither `http://HOST:PORT` nor `https://HOST:PORT`")]
     UnknownScheme,
-    /// It begins with neither of the two schemes of NATS.
+    /// It has neither of the two schemes of NATS.
     #[error("it is neither `nats://HOST:PORT` nor `tls://HOST:PORT`")]
     UnknownNatsScheme,
     /// A path that is relative or has a NUL.

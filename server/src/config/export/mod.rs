@@ -1,16 +1,17 @@
-//! Where events and figures go besides the clients: the sections `[export.*]`.
+//! The sections `[export.*]` of the configuration: settings of all exporters.
 //!
-//! Owns their settings and how a destination is written. What an exporter does with them is its own business.
+//! Owns the settings and how a destination is written. What an exporter does with them is in
+//! [`crate::export`].
 
 mod address;
-mod judge;
 mod nats;
 mod otlp;
+mod rules;
 
 pub use address::{AddressError, JsonLinesTarget, NetworkAddress, OtlpEndpoint};
-pub(super) use judge::judge;
 pub use nats::{HAS_NATS, Nats, NatsServer, NatsStream};
 pub use otlp::{Otlp, Secret};
+pub(super) use rules::problems;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use super::Tls;
 use kprobed_lang::model::{Glob, LabelError, LabelSelector};
 use kprobed_trace::filter::Filter;
 
-/// All exporters. One that has no section is not there.
+/// All exporters. One without a section does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Export {
@@ -65,10 +66,11 @@ pub struct JsonLines {
     /// MiB that a file may have before it is renamed; 0 for no limit.
     #[serde(default = "JsonLines::default_max_mib")]
     pub max_mib: u64,
-    /// Renamed files that are kept besides the one that is written.
+    /// Number of renamed files that are kept, without the one that is written.
     #[serde(default = "JsonLines::default_files")]
     pub files: u64,
-    /// Milliseconds of events that a power cut may take from a file; 0 leaves it to the kernel when it writes to the disk.
+    /// Milliseconds of events that a power cut may take from a file; 0 leaves it to the kernel when
+    /// it writes to the disk.
     #[serde(default = "JsonLines::default_sync_interval_ms")]
     pub sync_interval_ms: u64,
     /// Only events of probes whose names match one of these globs. Empty: all.
@@ -98,7 +100,7 @@ impl JsonLines {
         1000
     }
 
-    /// What a file may have, in bytes. Absent for no limit.
+    /// Largest size of a file, in bytes. Absent for no limit.
     pub fn max_bytes(&self) -> Option<u64> {
         (self.max_mib > 0).then(|| self.max_mib.saturating_mul(1 << 20))
     }
@@ -116,7 +118,8 @@ pub enum LineFormat {
     /// The object and the end of its line.
     #[default]
     Json,
-    /// A message of syslog (RFC 5424) with the object as its text; on streams with its length before it (RFC 6587, octet counting).
+    /// A message of syslog (RFC 5424) with the object as its text; on streams with its length
+    /// before it (RFC 6587, octet counting).
     Syslog,
 }
 
@@ -126,7 +129,7 @@ pub enum LineFormat {
 pub struct ClientTls {
     /// Authority that signed the server's certificate (PEM).
     pub ca: PathBuf,
-    /// The daemon's own certificate chain (PEM), where the server wants one.
+    /// The daemon's own certificate chain (PEM), if the server asks for one.
     pub certificate: Option<PathBuf>,
     /// Its private key (PEM).
     pub key: Option<PathBuf>,
@@ -139,9 +142,9 @@ pub struct ClientTls {
 pub struct Selection {
     /// Globs of names. Empty: all.
     pub probes: Vec<Glob>,
-    /// What is required of the labels of their probes.
+    /// Selector on the labels of their probes.
     pub labels: LabelSelector,
-    /// Which of them. Absent: all.
+    /// Filter of events. Absent: all.
     pub filter: Option<Filter>,
 }
 
@@ -157,7 +160,7 @@ pub struct Selecting<'a> {
 }
 
 impl Selecting<'_> {
-    /// What they say.
+    /// Parses the settings.
     ///
     /// # Errors
     /// The names of the settings that cannot be read, and why.
@@ -178,14 +181,14 @@ impl Selecting<'_> {
 }
 
 impl JsonLines {
-    /// What selects its events.
+    /// The settings that select its events.
     pub fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }
 
 impl Prometheus {
-    /// What selects its probes.
+    /// The settings that select its probes.
     pub fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: "" }
     }

@@ -1,4 +1,4 @@
-//! The section `[export.nats]`.
+//! The section `[export.nats]`: NATS JetStream.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,22 +21,25 @@ pub struct Nats {
     /// Name of the stream.
     #[serde(default = "Nats::default_stream")]
     pub stream: String,
-    /// What subjects begin with.
+    /// Prefix of all subjects.
     #[serde(default = "Nats::default_subject_prefix")]
     pub subject_prefix: String,
-    /// KiB that a message may have. Servers refuse larger ones than 1 MiB unless they are told otherwise.
+    /// KiB that a message may have. Servers refuse more than 1 MiB unless they are configured
+    /// otherwise.
     #[serde(default = "Nats::default_max_message_kib")]
     pub max_message_kib: u64,
-    /// Milliseconds between two messages that say that nothing happened, without which a reader of many hosts waits for this one; 0 for none.
+    /// Milliseconds between two messages that say that nothing happened, without which a reader of
+    /// many hosts waits for this one; 0 for none.
     #[serde(default = "Nats::default_heartbeat_ms")]
     pub heartbeat_ms: u64,
-    /// Whether the states of probes are published too, to a stream of their own: see [`Nats::state_stream`].
+    /// Whether the states of probes are published too, to a stream of their own: see
+    /// [`Nats::state_stream`].
     #[serde(default = "Nats::default_states")]
     pub states: bool,
-    /// Seconds between two looks at how often probes were hit, of which changes are published; 0 for none.
+    /// Seconds between two readings of hit counts, of which changes are published; 0 for none.
     #[serde(default = "Nats::default_profile_interval_s")]
     pub profile_interval_s: u64,
-    /// Makes the streams where there are none, that of events with these limits. Absent: they have to exist.
+    /// Creates missing streams, that of events with these limits. Absent: they must exist.
     #[serde(default)]
     pub create: Option<NatsStream>,
     /// Only events of probes whose names match one of these globs. Empty: all.
@@ -115,27 +118,27 @@ impl Nats {
         format!("{}_STATE", self.stream)
     }
 
-    /// Whether something is published beside events.
-    pub const fn has_beside(&self) -> bool {
+    /// Whether states or hit counts are published.
+    pub const fn publishes_states_or_hits(&self) -> bool {
         self.states || self.profile_interval_s > 0
     }
 
-    /// How often it is looked at the hits of probes. Absent: never.
+    /// Interval between two readings of hit counts. Absent: never.
     pub fn profile_interval(&self) -> Option<Duration> {
         (self.profile_interval_s > 0).then(|| Duration::from_secs(self.profile_interval_s))
     }
 
-    /// How often something is published at least. Absent: when there is something.
+    /// Longest time without a message. Absent: no limit.
     pub fn heartbeat(&self) -> Option<Duration> {
         (self.heartbeat_ms > 0).then(|| Duration::from_millis(self.heartbeat_ms))
     }
 
-    /// Its servers, as they are written.
+    /// Its servers, parsed; a server that cannot be parsed with its text.
     pub fn servers(&self) -> impl Iterator<Item = Result<NatsServer, (&str, AddressError)>> {
         self.url.split(',').map(str::trim).map(|url| url.parse().map_err(|error| (url, error)))
     }
 
-    /// What a message may have, in bytes.
+    /// Largest message, in bytes.
     pub fn max_message_bytes(&self) -> usize {
         usize::try_from(self.max_message_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
@@ -150,7 +153,7 @@ impl Nats {
         files.into_iter().filter_map(|(setting, path)| Some((setting, path.as_ref()?)))
     }
 
-    /// What selects its events.
+    /// The settings that select its events.
     pub fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
@@ -161,7 +164,7 @@ impl NatsStream {
         1
     }
 
-    /// How long it keeps a message. Zero: for ever.
+    /// How long it keeps a message. Zero: without limit.
     pub const fn max_age(&self) -> Duration {
         Duration::from_secs(self.max_age_s)
     }

@@ -1,4 +1,4 @@
-//! The section `[export.otlp]`.
+//! The section `[export.otlp]`: OTLP over gRPC.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,8 @@ pub struct Otlp {
     /// Seconds between two reports of the figures, as metrics; 0 for none.
     #[serde(default = "Otlp::default_metrics_interval_s")]
     pub metrics_interval_s: u64,
-    /// KiB that a request may have. Receivers refuse larger ones than 4 MiB unless they are told otherwise.
+    /// KiB that a request may have. Receivers refuse more than 4 MiB unless they are configured
+    /// otherwise.
     #[serde(default = "Otlp::default_max_request_kib")]
     pub max_request_kib: u64,
     /// Only probes whose names match one of these globs. Empty: all.
@@ -35,7 +36,7 @@ pub struct Otlp {
     /// Only events that this filter selects.
     #[serde(default)]
     pub filter: String,
-    /// Attributes of the resource, besides those that the daemon knows, or in place of them.
+    /// Attributes of the resource, in addition to those that the daemon sets, or in place of them.
     #[serde(default)]
     pub resource: BTreeMap<String, String>,
     /// Metadata of each request, such as `authorization`.
@@ -87,12 +88,12 @@ impl Otlp {
         (self.metrics_interval_s > 0).then(|| Duration::from_secs(self.metrics_interval_s))
     }
 
-    /// What a request may have, in bytes.
+    /// Largest request, in bytes.
     pub fn max_request_bytes(&self) -> usize {
         usize::try_from(self.max_request_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
 
-    /// What selects its probes and events.
+    /// The settings that select its probes and events.
     pub fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }

@@ -1,4 +1,4 @@
-//! What is read for one scrape.
+//! Collecting the values of one scrape from the ledger, the history and the exporters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use kprobed_lang::model::Labels;
 use kprobed_trace::history::{History, HistoryCounts};
 use kprobed_trace::pipeline::View;
 
-/// Where the figures are.
+/// The sources of all metrics.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// The ledger.
@@ -58,7 +58,7 @@ pub struct Figures {
 }
 
 impl Sources {
-    /// Reads them.
+    /// Reads the values.
     ///
     /// # Errors
     /// When the ledger cannot be read.

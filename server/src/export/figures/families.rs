@@ -1,6 +1,6 @@
-//! The figures as series.
+//! Metric families: names, labels and values of all series.
 //!
-//! Owns their names, which are a promise: alerts and dashboards are made of them.
+//! Owns the names, which are a promise: alerts and dashboards use them.
 
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,9 +13,10 @@ use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
 /// Series of one name.
 #[derive(Debug)]
 pub struct Family<'a> {
-    /// Words with points between them, as OpenTelemetry writes names: Prometheus has `_` in their place.
+    /// Words with points between them, as OpenTelemetry writes names: Prometheus has `_` in their
+    /// place.
     pub name: &'static str,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// How it moves.
     pub kind: Kind,
@@ -26,9 +27,9 @@ pub struct Family<'a> {
 /// How a value moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It grows since the daemon was started.
+    /// A counter, from 0 at the start of the daemon.
     Counter,
-    /// Up and down.
+    /// A gauge.
     Gauge,
 }
 
@@ -81,7 +82,8 @@ const TERMS: usize = 7;
 /// Series of one probe, at most: hits, missed, up, and its terms.
 pub const SERIES_OF_A_PROBE: usize = 3 + TERMS;
 
-/// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered and own add up to the hits; paused is a part of lost.
+/// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered and own add up to the
+/// hits; paused is a part of lost.
 fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); TERMS] {
     let terms = &probe.terms;
     let of_hits = |term: Option<u64>| term.filter(|_| probe.has_hits);
@@ -101,7 +103,7 @@ fn point<'a>(label: &'static str, of: impl Into<Cow<'a, str>>, value: impl Into<
     Point { labels: vec![(label, of.into())], value: value.into() }
 }
 
-/// A family without labels. An absent value is no series.
+/// A family without labels. An absent value has no series.
 fn alone<'a>(
     name: &'static str,
     help: &'static str,
@@ -158,7 +160,8 @@ impl Figures {
                     .map(|(probe, name)| point("probe", name, probe.terms.hits.nmissed))
                     .collect(),
             },
-            // Terms are derived in part: one that was not known for a while can come back smaller, as a counter that began anew.
+            // Terms are derived in part: one that was not known for a while can come back smaller,
+            // as a counter that began anew.
             Family {
                 name: "kprobed.probe.events",
                 help: "Where the hits of the probe went: read + undecodable + lost + disabled + filtered + own = hits; paused is a part of lost; a term that is not known has no series",
@@ -216,7 +219,7 @@ impl Figures {
         };
         vec![
             gauge("kprobed.subscribers", "Clients that follow events", Some(subscribers.len() as u64)),
-            // They end with their subscribers, so that they are no counters.
+            // They end with their subscribers, so they are not counters.
             Family {
                 name: "kprobed.subscriber.events",
                 help: "Events of the clients that are connected now, by what became of them",
@@ -300,13 +303,13 @@ impl Figures {
             },
             Family {
                 name: "kprobed.exporter.up",
-                help: "1: the other side takes events; 0: it does not",
+                help: "1: the receiver accepts events; 0: it does not",
                 kind: Kind::Gauge,
                 points: each(|exporter| Some((!matches!(exporter.phase, Phase::Failing { .. })).into())),
             },
             Family {
                 name: "kprobed.exporter.acknowledged.timestamp_seconds",
-                help: "When the other side last took something, in seconds since 1970",
+                help: "Time of the last acknowledgement of the receiver, in seconds since 1970",
                 kind: Kind::Gauge,
                 points: each(|exporter| exporter.acknowledged_time.map(Value::from)),
             },

@@ -1,7 +1,8 @@
-//! The figures of the daemon: what Prometheus scrapes and OpenTelemetry is sent.
+//! Metrics of the daemon, for Prometheus and OTLP.
 //!
-//! Owns what the series are. Every value is read from the ledger at that moment: there is no second set of counters that could disagree. A series
-//! of a probe is labelled with its name and nothing else that events have, and ends with the probe.
+//! Owns which series exist. Every value is read from the ledger when it is asked for: there is no
+//! second set of counters that could disagree. A series of a probe is labelled with its name and
+//! with no other field of its events, and ends with the probe.
 
 mod collect;
 mod families;

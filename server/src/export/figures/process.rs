@@ -1,4 +1,4 @@
-//! What the daemon itself costs.
+//! Process metrics of the daemon: processor time, memory, file descriptors, start time.
 
 use std::fs;
 use std::path::Path;

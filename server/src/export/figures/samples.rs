@@ -1,4 +1,4 @@
-//! Figures for tests.
+//! Metrics of a made-up daemon, for tests.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ pub(in crate::export) fn figures(probes: i64) -> Figures {
         failures: 4,
         refusal: String::new(),
         place_error: String::new(),
-        beside: None,
+        states: None,
     };
     Figures {
         ledger: Ledger {

@@ -1,4 +1,4 @@
-//! A chunk as lines.
+//! A chunk as JSON lines, or as syslog messages with a JSON text.
 
 use kprobed_event::format::{JsonLines, Progress};
 
@@ -30,7 +30,7 @@ impl Encoder {
         self.is_syslog
     }
 
-    /// Appends the lines of a chunk. Answers where each of them ends.
+    /// Appends the lines of a chunk. Returns the end of each line.
     pub(super) fn encode(&mut self, chunk: &Chunk, buffer: &mut Vec<u8>) -> Result<Vec<usize>, SinkError> {
         let mut ends = Vec::new();
         for item in &chunk.items {
@@ -80,7 +80,7 @@ impl Encoder {
         }
         push(&mut self.lines, buffer);
         if self.is_syslog {
-            // The end of the line is no part of a message.
+            // A message does not include the line break.
             buffer.pop();
         }
         ends.push(buffer.len());

@@ -1,4 +1,4 @@
-//! A file of lines: going on in it, and renaming it when it is large.
+//! The output file of JSON Lines: appending, rotation, and truncating an incomplete chunk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ use kprobed_trace::spool::Cursor;
 /// When a file is renamed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rotation {
-    /// What it may have. Absent for no limit.
+    /// Largest size in bytes. Absent for no limit.
     pub(super) max_bytes: Option<u64>,
     /// Renamed files that are kept.
     pub(super) files: u64,
@@ -29,7 +29,7 @@ pub(super) struct LogFile {
     /// Whether it is to be on the disk before the place is written down.
     is_synced: bool,
     open: Option<Open>,
-    /// What a thread still does with the file after nobody waited for it any more.
+    /// An operation on the file that continues after its caller has timed out.
     job: Option<JoinHandle<()>>,
 }
 
@@ -53,7 +53,8 @@ impl LogFile {
         fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_fifo())
     }
 
-    /// Opens or makes the file, and takes off what is behind its last whole chunk. Answers where it goes on.
+    /// Opens or makes the file, and truncates it after its last complete chunk. Returns the cursor
+    /// there.
     pub(super) async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.open = None;
         let path = self.path.clone();
@@ -85,7 +86,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Runs something that waits for the disk. Whoever gives up waiting has not ended it: what comes next waits for that.
+    /// Runs an operation that waits for the disk. It continues if the caller times out, and the
+    /// next one waits for it.
     async fn blocking<T: Send + 'static>(
         &mut self,
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -119,7 +121,7 @@ fn open(path: &Path) -> io::Result<(Open, Option<Cursor>)> {
         }
         return Ok((Open { file, bytes: end.offset }, Some(end.place)));
     }
-    // Lines of others stay, and so does the beginning of one: ours begin behind it.
+    // Foreign lines stay, and so does an incomplete one: the exporter appends after it.
     let mut last = [b'\n'];
     if bytes > 0 {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut last, bytes - 1)?;
@@ -169,7 +171,8 @@ fn rotate(path: &Path, files: u64) -> io::Result<()> {
 
 fn append(open: &mut Open, lines: &[u8]) -> io::Result<()> {
     if let Err(error) = open.file.write_all(lines) {
-        // A part of a chunk would be there twice when it is written again. This takes no room on a full disk.
+        // A part of a chunk would be there twice when it is written again. This takes no room on a
+        // full disk.
         open.file.set_len(open.bytes)?;
         return Err(error);
     }

@@ -1,8 +1,8 @@
-//! Events as JSON, one object a line, to a file, a pipe or a socket.
+//! The JSON Lines exporter: one object a line, to a file, a pipe or a socket.
 //!
-//! Owns what the lines are and how they get there. The last line of each chunk says how far it goes in the log: a file is its own place, so that
-//! every event is in it once, however the daemon ended. Pipes and sockets do not answer: what was on its way when the other side ended is not
-//! sent again.
+//! Owns the lines and their output. The last line of each chunk has its end in the log, so a file
+//! is its own cursor: every event is in it once, however the daemon ended. Pipes and sockets do not
+//! acknowledge: what was on its way when the receiver ended is not sent again.
 
 mod encode;
 mod file;
@@ -20,7 +20,7 @@ use crate::config::export::{JsonLines, JsonLinesTarget, LineFormat};
 use crate::config::{TlsError, export};
 use kprobed_trace::spool::Cursor;
 
-/// Where lines go.
+/// The output of the exporter.
 #[derive(Debug)]
 enum Output {
     /// A file.
@@ -58,7 +58,7 @@ impl JsonLinesSink {
         Ok(Self { encoder: Encoder::new(hostname, is_syslog), output, buffer: Vec::new() })
     }
 
-    /// How often its place is to be written down, if not as often as that of others.
+    /// Interval at which its cursor is stored, if not the default one.
     pub fn save_interval(settings: &JsonLines) -> Option<Duration> {
         settings.path.starts_with('/').then(|| settings.sync_interval()).flatten()
     }

@@ -1,4 +1,4 @@
-//! Where a file of lines goes on: behind the last of its lines that says how far they go.
+//! The position at which an output file continues: after its last line that has the end of a chunk.
 
 use std::fs::File;
 use std::io;
@@ -8,21 +8,22 @@ use serde::Deserialize;
 
 use kprobed_trace::spool::Cursor;
 
-/// What is read of a file at once, from its end.
+/// Bytes that are read at once, from the end of the file.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// How far back it is looked for: more than the lines of one chunk can have.
+/// Bytes that are searched, from the end: more than the lines of one chunk can have.
 const LOOKED_AT_BYTES: u64 = 256 << 20;
 
-/// Longest line that is looked through: a report has some 200 bytes, and an event with the longest texts less than this.
+/// Longest line that is parsed: a report has some 200 bytes, and an event with the longest texts
+/// less than this.
 const LINE_BYTES: usize = 1 << 20;
 
 /// The end of the lines that are whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// Behind them, in bytes from the beginning of the file.
+    /// Their end, in bytes from the beginning of the file.
     pub(super) offset: u64,
-    /// Where they end in the log.
+    /// Their end in the log.
     pub(super) place: Cursor,
 }
 
@@ -33,11 +34,12 @@ struct Line<'a> {
     cursor: std::borrow::Cow<'a, str>,
 }
 
-/// Looks for the end of the whole lines. Absent if the file has none, or they are too far from its end.
+/// Looks for the end of the whole lines. Absent if the file has none, or they are too far from its
+/// end.
 pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
     let mut tail = Vec::new();
     let mut begin = bytes;
-    // Where lines end that were looked at.
+    // The end of the lines that were read.
     let mut seen = bytes;
     while begin > 0 && bytes - begin < LOOKED_AT_BYTES {
         let size = BLOCK_BYTES.min(begin);
@@ -77,7 +79,7 @@ pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
     Ok(None)
 }
 
-/// The place that a line tells.
+/// The cursor in a line.
 fn place(line: &[u8]) -> Option<Cursor> {
     if !line.starts_with(br#"{"type":"progress""#) {
         return None;

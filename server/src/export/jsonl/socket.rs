@@ -1,4 +1,4 @@
-//! A connection that lines are written to: TCP, TLS, a unix socket, or a pipe.
+//! A connection for JSON lines: TCP, TLS, a unix socket, or a pipe.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -18,7 +18,7 @@ use super::super::SinkError;
 use super::encode::Encoder;
 use crate::config::export::NetworkAddress;
 
-/// TLS towards the other side.
+/// TLS towards the receiver.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) config: Arc<ClientConfig>,
@@ -26,7 +26,7 @@ pub(super) struct Tls {
     pub(super) domain: Option<String>,
 }
 
-/// Where it leads to.
+/// The address of the receiver.
 #[derive(Debug)]
 enum Peer {
     Unix(PathBuf),
@@ -137,7 +137,8 @@ async fn connect(address: &NetworkAddress, tls: Option<&Tls>) -> io::Result<Open
     Ok(Open::Tls(Box::new(stream)))
 }
 
-/// Whether the other side has closed it: what is written then is lost, and no error says so. Whatever it has said is read and left.
+/// Whether the receiver has closed the connection: what is written then is lost without an error.
+/// Bytes from the receiver are read and dropped.
 fn is_closed(open: &mut Open) -> bool {
     let stream: &mut (dyn AsyncRead + Unpin) = match open {
         Open::Tcp(stream) => stream,
@@ -159,7 +160,7 @@ fn is_closed(open: &mut Open) -> bool {
 
 async fn write_all(open: &mut Open, bytes: &[u8]) -> io::Result<()> {
     if is_closed(open) {
-        return Err(io::Error::other("the other side has closed the connection"));
+        return Err(io::Error::other("the receiver has closed the connection"));
     }
     let stream: &mut (dyn AsyncWrite + Send + Unpin) = match open {
         Open::Tcp(stream) => stream,

@@ -1,4 +1,4 @@
-//! The head of a syslog message (RFC 5424).
+//! The header of a syslog message (RFC 5424).
 
 /// Facility `local0` (16), severity `informational` (6).
 const PRIORITY: u8 = 16 * 8 + 6;
@@ -6,8 +6,8 @@ const PRIORITY: u8 = 16 * 8 + 6;
 /// Longest HOSTNAME of the header, in bytes (RFC 5424, 6).
 const HOSTNAME_BYTES: usize = 255;
 
-/// Appends the header of a message whose text follows. Its time is in the text, as exactly as it was measured: the header has none (NILVALUE),
-/// and the receiver puts its own there.
+/// Appends the header of a message whose text follows. Its time is in the text, as exactly as it
+/// was measured: the header has none (NILVALUE), and the receiver puts its own there.
 pub(super) fn begin(buffer: &mut Vec<u8>, hostname: &str) {
     buffer.extend_from_slice(format!("<{PRIORITY}>1 - ").as_bytes());
     let name = hostname.bytes().filter(u8::is_ascii_graphic).take(HOSTNAME_BYTES);

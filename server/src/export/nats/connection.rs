@@ -1,4 +1,4 @@
-//! The connection to the servers, and the stream there.
+//! The connection to the NATS servers, and finding or creating the JetStream streams.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -29,7 +29,8 @@ const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 pub(super) struct Open {
     /// For messages.
     pub(super) context: Context,
-    /// Is cancelled when the connection is lost, also if it is made again: the server may know less than before.
+    /// Is cancelled when the connection is lost, also if it is made again: the server may know less
+    /// than before.
     pub(super) lost: CancellationToken,
 }
 
@@ -48,7 +49,7 @@ pub enum ConnectionError {
     /// Its certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// What subjects begin with.
+    /// The prefix of subjects.
     #[error("`export.nats.subject_prefix`: {0}")]
     Prefix(#[from] kprobed_event::published::PrefixError),
 }
@@ -93,7 +94,8 @@ impl Connection {
             .map_err(|error| SinkError::new(action(), error))?;
         let lost = CancellationToken::new();
         let told = lost.clone();
-        // It is made anew after each failure: what the library would keep for another try is read again from the log instead.
+        // It is made anew after each failure: what the library would keep for another try is read
+        // again from the log instead.
         let mut options = ConnectOptions::new()
             .name(format!("kprobed on {}, {what}", self.hostname))
             .connection_timeout(ANSWER)
@@ -232,7 +234,7 @@ pub(super) fn is_too_large(error: &jetstream::context::PublishError) -> bool {
     error.kind() == PublishErrorKind::MaxPayloadExceeded
 }
 
-/// An error and what is behind it, each once: libraries mostly name what is behind an error themselves.
+/// An error and its causes, each once: libraries mostly name the cause themselves.
 pub(super) fn causes(error: &dyn Error) -> impl Display {
     let mut text = error.to_string();
     let mut inner = error.source();

@@ -1,11 +1,11 @@
-//! How often probes were hit: what of it is new.
+//! Hit counts that have changed since they were last published.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
-/// What was published of each probe.
+/// The last published counts of each probe.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
     known: HashMap<ProbeUid, Known>,
@@ -20,8 +20,8 @@ struct Known {
 }
 
 impl Profiles {
-    /// What is to be published of these counts: those that are not as they were. Before one that was the same for a while comes how it was when that was
-    /// last seen, so that a reader knows since when it has changed.
+    /// The counts to publish: those that have changed. Counts that were unchanged for a while are
+    /// preceded by their last unchanged reading, so that a reader knows when they began to change.
     pub(super) fn changes(&mut self, counts: Vec<HitProfile>) -> Vec<HitProfile> {
         let mut changes = Vec::new();
         let mut known = HashMap::with_capacity(counts.len());

@@ -1,4 +1,4 @@
-//! The stream as the other side of an exporter.
+//! The sink of the NATS exporter: publishes chunks, and waits for acknowledgements.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use kprobed_event::published::{END, Topic};
 use tokio::time::Instant;
 
 use super::connection::{Connection, Open, causes, is_too_large};
-use super::parts::{Outgoing, Part, Parts};
+use super::messages::{MessageMaker, Outgoing, Part};
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
 
-/// While nothing happens, it is looked this often whether the stream still has what it had: a sign of life is not acknowledged.
+/// Interval of checks that the stream still has the last part while no events come: a heartbeat is
+/// not acknowledged.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The sink.
@@ -25,11 +26,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 pub struct NatsSink {
     connection: Connection,
     hostname: String,
-    parts: Parts,
+    maker: MessageMaker,
     stream: Option<Ready>,
 }
 
-/// The stream, and what it has of this host.
+/// The stream, and the end of the last part of this host in it.
 #[derive(Debug)]
 struct Ready {
     open: Open,
@@ -49,11 +50,12 @@ struct End {
 impl NatsSink {
     /// Publishes the events of a host.
     pub fn new(connection: Connection, host: &HostIdentity) -> Self {
-        let parts = Parts::new(host.clone(), connection.subjects().clone(), connection.max_message_bytes());
-        Self { connection, hostname: host.hostname.clone(), parts, stream: None }
+        let maker =
+            MessageMaker::new(host.clone(), connection.subjects().clone(), connection.max_message_bytes());
+        Self { connection, hostname: host.hostname.clone(), maker, stream: None }
     }
 
-    /// Where the stream itself knows that it is: the end of the last part that is whole.
+    /// The position in the stream itself: the end of the last complete part.
     async fn last(&self, stream: &Stream) -> Result<Option<End>, SinkError> {
         let subject = self.connection.subjects().of(&self.hostname, &Topic::Ledger);
         let action = || format!("read the last message of `{subject}`");
@@ -72,7 +74,8 @@ impl NatsSink {
         place.map(|place| Some(End { place, message: message.sequence })).ok_or_else(unknown)
     }
 
-    /// Whether a chunk says only that nothing happened, and the stream has everything before. Then it need not be stored.
+    /// Whether a chunk says only that nothing happened, and the stream has everything before. Then
+    /// it need not be stored.
     async fn is_idle(&mut self, chunk: &Chunk) -> Result<Option<End>, SinkError> {
         let Some(Ready { stream, last: Some(last), checked, .. }) = &self.stream else { return Ok(None) };
         let only_marks = chunk.items.iter().all(|item| matches!(item, ChunkItem::Watermark(_)));
@@ -121,7 +124,7 @@ impl NatsSink {
             acknowledged.await.map_err(|error| failed(message, &error))?;
         }
         // Only now: a part that has an end is whole.
-        let end = self.parts.end(part, &ids, events, sent.dropped);
+        let end = self.maker.end(part, &ids, events, sent.dropped);
         let acknowledged = publish(context, &end).await.map_err(|error| failed(&end, &error))?;
         let stored = acknowledged.await.map_err(|error| failed(&end, &error))?;
         Ok((sent, stored.sequence))
@@ -171,9 +174,9 @@ impl Sink for NatsSink {
             return Err(SinkError::new("publish to the stream", "the connection was lost"));
         }
         let idle = self.is_idle(chunk).await?;
-        let Some(part) = self.parts.of(chunk)? else { return Ok(Sent::default()) };
+        let Some(part) = self.maker.of(chunk)? else { return Ok(Sent::default()) };
         if let Some(last) = idle {
-            let alive = self.parts.alive(&part, last.message);
+            let alive = self.maker.alive(&part, last.message);
             let (client, headers) = (open.context.client(), headers(&alive));
             let published =
                 client.publish_with_headers(alive.subject.clone(), headers, alive.payload.clone()).await;
@@ -182,7 +185,7 @@ impl Sink for NatsSink {
             return published.map(|()| Sent::default()).map_err(failed);
         }
         let (sent, message) = self.publish_part(&open.context, &part).await?;
-        self.parts.reuse(part);
+        self.maker.reuse(part);
         if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
             (ready.last, ready.checked) = (Some(End { place, message }), Instant::now());
         }

@@ -1,8 +1,9 @@
-//! What an answer of the receiver means.
+//! The answer of an OTLP receiver: acknowledged, dropped, or to be sent again.
 //!
-//! Owns the rule which failures are final: OTLP wants data dropped for which `INVALID_ARGUMENT` came. Every other failure is one of the
-//! receiver or of the configuration (a wrong token, a request that is too large, a service that is not there): it is shown and tried again,
-//! since somebody can mend it, and the history keeps the events so long.
+//! Owns which failures are final: OTLP wants data dropped only after `INVALID_ARGUMENT`. Every
+//! other failure is one of the receiver or of the configuration (a wrong token, a request that is
+//! too large, a service that does not exist): it is reported and tried again, since an operator can
+//! repair it, and the history keeps the events until then.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(super) fn read(service: &str, items: u64, answer: Result<Partial, Status>) -
     }
 }
 
-/// What a receiver did not take of a request that it answered.
+/// The part of a request that a receiver rejected.
 #[derive(Debug, Default)]
 pub(super) struct Partial {
     pub(super) rejected: i64,

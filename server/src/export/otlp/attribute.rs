@@ -1,4 +1,5 @@
-//! Attributes of what is sent rarely: resources, scopes, points of a metric. Those of events are in [`super::value`].
+//! Attributes of resources, scopes and metric points, as generated classes. Those of events are in
+//! [`super::value`].
 
 use kprobed_otlp::common::any_value::Value as Any;
 use kprobed_otlp::common::{AnyValue, KeyValue};

@@ -1,4 +1,4 @@
-//! The connection to the receiver.
+//! The gRPC connection to an OTLP receiver.
 
 use std::error::Error;
 use std::io;
@@ -109,7 +109,7 @@ fn tls(files: &ClientTls) -> Result<Tls, TlsError> {
     Ok(Tls { config: config.into(), domain: files.domain.clone() })
 }
 
-/// An error and what is behind it: the outermost one mostly says "transport error".
+/// An error and its causes: the outermost one mostly says "transport error".
 pub(super) fn causes(error: &dyn Error) -> String {
     let mut texts = vec![error.to_string()];
     let mut inner = error.source();

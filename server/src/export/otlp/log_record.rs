@@ -1,6 +1,6 @@
-//! What an event, a gap, an epoch and the end of a chunk are as log records.
+//! OTLP log records of an event, a gap, an epoch and the end of a chunk.
 //!
-//! Owns their names, which are a promise.
+//! Owns the names of their attributes, which are a promise.
 
 use kprobed_event::{Context, Loss, Row};
 use kprobed_otlp::logs::SeverityNumber;
@@ -49,7 +49,7 @@ pub(super) fn of_event(out: &mut Protobuf, row: &Row<'_>, sequence: u64, now_ns:
     tail(out, now_ns, "kprobed.event");
 }
 
-/// Whose an event is, and where it was.
+/// The probe, thread and CPU of an event.
 pub(super) fn put_task(attributes: &mut Attributes<'_>, row: &Row<'_>) {
     attributes.put("kprobed.probe", |value| value.text(row.probe()));
     attributes.put("cpu.logical_number", |value| value.signed(row.cpu()));
@@ -92,7 +92,7 @@ fn put_context(map: &mut Attributes<'_>, context: Context) {
     }
 }
 
-/// A gap. Its time is that of the first event behind it, where there is one.
+/// A gap. Its time is that of the first event after it, if there is one.
 pub(super) fn of_loss(out: &mut Protobuf, loss: &Loss, now_ns: u64) {
     let body = |body: &mut Attributes<'_>| {
         body.put("cause", |value| value.text(loss.cause.name()));

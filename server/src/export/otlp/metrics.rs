@@ -1,7 +1,6 @@
-//! Figures as metrics.
+//! OTLP metrics: the families that Prometheus scrapes, with the same labels and values.
 //!
-//! The same families as Prometheus scrapes, with the same labels, at the same places of the ledger. A report that fails is not made up for: the
-//! next one has the sums.
+//! A report that fails is not repeated: the next one has the sums.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -54,12 +53,12 @@ pub async fn report(
             () = tasks.stopping().cancelled() => return,
         };
         match outcome {
-            Ok(()) if fails => tracing::info!("the receiver of OTLP takes metrics again"),
+            Ok(()) if fails => tracing::info!("the OTLP receiver accepts metrics again"),
             Ok(()) => {}
             Err(error) => {
                 open = None;
                 if !fails {
-                    tracing::warn!(%error, "metrics were not sent; the next report has their sums");
+                    tracing::warn!(%error, "cannot send metrics; the next report has their sums");
                 }
                 fails = true;
                 continue;

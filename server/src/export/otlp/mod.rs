@@ -1,13 +1,14 @@
-//! Events and figures over OTLP/gRPC: log records, spans and metrics.
+//! The OTLP/gRPC exporter: log records, spans and metrics.
 //!
-//! Owns what an event becomes there, and what an answer of the receiver means. A request that was not answered is made again from the log:
-//! OTLP has no way to tell repeats apart, so each record says where it is in the log (`kprobed.sequence`, with `kprobed.boot_id` and
-//! `kprobed.epoch` of its scope), and spans have the same ids each time. Nothing waits here in a queue of its own.
+//! Owns what an event becomes in OTLP, and what an answer of the receiver means. A request without
+//! an answer is made again from the log. OTLP cannot recognise repeats, so each record has its
+//! position in the log (`kprobed.sequence`, with `kprobed.boot_id` and `kprobed.epoch` of its
+//! scope), and spans have the same ids each time. There is no queue here.
 //!
 //! ```text
 //! chunk --logs--> requests of limited size --connection--> receiver: taken, taken in part, refused, not answered
 //!       --pairs--> spans
-//! figures of the ledger, now and then --metrics-->
+//! figures of the ledger, at an interval --metrics-->
 //! ```
 
 mod answer;

@@ -1,9 +1,11 @@
-//! Entries and returns of the same call.
+//! Pairing of entry and return events into calls.
 //!
-//! Owns which return belongs to which entry: that of the same thread, whose function is where the entry's probe is, last in, first out. Events
-//! are taken in the order of time, up to the watermarks of the log. Behind a gap nothing is paired with what was before it.
+//! Owns which return belongs to which entry: the last open entry of the same thread in the function
+//! of the return probe. Events are taken in the order of time, up to the watermarks of the log. A
+//! return after a gap is never paired with an entry before it.
 //!
-//! A part of the log that comes again after a failure is recognised by its places, so that what was paired stays so.
+//! A part of the log that is read again after a failure is recognised by its log positions, so that
+//! the pairs stay the same.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,10 +16,11 @@ use super::protobuf::Protobuf;
 use super::span::field;
 use super::value::Attributes;
 
-/// Calls that may be open. Of more, the oldest are given up: those that never return, and probes that have no return probe.
+/// Calls that may be open. Of more, the oldest are given up: those that never return, and probes
+/// that have no return probe.
 const MOST_OPEN: usize = 1 << 14;
 
-/// A thread. All idle tasks have the same id: they are told apart by their CPU.
+/// A thread. All idle tasks have the same id: their CPU tells them apart.
 type Thread = (i32, Option<u32>);
 
 /// Trace-clock time and place in the log.
@@ -26,17 +29,18 @@ type Moment = (u64, u64);
 /// One end of a call.
 #[derive(Clone, Debug)]
 pub(super) struct End {
-    /// Place in the log.
+    /// Position in the log.
     pub(super) sequence: u64,
     /// Trace-clock time, in nanoseconds.
     pub(super) timestamp_ns: u64,
     /// Wall clock minus trace clock when its batch was read, in nanoseconds.
     pub(super) wall_offset_ns: i64,
-    /// Where the probe is, by name if it is known.
+    /// The place of the probe, by name if it is known.
     pub(super) location: String,
     /// The probe's name.
     pub(super) probe: String,
-    /// Its fields, with a prefix before their names; of an entry, before them whose it is. As a span has them.
+    /// Its fields, with a prefix before their names; of an entry, before them whose it is. As a
+    /// span has them.
     pub(super) attributes: Protobuf,
 }
 
@@ -70,9 +74,9 @@ struct Open {
 pub(super) struct Pairs {
     waiting: BTreeMap<Moment, Step>,
     open: HashMap<Thread, Vec<Open>>,
-    /// Whose they are, the oldest first.
+    /// The threads of open calls, the oldest first.
     ages: BTreeMap<Moment, Thread>,
-    /// Up to here the log was taken in.
+    /// The log was read up to here.
     seen: u64,
 }
 
@@ -82,12 +86,12 @@ impl Pairs {
         *self = Self::default();
     }
 
-    /// Whether a place of the log was taken in before.
+    /// Whether a position of the log was read before.
     pub(super) const fn has_seen(&self, sequence: u64) -> bool {
         sequence < self.seen
     }
 
-    /// Everything before a place was taken in.
+    /// Everything before a position was read.
     pub(super) fn saw(&mut self, sequence: u64) {
         self.seen = self.seen.max(sequence);
     }
@@ -283,7 +287,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
-        /// Well-nested calls of some threads: each is found, however the log mixes them, and wherever watermarks fall.
+        /// Well-nested calls of some threads: each is found, however the log mixes them, and
+        /// wherever watermarks fall.
         #[test]
         fn every_call_is_found(
             calls in prop::collection::vec((0..4_i32, any::<bool>(), 0..3_u64), 1..80),

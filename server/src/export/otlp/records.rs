@@ -1,6 +1,6 @@
-//! Log records or spans, one behind the other, as they stand in a request.
+//! A buffer of encoded log records or spans, split into parts for requests.
 //!
-//! Owns their buffer, and which of them go in one request. It never sends anything.
+//! Owns the buffer, and which records go into one request. Never sends anything.
 
 use bytes::Bytes;
 
@@ -9,11 +9,11 @@ use super::protobuf::Protobuf;
 /// The field of `ScopeLogs` for its log records, and that of `ScopeSpans` for its spans.
 const RECORDS: u8 = 2;
 
-/// Those that are to be sent.
+/// Records that are to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     written: Protobuf,
-    /// What was written, while requests refer to it.
+    /// Written records, while requests refer to them.
     shared: Bytes,
     places: Vec<Place>,
 }
@@ -24,7 +24,7 @@ struct Place {
     is_item: bool,
 }
 
-/// Those of one request.
+/// The records of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) records: Bytes,

@@ -1,7 +1,8 @@
-//! A request: records of one run of the daemon, sent to a service of the receiver.
+//! Export requests of OTLP: resource and scope around encoded records.
 //!
-//! Owns what is around the records on the wire. `ExportLogsServiceRequest` and `ExportTraceServiceRequest` have the same fields at the same
-//! numbers, and so have their answers: one form is written for both.
+//! Owns the bytes around the records. `ExportLogsServiceRequest` and `ExportTraceServiceRequest`
+//! have the same fields at the same numbers, and so have their answers: one form is written for
+//! both.
 
 use bytes::{BufMut as _, Bytes};
 use kprobed_otlp::common::InstrumentationScope;
@@ -44,7 +45,7 @@ pub(super) const LOGS: Service =
 pub(super) const TRACES: Service =
     Service { name: "traces", path: "/opentelemetry.proto.collector.trace.v1.TraceService/Export" };
 
-/// What the records of a chunk are of.
+/// Resource and scope of the records of a chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     resource: Protobuf,

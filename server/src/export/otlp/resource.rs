@@ -1,4 +1,4 @@
-//! What the records, spans and metrics are of: this host, and the daemon on it.
+//! The OTLP resource and scope: the host, its labels, and the daemon's epoch.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::control::LabelsFile;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
 
-/// This host, as receivers are told: in the names of the semantic conventions, and its labels as `kprobed.host.label.KEY`. What the configuration
-/// says of a name takes its place.
+/// This host as a resource: in the names of the semantic conventions, and its labels as
+/// `kprobed.host.label.KEY`. What the configuration says of a name takes its place.
 #[derive(Clone, Debug)]
 pub struct Host {
     known: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The receiver as the other side of an exporter: log records and spans of each chunk, in requests of a limited size.
+//! The sink of the OTLP exporter: log records and spans of each chunk, in requests of limited size.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -146,7 +146,8 @@ impl Sink for OtlpSink {
         let Self { connection, max_request_bytes: limit, records, spans, .. } = self;
         let way = (&*connection, &channel);
         let mut sent = Self::export(way, (LOGS, &origin), records, *limit).await?;
-        // Spans that the receiver refuses for good are gone: they are no events, and so in no term.
+        // Spans that the receiver refuses for good are dropped. They are not events, so no term
+        // counts them.
         let of_spans = Self::export(way, (TRACES, &origin), spans, *limit).await?;
         if of_spans.dropped > 0 {
             sent.reason = format!("{} spans: {}", of_spans.dropped, of_spans.reason);

@@ -1,11 +1,12 @@
-//! What a call is as a span.
+//! The OTLP span of a call.
 //!
-//! Ids are made of the places of entries in the log: a span that is sent again has the same ones, and calls inside a call know its id before
-//! it returns.
+//! Ids are made of the log positions of entries: a span that is sent again has the same ids, and a
+//! call inside of another one knows the id of the outer call before that returns.
 //!
-//! The difference between the wall clock and the trace clock is sampled for each batch, and samples differ by some microseconds, or by as
-//! much as somebody has set the clock. All spans of a trace have that of the entry of the outermost call, so that each is as long as the
-//! trace clock says, and lies within the one that it was made in.
+//! The difference between the wall clock and the trace clock is sampled for each batch. Samples
+//! differ by some microseconds, or by as much as the clock was set. All spans of a trace use the
+//! sample of the outermost entry, so that each is as long as the trace clock says, and lies within
+//! the span around it.
 
 use kprobed_otlp::trace::span::SpanKind;
 
@@ -68,7 +69,8 @@ fn seeds(run: &Cursor) -> (u64, u64) {
     (number(high) ^ mix(run.epoch), number(low))
 }
 
-/// The finaliser of SplitMix64: a bijection, so that no two places have the same id, whose bits all depend on all bits.
+/// The finaliser of SplitMix64: a bijection, so that no two places have the same id, whose bits all
+/// depend on all bits.
 const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -105,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_span_is_as_long_as_the_trace_clock_says() {
-        // The sample of the clocks for the batch with the return is 18 us lower, and the call took 1 us.
+        // The sample of the clocks for the batch with the return is 18 us lower, and the call took
+        // 1 us.
         let (entry, exit) = (end(1, 5_000, 1_000_000), end(2, 6_000, 982_000));
         let pair = Pair { entry, exit, callers: Vec::new(), wall_offset_ns: 1_000_000 };
         let span = span(&pair);

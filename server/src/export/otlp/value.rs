@@ -1,7 +1,8 @@
-//! Values and attributes of events, as OTLP has them.
+//! Values and attributes of events in OTLP.
 //!
-//! Integers there are signed: an unsigned one beyond `i64::MAX` is a text of its decimal digits. Text is a string if it is UTF-8, and bytes
-//! otherwise. A value that could not be read is a value without anything in it.
+//! Integers of OTLP are signed: an unsigned one beyond `i64::MAX` is a string of its decimal
+//! digits. Text is a string if it is UTF-8, and bytes otherwise. A fault is a value without
+//! content.
 
 use std::fmt::Display;
 

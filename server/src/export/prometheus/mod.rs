@@ -1,6 +1,6 @@
-//! `/metrics` for Prometheus.
+//! The Prometheus endpoint `/metrics`.
 //!
-//! Owns how figures are served and written. What they are is in `figures`.
+//! Owns serving and writing metrics. Which series exist is decided in [`super::figures`].
 
 mod serve;
 #[cfg(test)]

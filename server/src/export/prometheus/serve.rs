@@ -1,4 +1,4 @@
-//! The HTTP server that Prometheus scrapes.
+//! The HTTP server of `/metrics`.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a scrape may take: the default of `scrape_timeout` in Prometheus.
 const SCRAPE: Duration = Duration::from_secs(10);
 
-/// What it has in its answer (OpenMetrics 1.0).
+/// Content type of the answer (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Why it cannot listen.
@@ -49,7 +49,7 @@ pub struct PrometheusError {
     pub source: io::Error,
 }
 
-/// Why there are no figures now.
+/// Error of a scrape.
 #[derive(Debug, Error)]
 enum ScrapeError {
     /// The ledger cannot be read.
@@ -108,7 +108,7 @@ impl Prometheus {
     pub async fn run(self, tasks: Tasks) {
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
-            // Whoever comes when there is no room waits in the kernel's queue.
+            // Further connections wait in the kernel's queue.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,

@@ -1,4 +1,4 @@
-//! What a scrape shows, and how many series it can have.
+//! Tests of a scrape: its text, and the largest number of series.
 
 use super::super::figures::samples::figures;
 use super::super::figures::{Figures, SERIES_OF_A_PROBE};
@@ -51,7 +51,7 @@ fn what_is_not_known_has_no_series() {
     );
 }
 
-/// Thousands of tasks make no series: what there is depends on the number of probes and exporters alone.
+/// Tasks have no series: the number depends on the probes and exporters alone.
 #[test]
 fn the_number_of_series_is_a_formula() {
     let count = |probes| i64::try_from(samples(figures(probes)).len()).unwrap();

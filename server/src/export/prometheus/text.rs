@@ -1,4 +1,4 @@
-//! The figures in the text format of OpenMetrics.
+//! The OpenMetrics 1.0 text format.
 
 use std::fmt;
 

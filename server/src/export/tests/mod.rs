@@ -1,4 +1,5 @@
-//! Exporters over a real hub, history and database: every event arrives, once where the other side can tell, and every place has its term.
+//! Tests of exporters over a real hub, history and database: every event arrives, once if the
+//! receiver can tell, and every log position is in exactly one term of the account.
 
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
@@ -145,7 +146,8 @@ pub(crate) fn jsonl(path: &Path) -> Export {
     config.export
 }
 
-/// Every event of a file, as the time stamp and the thread id that tell them apart; checks that progress adds up.
+/// Every event of a file, as the time stamp and the thread id that tell them apart; checks that
+/// progress adds up.
 fn events(path: &Path) -> Vec<u64> {
     let mut since_report = 0;
     let mut events = Vec::new();
@@ -205,7 +207,8 @@ async fn every_event_is_in_the_file_once_over_restarts() {
             expected.extend(first_ns..first_ns + 7);
         }
         if round == 1 {
-            // Killed while it wrote: what was not written is read again from the history, and half a line at the end goes.
+            // Killed while it wrote: what was not written is read again from the history, and half
+            // a line at the end goes.
             assert!(run.tasks.stop(Duration::from_secs(5)).await);
             run.stop().await;
             let mut file = fs::OpenOptions::new().append(true).open(&place.file).unwrap();
@@ -241,7 +244,7 @@ async fn what_is_not_selected_has_its_term() {
     run.stop().await;
 }
 
-/// The other side as a test wants it.
+/// A receiver that behaves as a test wants.
 #[derive(Clone, Default)]
 struct Fake {
     got: Arc<Mutex<Vec<u64>>>,
@@ -309,7 +312,7 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "too odd"));
     assert_eq!(status.failures, 2);
     run.stop().await;
-    // It goes on where it was, without the file of another side to tell.
+    // It goes on where it was, without the file of a receiver to tell.
     let run = Run::start(directory.path()).await;
     publish(&run.hub, &a, 0, 5, 2_000_000);
     let again = Fake::default();

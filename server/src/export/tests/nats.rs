@@ -1,6 +1,6 @@
-//! NATS: against the real server, killed and stuck.
+//! Tests of the NATS exporter against the real server, which is killed and stopped.
 
-mod beside;
+mod state_publisher;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
@@ -364,7 +364,8 @@ async fn what_cannot_be_used_says_why() {
     run.stop().await;
 }
 
-/// Everything that a client has of a host that was published until now: events by probe and time, and lost events.
+/// Everything that a client has of a host that was published until now: events by probe and time,
+/// and lost events.
 async fn of_client(source: &NatsSource, host: &str, request: NatsRequest) -> (Vec<(String, u64)>, u64) {
     let request = request.start(NatsStart::Oldest).until_now();
     let mut stream = source.open(host, request).await.unwrap();
@@ -512,7 +513,8 @@ async fn until(stream: &Stream, holds: impl Fn(u64, u64) -> bool) {
     tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
 }
 
-/// What one host without events costs the stream in a day: nothing. Every sign of life was a stored message before.
+/// What one host without events costs the stream in a day: nothing. Every sign of life was a stored
+/// message before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
     const HEARTBEAT_MS: u64 = 100;
@@ -571,7 +573,7 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
         each * day / 1_000_000
     );
 
-    // One that reads from now on sees the events of the other host, and nobody is late.
+    // A reader from now on sees the events of the other host, and waits for no host.
     let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
     let options = MergeOptions { max_wait: Duration::from_mins(5), ..MergeOptions::default() };
     let hosts = source.hosts().await.unwrap();

@@ -1,4 +1,5 @@
-//! OTLP against a collector in this process, whose services are generated from the same files.
+//! Tests of the OTLP exporter against a collector in this process, whose services are generated
+//! from the same protos.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

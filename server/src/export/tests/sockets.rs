@@ -1,4 +1,4 @@
-//! JSON Lines over connections: TCP, TLS and unix sockets whose other side goes, comes back and is stuck.
+//! Tests of JSON Lines over TCP, TLS and unix sockets whose receiver ends, returns and hangs.
 
 use std::collections::BTreeSet;
 
@@ -27,14 +27,15 @@ impl Received {
         all.len() - 1
     }
 
-    /// The events of each connection, as the time stamps that tell them apart. The end of a connection may have half a line.
+    /// The events of each connection, as the time stamps that tell them apart. The end of a
+    /// connection may have half a line.
     fn connections(&self) -> Vec<Vec<u64>> {
         let all = self.0.lock().unwrap();
         all.iter().map(|bytes| whole_lines(bytes).filter_map(time_of).collect()).collect()
     }
 
-    /// All events in their order, of which none is missing. What a connection did not take before it was given up comes again over the next
-    /// one.
+    /// All events in their order, of which none is missing. What a connection did not take before
+    /// it was given up comes again over the next one.
     fn events(&self) -> Vec<u64> {
         let mut events: Vec<u64> = Vec::new();
         for connection in self.connections() {
@@ -86,7 +87,7 @@ impl Program {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // Whoever fails to connect comes again.
+                // A client that fails to connect tries again.
                 let Some(stream) = accept().await else { continue };
                 connections.spawn(keep(stream, received.clone(), may_read.clone()));
             }
@@ -175,7 +176,8 @@ fn publish_many(run: &Run, begin: u64, count: u64) -> std::ops::Range<u64> {
     begin..begin + count
 }
 
-/// A program goes and comes back, with nothing on its way: every event arrives once, and the account says when.
+/// A program goes and comes back, with nothing on its way: every event arrives once, and the
+/// account says when.
 async fn goes_and_comes_back(
     settings: &str,
     received: &Received,
@@ -195,7 +197,7 @@ async fn goes_and_comes_back(
         expected.extend(publish_many(&run, (round * 2 + 2) * 10_000, 10));
         let error = failing(&exporters).await;
         assert!(
-            error.contains("the other side") || error.contains("refused") || error.contains("roken pipe"),
+            error.contains("the receiver") || error.contains("refused") || error.contains("roken pipe"),
             "{error}"
         );
         let status = exporters.statuses().remove(0);

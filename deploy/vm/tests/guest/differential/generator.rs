@@ -1,10 +1,11 @@
-//! Lines of the kernel's probe language, good and broken.
+//! Generator of lines in the kernel's probe language, valid and invalid, from the whole grammar.
 //!
-//! Owns what is drawn, from the whole grammar. Never says whether a line is good: that is what the kernel is asked.
+//! Never says whether a line is valid: the kernel is asked.
 
 use super::Random;
 
-/// Words of one kind: those that mostly are good, and those that mostly are not. `<>` stands for none.
+/// Words of one kind: those that mostly are good, and those that mostly are not. `<>` stands for
+/// none.
 struct Words {
     good: &'static str,
     bad: &'static str,
@@ -153,7 +154,7 @@ pub(crate) fn line(random: &mut Random, with_types: bool) -> String {
         for _ in 0..*random.pick(&[0, 0, 0, 1, 2]) {
             mutate(&mut line, random);
         }
-        // The log has single blanks, and positions are compared. What deletes is no definition.
+        // The log has single blanks, and positions are compared. A deletion is not a definition.
         let line = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         if !line.is_empty() && !line.starts_with('-') {
             return line;

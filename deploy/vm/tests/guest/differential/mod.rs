@@ -1,4 +1,4 @@
-//! The daemon's verdicts beside the kernel's answers to the same lines.
+//! Differential tests: the daemon's verdicts beside the kernel's answers to the same lines.
 
 pub(crate) mod generator;
 pub(crate) mod random;
@@ -29,7 +29,7 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// The errno that the daemon says the kernel would give: none where only the daemon minds.
+    /// The errno that the daemon says the kernel would give: none if only the daemon refuses.
     pub(crate) fn expected_errno(&self) -> u32 {
         if self.ours.by() == RefusedBy::Kprobed { 0 } else { self.ours.errno }
     }
@@ -40,7 +40,7 @@ impl Compared {
     }
 }
 
-/// What the kernel answers to each line. Leaves no probe behind.
+/// What the kernel answers to each line. Leaves no probe in the kernel.
 pub(crate) fn kernel_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<Answer>> {
     let mut text = String::new();
     for line in lines {
@@ -69,7 +69,8 @@ async fn verdicts(guest: &DaemonGuest, text: String) -> Result<Vec<CheckProbeRes
     Ok(verdicts)
 }
 
-/// What the daemon answers to each line. The words of 2009, which the kernel refuses, are not meant here.
+/// What the daemon answers to each line. The words of 2009, which the kernel refuses, are not meant
+/// here.
 pub(crate) fn daemon_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Vec<CheckProbeResponse>> {
     let mut text = String::new();
     for line in lines {
@@ -82,7 +83,8 @@ pub(crate) fn daemon_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Ve
 
 /// Asks both about every line.
 pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
-    // The daemon is asked first: a probe that the kernel then accepts would be there for its verdict.
+    // The daemon is asked first: a probe that the kernel then accepts would be there for its
+    // verdict.
     let ours = daemon_answers(guest, &lines)?;
     for (line, verdict) in lines.iter().zip(&ours) {
         let accepted = verdict.verdict() == Verdict::Accepted;

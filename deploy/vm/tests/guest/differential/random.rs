@@ -1,7 +1,8 @@
-//! Random draws that can be repeated.
+//! Random numbers that can be repeated from a seed.
 //!
-//! Owns which seeds a run takes: in CI always the same, so that what fails was changed; elsewhere new ones, so that more is seen with
-//! each run; and those that `KPROBED_VM_SEED` names, to repeat one.
+//! Owns which seeds a run takes: in CI always the same, so that a failure comes from a change;
+//! elsewhere new ones, so that each run covers more; and those that `KPROBED_VM_SEED` names, to
+//! repeat one.
 
 use std::env;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +15,8 @@ use crate::report;
 /// A small generator of random numbers (xorshift64).
 pub(crate) struct Random(u64);
 
-/// The seeds of CI: for each theme as many of them as it has rounds. Chosen for nothing that they show.
+/// The seeds of CI: for each theme as many of them as it has rounds. Chosen for nothing that they
+/// show.
 const FIXED: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 /// Whether this run must give what the last one gave.
@@ -23,7 +25,8 @@ pub(crate) fn is_repeatable() -> bool {
         || env::var("KPROBED_VM_EFFORT").is_ok_and(|effort| effort == "ci")
 }
 
-/// The seeds of a theme that has `rounds` of draws. They are printed, and so is the command that repeats them if the trial fails.
+/// The seeds of a theme that has `rounds` of draws. They are printed, and so is the command that
+/// repeats them if the trial fails.
 pub(crate) fn seeds(fixture: &Fixture, theme: &str, rounds: usize) -> Result<Vec<u64>> {
     let seeds = match env::var("KPROBED_VM_SEED") {
         Ok(named) => named

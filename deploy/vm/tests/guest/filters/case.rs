@@ -1,4 +1,4 @@
-//! One filter: what the kernel does with it, and what we do.
+//! One filter: the kernel's verdict and selection, and the daemon's.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ struct Bound {
 /// What came of a comparison.
 pub(super) enum Outcome {
     Agree(Agreement),
-    /// There is nothing that the kernel could do.
+    /// The kernel cannot filter by any part of it.
     NothingPushedDown,
     Differ {
         what: String,
@@ -42,11 +42,11 @@ pub(super) enum Outcome {
 }
 
 pub(super) enum Agreement {
-    /// Nobody takes it.
+    /// Neither the kernel nor the daemon accepts it.
     Refused,
     /// Both select the same: some events but not all, or else.
     Taken { is_part: bool },
-    /// The kernel selects what we do, or no less where that is said.
+    /// The kernel selects what the daemon does, or at least that if the table says so.
     PushedDown,
 }
 

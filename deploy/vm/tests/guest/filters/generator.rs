@@ -1,4 +1,4 @@
-//! Paths to open, and filters about them.
+//! Generator of file paths, and of filters on them.
 
 use crate::differential::Random;
 
@@ -184,7 +184,8 @@ fn number(random: &mut Random, paths: &[Vec<u8>]) -> String {
     format!("{field}{blank}{operator}{blank}{number}")
 }
 
-/// A comparison with a text that a path has, or nearly. Bytes that are no text stand for one by `?`.
+/// A comparison with a text that a path has, or nearly. Bytes that are not text stand for one by
+/// `?`.
 fn text(random: &mut Random, paths: &[Vec<u8>]) -> String {
     let path = random.pick(paths);
     let plain: String = path

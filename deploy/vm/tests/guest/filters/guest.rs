@@ -28,7 +28,7 @@ pub(super) struct Probes {
     layout: PageLayout,
     /// Of the first probe; the others differ in their number.
     format: Format,
-    /// What the kernel says to each filter; absent where it takes it.
+    /// The kernel's error for each filter; absent if it accepts it.
     verdicts: Vec<Option<String>>,
 }
 
@@ -39,7 +39,8 @@ pub(super) struct Recorded {
 }
 
 impl Probes {
-    /// Boots a guest that has room for lists of CPUs, with the first probe in an instance of its own.
+    /// Boots a guest that has room for lists of CPUs, with the first probe in an instance of its
+    /// own.
     pub(super) fn boot(fixture: &Fixture) -> Result<Self> {
         let options = GuestOptions { cpus_possible: CPUS, ..GuestOptions::new(fixture.kernel()?) };
         let machine = fixture.lab()?.boot(&options)?;
@@ -93,8 +94,9 @@ impl Probes {
         self.shell("cat /proc/kallsyms")
     }
 
-    /// Opens all paths, most of them from a shell and some from a program, and reads what every probe recorded. Those that the kernel has
-    /// left without a filter, because it refused it, are not switched on.
+    /// Opens all paths, most of them from a shell and some from a program, and reads what every
+    /// probe recorded. Those that the kernel has left without a filter, because it refused it, are
+    /// not switched on.
     pub(super) fn record(&self, paths: &[Vec<u8>]) -> Result<Vec<Recorded>> {
         self.machine.put("/tmp/paths", 0o600, &[paths.join(&b'\n'), vec![b'\n']].concat())?;
         let mut on = String::new();

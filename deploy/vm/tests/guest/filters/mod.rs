@@ -1,8 +1,10 @@
-//! Filters: the kernel's verdicts and selections beside ours.
+//! Differential test of filters: the kernel's verdicts and selections against the daemon's.
 //!
-//! Every filter gets a probe of its own, all of them at one place, with one more that has none: what the kernel lets through of a filtered
-//! probe has to be what we select of the unfiltered one. So does what we would have the kernel do for a filter
-//! ([`BoundFilter::kernel_text`]), or more than that. Filters are drawn anew in each run, but in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
+//! Every filter gets a probe of its own, all of them at one place, with one more that has no
+//! filter: the events that the kernel records for a filtered probe must be those that the daemon
+//! selects from the unfiltered one. The filter that the daemon would give to the kernel
+//! ([`BoundFilter::kernel_text`]) must select the same events, or more. Filters are drawn anew in
+//! each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
 
 mod case;
 mod generator;
@@ -39,7 +41,8 @@ fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {
     let paths = generator::paths(&mut random);
     let mut filters: Vec<String> = table::WRITTEN.iter().map(|text| (*text).to_owned()).collect();
     filters.extend((0..drawn()).map(|_| generator::filter(&mut random, &paths)));
-    // With those of `three`, which no number has the size of, kernels before 6.1 panic: `dangerous` shows that the daemon refuses them.
+    // With those of `three`, which no number has the size of, kernels before 6.1 panic: `dangerous`
+    // shows that the daemon refuses them.
     filters.retain(|text| !(fixture.is_older_than(6, 1) && text.contains("three")));
 
     let mut probes = Probes::boot(fixture)?;

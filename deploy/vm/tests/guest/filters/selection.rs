@@ -1,4 +1,4 @@
-//! Which events a filter selects.
+//! The events that a filter selects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,8 @@ impl Selection {
         Self::of(&recorded.columns, |_| true)
     }
 
-    /// What we select of a probe. The name of the task is the one that was recorded; `type_id` is the number of the event with the filter.
+    /// What we select of a probe. The name of the task is the one that was recorded; `type_id` is
+    /// the number of the event with the filter.
     pub(super) fn ours(filter: &BoundFilter, of: &Recorded, type_id: u16) -> Result<Self> {
         let columns = &of.columns;
         let task =
@@ -53,7 +54,7 @@ impl Selection {
     }
 }
 
-/// The values of a row as text. Flags are no part of it: they change from one probe to the next.
+/// The values of a row as text. Flags are left out: they change from one probe to the next.
 fn row_text(columns: &Columns, row: usize) -> Result<String> {
     let mut text = format!("{} ", columns.tids.get(row).context("no tid")?);
     for field in &columns.fields {

@@ -1,4 +1,4 @@
-//! Filters that are tried in every run, and where the kernel's answer is known to differ from ours.
+//! Filters that every run tries, and known differences between the kernel and the daemon.
 
 /// A difference with its reason.
 pub(super) struct Known {
@@ -70,7 +70,7 @@ pub(super) const DECISIONS: &[Known] = &[END_OF_NAME, END_IN_CLASS, ALL_CPUS];
 /// What both take, and select differently of two probes.
 pub(super) const SELECTIONS: &[Known] = &[END_OF_NAME, END_IN_CLASS, ALL_CPUS, FLAGS];
 
-/// Where what we would have the kernel do is refused, or selects less than we do.
+/// Filters whose kernel text is refused, or selects less than the daemon does.
 pub(super) const PUSHED_DOWN: &[Known] = &[FLAGS, CPUS];
 
 const END_OF_NAME: Known = Known {

@@ -1,4 +1,4 @@
-//! The equations of the ledger, and whether they hold.
+//! The equations of the ledger, and checking them.
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, LossCause, ProbeLedger, SubscriberLedger};
@@ -6,7 +6,8 @@ use kprobed_client::api::{GetLedgerResponse, LossCause, ProbeLedger, SubscriberL
 use super::subscriber::{Counts, Subscriber};
 use crate::daemon::DaemonGuest;
 
-/// What the kernel itself counts of the buffers since it emptied them last (kernel/trace/trace.c:tracing_stats_read).
+/// What the kernel itself counts of the buffers since it emptied them last
+/// (kernel/trace/trace.c:tracing_stats_read).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stats {
     entries: u64,
@@ -106,7 +107,8 @@ impl Terms {
             let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;
             ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
             ensure!(probe.undecodable == 0, "{probe:?}");
-            // Without losses that are shared everything is known; with them, no more than that there was no filter.
+            // Without losses that are shared everything is known; with them, no more than that
+            // there was no filter.
             let known = match probe.lost {
                 Some(_) => probe.filtered.is_some(),
                 None => probe.own.is_none() && probe.filtered.unwrap_or(0) == 0,
@@ -134,8 +136,8 @@ impl Terms {
         Ok(())
     }
 
-    /// Every equation that holds for what happened between two moments, in which no probe came, went or changed and `filtered` hits were held
-    /// back by filters.
+    /// Every equation that holds for what happened between two moments, in which no probe came,
+    /// went or changed and `filtered` hits were held back by filters.
     pub(super) fn check_since(&self, before: &Self, filtered: u64) -> Result<Buffers> {
         let buffers = self.buffers().since(before.buffers());
         let hits = self.hits() - before.hits();
@@ -166,7 +168,8 @@ fn accounted(ours: &SubscriberLedger) -> u64 {
     held_back + ours.dropped + ours.queued + ours.delivered
 }
 
-/// Whether a subscriber has counted everything that the ledger says it was given, and is not given what it missed any more.
+/// Whether a subscriber has counted everything that the ledger says it was given, and is not given
+/// what it missed any more.
 pub(super) fn has_everything(counts: &Counts, ours: &SubscriberLedger) -> bool {
     counts.is_present
         && ours.queued == 0

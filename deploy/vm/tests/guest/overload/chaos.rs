@@ -1,21 +1,21 @@
-//! What happens at random while events flow.
+//! Random actions while events flow: kills, new and deleted probes, changed labels and filters.
 
 use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::protocol::Status;
 
-use super::scene::{KILL, Scene};
+use super::scene::Scene;
 use crate::differential::random::Random;
 
 /// Filters that come and go, and the empty one.
 const FILTERS: &[&str] = &["", "n & 1", "n & 6", "comm == \"nobody\"", "n > 500000000"];
 const TEAMS: &[&str] = &["a", "b"];
 
-/// What happened, and what there is of it.
+/// The actions so far, and the probes that exist because of them.
 pub(super) struct Chaos {
     random: Random,
     /// Probes that came.
@@ -63,7 +63,7 @@ impl Chaos {
         format!("{word}_{}", self.last_number)
     }
 
-    /// Something happens, and after it nothing for a moment.
+    /// Does one random action, and then nothing for up to 300 ms.
     pub(super) fn step(&mut self, scene: &mut Scene) -> Result<()> {
         match self.random.below(9) {
             0 | 1 => {
@@ -130,7 +130,7 @@ impl Chaos {
     /// Kills all observers but the first ones.
     pub(super) fn kill_observers(&mut self, scene: &Scene, but: usize) -> Result<()> {
         for name in self.observers.drain(but..) {
-            if let Err(error) = scene.guest.machine.kill(&name, KILL) {
+            if let Err(error) = scene.guest.machine.signal(&name, Signal::SIGKILL) {
                 // One that could not connect, because the daemon was dead, has ended by itself.
                 let status = scene.guest.machine.wait(&name, Some(Duration::ZERO))?;
                 ensure!(status != Status::TimedOut, "{name}: {error}");

@@ -1,11 +1,14 @@
-//! More than ten times what the daemon carries, and every event accounted for.
+//! Overload: more than ten times what the daemon can read, and every event accounted for.
 //!
-//! Three processes hit three probes as fast as they can, through a ring buffer of 64 KiB, while the daemon's readers weigh little for the
-//! scheduler. Meanwhile eight subscribers of all kinds read, and at random some of them are killed, probes come and go, labels and filters
-//! change, and once the daemon is killed. Then everything stops, and all terms have to add up: in the ledger, in the kernel's own counters, in
-//! what the callers say they did, and in what each subscriber has counted itself.
+//! Three processes hit three probes as fast as they can, through a ring buffer of 64 KiB, while the
+//! daemon's readers have a low scheduling weight. Meanwhile eight subscribers of all kinds read,
+//! and at random some of them are killed, probes come and go, labels and filters change, and once
+//! the daemon is killed. Then everything stops, and all terms must add up: in the ledger, in the
+//! kernel's own counters, in the counts of the callers, and in what each subscriber has counted
+//! itself.
 //!
-//! `KPROBED_VM_SEED` repeats what happens, though not when; `KPROBED_VM_SOAK_MINUTES` repeats the whole with new seeds for so long.
+//! `KPROBED_VM_SEED` repeats what happens, though not when; `KPROBED_VM_SOAK_MINUTES` repeats the
+//! whole with new seeds for so many minutes.
 
 mod account;
 mod chaos;
@@ -97,7 +100,8 @@ fn storm(scene: &mut Scene, chaos: &mut Chaos, before: &Terms) -> Result<()> {
     let produced = after.hits() + chaos.gone_hits - before.hits();
     let of_picky = |terms: &Terms| terms.probe("kprobes/picky").map(|picky| picky.hits.unwrap_or(0));
     let filtered_at_most = of_picky(&after)? - of_picky(before)?;
-    // While a probe is deleted nothing is recorded for a moment: buffers this small overflow before it can be gone over to others.
+    // While a probe is deleted, recording pauses: buffers this small overflow before the daemon can
+    // switch to others.
     let paused = after.paused() - before.paused();
     let unexplained = produced.checked_sub(buffers.all()).context("more was recorded than was hit")?;
     progress::note(format_args!(

@@ -1,4 +1,4 @@
-//! A guest under more load than its daemon can carry: who calls, who reads, and how everything comes to rest again.
+//! The overloaded guest: its callers and subscribers, and bringing all of them to rest.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,8 +18,6 @@ use crate::fixture::Fixture;
 
 const CONFIG: &str =
     "[tracing]\nbuffer_kib = 64\nbuffer_max_kib = 64\n[spool]\nmax_mib = 8\nsync_interval_ms = 200\n";
-/// SIGKILL.
-pub(super) const KILL: i32 = 9;
 /// Processes that call.
 const CALLERS: i64 = 3;
 /// Numbers of one of them: more than it can call.
@@ -68,7 +66,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Makes a probe that records. Answers its name.
+    /// Makes a probe that records. Returns its name.
     pub(super) fn create(&self, definition: &str, labels: HashMap<String, String>) -> Result<String> {
         let request = CreateProbeRequest {
             definition: definition.to_owned(),
@@ -115,15 +113,15 @@ impl Scene {
 
     /// Kills the daemon, and starts it again.
     pub(super) fn kill_daemon(&mut self) -> Result<()> {
-        self.guest.machine.kill(daemon::NAME, KILL)?;
-        self.guest.machine.wait(daemon::NAME, Some(PATIENCE))?;
+        self.guest.kill()?;
         self.guest.restart(&self.config)?;
         self.slow_readers()
     }
 
-    /// Takes weight off the readers: for the scheduler they weigh 172 against 1024 for each caller, and so have 5 in 100 of the CPU at most as long as
-    /// the callers want the rest. Whatever the speed of the machine, they read a small part of what is recorded. Everything else in the daemon
-    /// runs as always.
+    /// Takes weight off the readers: for the scheduler they weigh 172 against 1024 for each caller,
+    /// and so have 5 in 100 of the CPU at most as long as the callers want the rest. Whatever the
+    /// speed of the machine, they read a small part of what is recorded. Everything else in the
+    /// daemon runs as always.
     fn slow_readers(&self) -> Result<()> {
         let script = "for t in /proc/$(pidof kprobed)/task/*; do
             case $(cat $t/comm) in kprobed-read-*) renice -n 8 -p ${t##*/} && echo slowed;; esac; done";
@@ -197,7 +195,8 @@ impl Scene {
         Ok(())
     }
 
-    /// For when something went wrong: what the daemon does, thread by thread, and the end of its log.
+    /// For when something went wrong: what the daemon does, thread by thread, and the end of its
+    /// log.
     pub(super) fn state_of_daemon(&self) -> String {
         let script =
             "for t in /proc/$(pidof kprobed)/task/*; do cat $t/comm; cut -c1-60 $t/stat; cat $t/stack; done";

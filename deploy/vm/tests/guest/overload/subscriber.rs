@@ -1,7 +1,7 @@
-//! A subscriber that counts what it gets, message by message.
+//! A subscriber that counts what it receives, message by message.
 //!
-//! It speaks the API itself, not through the library, with windows of its own: a client that does not read has to fill its queue in the daemon
-//! soon, and not first the connection.
+//! It speaks the API itself, not through the library, with HTTP/2 windows of its own: a client that
+//! does not read must fill its queue in the daemon soon, and not the connection first.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ enum Manner {
     Quick,
     /// Milliseconds between two messages.
     Slow(u64),
-    /// Nothing after the first message, until it is told to hurry.
+    /// Nothing after the first message, until it is asked to hurry.
     Stuck,
 }
 
@@ -44,7 +44,8 @@ pub(crate) struct Kind {
 
 const SMALL_WINDOW_BYTES: u32 = 64 << 10;
 
-/// A connection on which nothing passes any more ends after these: the emulated network loses one at times, which the daemon notices the same way.
+/// A connection on which nothing passes any more ends after these: the emulated network loses one
+/// at times, which the daemon notices the same way.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -114,11 +115,11 @@ pub(crate) fn kinds() -> [Kind; 8] {
 pub(crate) struct Counts {
     /// Its number in the ledger.
     pub(crate) id: Option<u64>,
-    /// Events from behind [`Message::CaughtUp`].
+    /// Events after [`Message::CaughtUp`].
     pub(crate) delivered: u64,
     /// Events from before it.
     pub(crate) replayed: u64,
-    /// Events that it was told of as missing, by cause.
+    /// Events that were reported to it as missing, by cause.
     pub(crate) losses: BTreeMap<i32, u64>,
     /// Losses of unknown size.
     pub(crate) uncounted: u64,
@@ -131,7 +132,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// How many events it was told of as missing for that cause.
+    /// How many events were reported to it as missing for that cause.
     pub(crate) fn lost(&self, cause: LossCause) -> u64 {
         self.losses.get(&cause.into()).copied().unwrap_or(0)
     }

@@ -1,8 +1,9 @@
-//! What kprobes, whoever placed them, have done to the kernel's code.
+//! Registered kprobes of the whole host, and kernel code without their breakpoints and jumps.
 //!
-//! Owns the list of registered probes (debugfs `kprobes/list`) and undoing their patches in code that was read, as the kernel's own checks
-//! do (arch/x86/kernel/kprobes/core.c:recover_probed_instruction). Never writes anything: the originals are found where the kernel keeps
-//! them.
+//! Owns the list of registered probes (debugfs `kprobes/list`), and undoing their patches in code
+//! that was read, as the kernel's own checks do
+//! (arch/x86/kernel/kprobes/core.c:recover_probed_instruction). Never writes anything: the original
+//! bytes come from the kernel's own copies.
 
 mod originals;
 mod table;
@@ -13,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::recent::FRESH_FOR;
+use super::recent_facts::FRESH_FOR;
 use super::{KernelText, SymbolTable, read_text};
 
 /// All registered probes by address, at one time.
 #[derive(Debug, Default)]
 struct Registered {
     probes: Vec<Probe>,
-    /// What is below breakpoints, by address; read when the first one is to be undone.
+    /// Original bytes below breakpoints, by address; read when the first breakpoint is undone.
     opcodes: OnceLock<BTreeMap<u64, u8>>,
 }
 
@@ -28,8 +29,10 @@ struct Registered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     address: u64,
-    /// Whether the kernel has replaced a breakpoint by a jump, is about to, or has not yet taken the jump back: the flag changes before
-    /// the code or after it (kernel/kprobes.c:optimize_kprobe, do_unoptimize_kprobes). What is patched, only the code tells.
+    /// Whether the kernel has replaced a breakpoint by a jump, is about to, or has not yet taken
+    /// the jump back: the flag changes before the code or after it
+    /// (kernel/kprobes.c:optimize_kprobe, do_unoptimize_kprobes). What is patched, only the code
+    /// tells.
     optimised: bool,
     /// Whether at least one of the probes there is enabled.
     enabled: bool,
@@ -62,7 +65,7 @@ impl ArmedProbes {
 
     /// The list as it is now.
     fn read(&self) -> Arc<Registered> {
-        // Without debugfs there is no way to know: code is taken as it is.
+        // Without debugfs probes are unknown: code is taken as it is.
         let list = self.list.as_ref().and_then(|list| read_text(list).ok());
         let probes = parse(&list.unwrap_or_default());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,9 +87,10 @@ impl ArmedProbes {
         }
     }
 
-    /// Whether a probe is registered at `address`: another one there is added to it, and nothing is patched any more
-    /// (kernel/kprobes.c:register_aggr_kprobe). One that has come or gone in the last [`FRESH_FOR`] may not be noticed, which does no harm:
-    /// it was placed where the rules that it makes superfluous allow it.
+    /// Whether a probe is registered at `address`: another one there is added to it, and nothing is
+    /// patched any more (kernel/kprobes.c:register_aggr_kprobe). One that has come or gone in the
+    /// last [`FRESH_FOR`] may not be noticed, which does no harm: it was placed where the rules
+    /// that it makes superfluous allow it.
     pub fn is_registered(&self, address: u64) -> bool {
         self.recent().probes.binary_search_by_key(&address, |probe| probe.address).is_ok()
     }
@@ -99,8 +103,8 @@ impl ArmedProbes {
         rest.iter().take_while(|probe| probe.address < addresses.end).any(|probe| probe.enabled)
     }
 
-    /// Code as it would be without probes: what `read` reads at `start`, with all patches undone. Where something still looks like a patch,
-    /// the list is read anew, until nothing changes any more.
+    /// Code as it would be without probes: what `read` reads at `start`, with all patches undone.
+    /// If something still looks like a patch, the list is read again, until nothing changes.
     pub(super) fn without_patches(
         &self,
         start: u64,
@@ -126,8 +130,8 @@ impl ArmedProbes {
     }
 }
 
-/// Whether there is a byte that could be a breakpoint, or one that could be the jump of an optimised probe: those lead out of the kernel's
-/// code.
+/// Whether there is a byte that could be a breakpoint, or one that could be the jump of an
+/// optimised probe: those lead out of the kernel's code.
 fn looks_patched(start: u64, code: &[u8], core_text: &Range<u64>) -> bool {
     let leads_out = |offset: usize| {
         let target = originals::jump_target(start.wrapping_add(offset as u64), code.get(offset..)?)?;
@@ -164,7 +168,8 @@ fn undo(registered: &Registered, start: u64, code: &mut [u8], text: &KernelText,
     }
 }
 
-/// Parses lines of the form `ADDRESS k|r SYMBOL+0xOFFSET [MODULE] [FLAGS]...`. Probes whose code has gone are left out.
+/// Parses lines of the form `ADDRESS k|r SYMBOL+0xOFFSET [MODULE] [FLAGS]...`. Probes whose code
+/// has gone are left out.
 fn parse(list: &str) -> Vec<Probe> {
     let probe = |line: &str| {
         let address = line.split_ascii_whitespace().next()?;

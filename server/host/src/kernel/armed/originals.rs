@@ -1,4 +1,5 @@
-//! The instructions that a jump has replaced, from the copies that the kernel executes instead.
+//! Original instructions below the jump of an optimised kprobe, read from the kernel's detour
+//! buffer.
 
 use super::super::{KernelText, SymbolTable};
 use crate::insn;
@@ -6,9 +7,9 @@ use crate::insn;
 pub(super) const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
 
-/// What an optimised probe's jump has replaced: whole instructions, copied to behind the code that it leads to
-/// (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe; that code has the length of its template). Their bytes are the original
-/// ones but for distances.
+/// The instructions that an optimised probe's jump has replaced: they are copied to the end of the
+/// detour code that the jump leads to (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe;
+/// that code has the length of its template). Their bytes are the original ones but for distances.
 pub(super) fn behind_jump(
     address: u64,
     patched: &[u8],

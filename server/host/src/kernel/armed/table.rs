@@ -1,6 +1,7 @@
-//! The first bytes of the instructions below breakpoints, from where the kernel itself keeps them.
+//! First bytes of the instructions below breakpoints, read from the kernel's table of kprobes.
 //!
-//! Owns walking the kernel's table of probes in its memory. Never guesses: a probe whose record does not prove itself is left out.
+//! Owns walking that hash table in kernel memory (kernel/kprobes.c:kprobe_table). Never guesses: a
+//! record that does not prove itself is left out.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,23 @@ use super::super::{KernelText, SymbolTable};
 /// Heads of the table's chains (kernel/kprobes.c, `KPROBE_TABLE_SIZE`; the same in all versions).
 const CHAINS: usize = 64;
 
-/// More probes than any kernel can bear: where a chain that is changed meanwhile does not end, reading does.
+/// More probes than any kernel can hold. Reading stops there, in case a chain that changes
+/// meanwhile has no end.
 const MAX_PROBES: usize = 1 << 20;
 
-/// Bytes of `struct kprobe` that are read: up to behind the pointer to the copied instruction.
+/// Bytes of `struct kprobe` that are read, including the pointer to the copied instruction.
 const RECORD_BYTES: usize = 112;
 
-/// Offset of `addr` in `struct kprobe` (include/linux/kprobes.h; the members before it are those of 2.6.25).
+/// Offset of `addr` in `struct kprobe` (include/linux/kprobes.h; the members before it are those of
+/// 2.6.25).
 const ADDRESS_AT: usize = 40;
 
-/// Where `opcode` may be, with the pointer to the copied instruction 8 bytes behind it: since 5.14 there is no `fault_handler` before it,
-/// since 4.19 no `break_handler`.
+/// Where `opcode` may be, with the pointer to the copied instruction 8 bytes after it: 5.14 removed
+/// `fault_handler` before it, 4.19 `break_handler`.
 const OPCODE_AT: [usize; 3] = [80, 88, 96];
 
-/// The byte below each probe that has a copy of its instruction, by the probe's address. Empty when the kernel does not show its table
-/// (`CONFIG_KALLSYMS_ALL`).
+/// The byte below each probe that has a copy of its instruction, by the probe's address. Empty when
+/// the kernel does not show its table (`CONFIG_KALLSYMS_ALL`).
 pub(super) fn opcodes(text: &KernelText, symbols: &SymbolTable) -> BTreeMap<u64, u8> {
     let mut found = BTreeMap::new();
     let Some(table) = symbols.lookup("kprobe_table", None) else { return found };
@@ -45,8 +48,9 @@ pub(super) fn opcodes(text: &KernelText, symbols: &SymbolTable) -> BTreeMap<u64,
     found
 }
 
-/// The byte that is, in the kernel's eyes, below the breakpoint, if it is also the first of the copied instruction: distances in a copy are
-/// adjusted, the first byte never is (arch/x86/kernel/kprobes/core.c:arch_copy_kprobe).
+/// The byte that the kernel has stored for the breakpoint, if it is also the first of the copied
+/// instruction: distances in a copy are adjusted, the first byte never is
+/// (arch/x86/kernel/kprobes/core.c:arch_copy_kprobe).
 fn opcode(record: &[u8], text: &KernelText) -> Option<u8> {
     OPCODE_AT.iter().find_map(|&at| {
         let opcode = *record.get(at)?;
@@ -82,7 +86,8 @@ mod tests {
         memory[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// A probe at `CODE + index` whose opcode is at `opcode_at`, with a copy that begins with `copied`.
+    /// A probe at `CODE + index` whose opcode is at `opcode_at`, with a copy that begins with
+    /// `copied`.
     fn record(memory: &mut [u8], index: u64, opcode_at: u64, (opcode, copied): (u8, u8), next: u64) -> u64 {
         let (at, copy) = (RECORDS + 128 * index, COPIES + 15 * index);
         put(memory, at, next);

@@ -1,4 +1,6 @@
-//! Types as C text.
+//! BTF types written as C declarations and function prototypes.
+//!
+//! Bounded in depth and length: a file can describe types whose text grows exponentially.
 
 use std::fmt::Write as _;
 
@@ -8,7 +10,8 @@ use super::{Btf, BtfError};
 /// Pointers, arrays and functions around each other: what is deeper is not shown.
 const DEPTH_MAX: usize = 32;
 
-/// Bytes of a text. Depth alone is no bound: functions that take functions write text that doubles, or worse, with every level.
+/// Bytes of a text. Depth alone is not a bound: functions that take functions write text that
+/// doubles, or worse, with every level.
 const TEXT_MAX_BYTES: usize = 16 << 10;
 
 impl Btf {
@@ -20,7 +23,8 @@ impl Btf {
         self.declaration(id, "")
     }
 
-    /// A declaration of something of this type, such as `const char *name` or `int (*done)(void *)`.
+    /// A declaration of something of this type, such as `const char *name` or
+    /// `int (*done)(void *)`.
     ///
     /// # Errors
     /// [`BtfError`] for broken references, and for a text of more than 16 KiB.
@@ -28,7 +32,8 @@ impl Btf {
         self.around(id, name.to_owned(), 0)
     }
 
-    /// The prototype of a function of that name: `ssize_t vfs_read(struct file *file, char *buf, size_t count, loff_t *pos)`.
+    /// The prototype of a function of that name:
+    /// `ssize_t vfs_read(struct file *file, char *buf, size_t count, loff_t *pos)`.
     ///
     /// # Errors
     /// [`BtfError`] for broken references, and for a text of more than 16 KiB.
@@ -37,7 +42,8 @@ impl Btf {
         self.around(prototype.result, declarator, 0)
     }
 
-    /// C writes a type around what is declared: this puts one level of it around `inner`, and goes on with what is left.
+    /// C writes a type around what is declared: this puts one level of it around `inner`, and goes
+    /// on with what is left.
     fn around(&self, id: TypeId, inner: String, depth: usize) -> Result<String, BtfError> {
         if depth > DEPTH_MAX {
             return Err(BtfError::TooDeep { id });
@@ -80,9 +86,9 @@ impl Btf {
                 };
                 let pointer = matches!(self.ty(target)?.kind, Kind::Pointer(_));
                 match (word.is_empty(), pointer) {
-                    // A tag such as `user` is no C; it says nothing about the layout.
+                    // A tag such as `user` is not C, and does not affect the layout.
                     (true, _) => self.around(target, inner, depth + 1)?,
-                    // `char *const p`: behind the star.
+                    // `char *const p`: after the star.
                     (false, true) => self.around(target, joined(&format!(" {word}"), &inner), depth + 1)?,
                     (false, false) => format!("{word} {}", self.around(target, inner, depth + 1)?),
                 }
@@ -121,7 +127,7 @@ fn bounded(id: TypeId, text: String) -> Result<String, BtfError> {
     if short { Ok(text) } else { Err(BtfError::TooLong { id, max_bytes: TEXT_MAX_BYTES }) }
 }
 
-/// A type and what it is of, with a blank between them where there is something.
+/// A type and the declarator, with a blank between them if that is not empty.
 fn joined(ty: &str, inner: &str) -> String {
     if inner.is_empty() { ty.to_owned() } else { format!("{ty} {inner}") }
 }

@@ -1,8 +1,9 @@
-//! What can be wrong with the bytes of BTF.
+//! Errors in BTF: malformed bytes, and types that contradict each other.
 
 use super::TypeId;
 
-/// Bytes that are no BTF, or BTF that contradicts itself. Offsets count from the beginning of the file.
+/// Bytes that are not BTF, or BTF that contradicts itself. Offsets count from the beginning of the
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
     /// Shorter than a header.
@@ -39,7 +40,7 @@ pub enum BtfError {
         /// Where it is.
         offset: usize,
     },
-    /// A type that ends behind the type section.
+    /// A type that ends after the type section.
     #[error("type {id} at offset {offset} is cut off")]
     CutOff {
         /// The type.
@@ -66,22 +67,22 @@ pub enum BtfError {
         /// The id.
         id: TypeId,
     },
-    /// A reference to a string that does not exist or is no text.
+    /// A reference to a string that does not exist or is not UTF-8.
     #[error("there is no name at offset {offset} of the strings")]
     NoSuchName {
         /// The offset, in the strings of the kernel and of the module together.
         offset: u32,
     },
-    /// Types that refer to each other for ever, or deeper than any C program does.
+    /// Types that refer to each other in a circle, or deeper than in any C program.
     #[error("type {id} is nested too deeply")]
     TooDeep {
-        /// Where it was found out.
+        /// The type at which the limit was reached.
         id: TypeId,
     },
     /// A type whose C text is longer than any that a C program has.
     #[error("the text of type {id} has more than {max_bytes} bytes")]
     TooLong {
-        /// Where it was found out.
+        /// The type at which the limit was reached.
         id: TypeId,
         /// Most bytes that are written.
         max_bytes: usize,
@@ -91,7 +92,7 @@ pub enum BtfError {
     WrongKind {
         /// The type.
         id: TypeId,
-        /// What it had to be.
+        /// The kind that is needed.
         wanted: &'static str,
     },
 }

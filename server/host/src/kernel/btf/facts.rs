@@ -1,4 +1,7 @@
-//! The types of the running kernel: read when they are first asked for, and kept.
+//! BTF of the running kernel and of its modules, read at the first use and cached.
+//!
+//! Never reads a file of types twice, whether the first reading failed or not, until modules
+//! change.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +15,8 @@ use super::{Btf, BtfError};
 /// Why types are not known.
 #[derive(Debug, Error)]
 pub enum TypesError {
-    /// The file is not there or cannot be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or the module has none or is not loaded.
+    /// The file is not there or cannot be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or
+    /// the module has none or is not loaded.
     #[error("cannot read `{path}`: {source}", path = path.display())]
     Read {
         /// The file.
@@ -37,14 +41,15 @@ pub enum TypesError {
     /// The types of an image are not understood.
     #[error("cannot parse the types of the kernel image: {0}")]
     ImageContent(BtfError),
-    /// Those of a module need those of the kernel.
+    /// The types of the kernel, which those of a module need, are not known.
     #[error("{0}")]
     Kernel(Arc<TypesError>),
 }
 
 type Outcome = Result<Arc<Btf>, Arc<TypesError>>;
 
-/// The types of a kernel and of its modules, from the files that it shows them in, or those of the kernel alone from its image.
+/// The types of a kernel and of its modules, from the files that it shows them in, or those of the
+/// kernel alone from its image.
 #[derive(Debug)]
 pub struct KernelTypes {
     /// Usually `/sys/kernel/btf`; absent for an image.
@@ -68,7 +73,7 @@ impl KernelTypes {
         Self { directory: None, vmlinux, modules: Mutex::default() }
     }
 
-    /// The same kernel with other modules: what was read of the kernel itself is kept.
+    /// The types of the same kernel with other modules. The types of the kernel itself are kept.
     #[must_use]
     pub fn without_modules(&self) -> Self {
         Self {
@@ -99,7 +104,7 @@ impl KernelTypes {
     /// # Errors
     /// See [`TypesError`]; the same until modules come or go.
     pub fn module(&self, name: &str) -> Result<Arc<Btf>, Arc<TypesError>> {
-        // `vmlinux` is no module, and a name with a path in it is none either.
+        // `vmlinux` is not a module, nor is a name with a path in it.
         if name == "vmlinux" || name.contains('/') || name.starts_with('.') {
             let source = io::Error::from(io::ErrorKind::NotFound);
             return Err(Arc::new(TypesError::Read { path: Path::new(name).to_owned(), source }));

@@ -1,11 +1,13 @@
-//! BTF: the types of the running kernel and of its modules, as the kernel shows them in `/sys/kernel/btf`.
+//! BTF (BPF Type Format): the types of the running kernel and of its modules, from
+//! `/sys/kernel/btf`.
 //!
-//! Owns the format (include/uapi/linux/btf.h, Documentation/bpf/btf.rst): a header, types that refer to each other by number, and a section of
-//! names. The file is kept as it is, with an offset for each type and an index of functions beside it: 5.4 MiB for the 140,000 types of
-//! a kernel. The BTF of a module is *split*: it goes on counting types and names where that of the kernel ends.
+//! Owns the format (include/uapi/linux/btf.h, Documentation/bpf/btf.rst): a header, types that
+//! refer to each other by number, and a section of names. The file is kept as it is, with an offset
+//! for each type and an index of functions: 5.4 MiB for the 140,000 types of a kernel. The BTF of a
+//! module is *split*: its types and names are numbered from where those of the kernel end.
 //!
-//! Every byte is distrusted. Reading checks that each type lies in the file; references are checked when they are followed, which
-//! takes a bounded number of steps.
+//! Every byte is distrusted. Reading checks that each type lies in the file. References are checked
+//! when they are followed, in a bounded number of steps.
 
 mod declaration;
 mod error;
@@ -140,7 +142,8 @@ impl Btf {
             .map(|(offset, id)| Type::read(self, TypeId(id), *offset as usize))
     }
 
-    /// Functions of that name in this file: for a module, only its own. Several where static functions share a name.
+    /// Functions of that name in this file: for a module, only its own. Several if static functions
+    /// share a name.
     pub fn functions<'a>(&'a self, name: &'a str) -> impl Iterator<Item = TypeId> {
         let name_of = |id: TypeId| self.ty(id).map_or("", |ty| ty.name);
         let first = self.functions.partition_point(|id| name_of(*id) < name);

@@ -1,6 +1,7 @@
-//! The layout of BTF in bytes: header, and how long each type is (include/uapi/linux/btf.h; the same since 4.18, with kinds added).
+//! Byte layout of BTF: the header, and the length of each type (include/uapi/linux/btf.h; unchanged
+//! since 4.18 but for new kinds).
 //!
-//! Owns finding where everything begins and ends. Never follows a reference.
+//! Owns finding where each section and type begins and ends. Never follows a reference.
 
 use std::ops::Range;
 
@@ -9,7 +10,8 @@ use super::{BtfError, TypeId};
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 
-/// Bytes of the header that every version has: magic, version, flags, header length, and place and length of both sections.
+/// Bytes of the header that every version has: magic, version, flags, header length, and place and
+/// length of both sections.
 const HEADER_BYTES: usize = 24;
 
 /// Bytes that every type begins with: name, kind and count, size or type.
@@ -72,7 +74,8 @@ pub(super) struct Head {
     pub(super) kind: u8,
     /// How many members, parameters or values follow.
     pub(super) count: u16,
-    /// The flag: a structure with bit-fields, a signed enumeration, a forward declaration of a union.
+    /// The flag: a structure with bit-fields, a signed enumeration, a forward declaration of a
+    /// union.
     pub(super) flag: bool,
     /// Its size in bytes, or the type that it refers to.
     pub(super) size_or_type: u32,

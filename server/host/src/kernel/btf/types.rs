@@ -1,6 +1,6 @@
-//! One type, as C knows it.
+//! One BTF type, decoded: integers, pointers, structures, functions.
 //!
-//! Owns the meaning of the bytes of each kind. Names and references are looked up where they are asked for.
+//! Owns the meaning of the bytes of each kind. Names and references are looked up at each use.
 
 use super::raw::{Head, TYPE_BYTES, kind, u32_at};
 use super::{Btf, BtfError};
@@ -27,11 +27,11 @@ pub struct Type<'a> {
     pub id: TypeId,
     /// Its name; empty if it has none.
     pub name: &'a str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind<'a>,
 }
 
-/// What a type is.
+/// The kind of a type, with its contents.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
     /// `void`.
@@ -42,9 +42,9 @@ pub enum Kind<'a> {
     Pointer(TypeId),
     /// An array.
     Array {
-        /// What it has.
+        /// The type of its elements.
         element: TypeId,
-        /// How many; 0 where C has `[]`.
+        /// Number of elements; 0 for `[]`.
         count: u32,
     },
     /// A structure or a union.
@@ -204,7 +204,7 @@ impl<'a> Composite<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Prototype<'a> {
     btf: &'a Btf,
-    /// What it returns.
+    /// Its return type.
     pub result: TypeId,
     parameters: &'a [u8],
 }
@@ -212,7 +212,7 @@ pub struct Prototype<'a> {
 /// A parameter of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter<'a> {
-    /// Its name; empty for `...`, and where the declaration has none.
+    /// Its name; empty for `...`, and if the declaration has none.
     pub name: &'a str,
     /// Its type; `void` for `...`.
     pub ty: TypeId,

@@ -1,6 +1,6 @@
-//! Following references: what a type is without its modifiers, how large it is, and where a member lies.
+//! References between BTF types: a type without its modifiers, its size, the place of a member.
 //!
-//! Every walk is bounded: nothing in a file can make it endless.
+//! Every walk is bounded: no file can make it endless.
 
 use super::types::{Composite, Kind, Member, Prototype, Type, TypeId};
 use super::{Btf, BtfError};
@@ -8,8 +8,8 @@ use super::{Btf, BtfError};
 /// More modifiers and arrays around each other than any C program has.
 const DEPTH_MAX: usize = 64;
 
-/// Anonymous structures around each other, and how many may be looked into for one member. The kernel keeps at most 16 in mind
-/// (kernel/trace/trace_btf.c:BTF_ANON_STACK_MAX).
+/// Anonymous structures around each other, and how many may be looked into for one member. The
+/// kernel keeps at most 16 in mind (kernel/trace/trace_btf.c:BTF_ANON_STACK_MAX).
 const ANONYMOUS_MAX: usize = 512;
 
 /// A member that was found by its name, perhaps inside of anonymous structures and unions.
@@ -40,7 +40,7 @@ impl Btf {
     /// The prototype of a function.
     ///
     /// # Errors
-    /// [`BtfError`] for broken references, and for what is no function.
+    /// [`BtfError`] for broken references, and for a type that is not a function.
     pub fn prototype(&self, function: TypeId) -> Result<Prototype<'_>, BtfError> {
         let Kind::Function(prototype) = self.ty(function)?.kind else {
             return Err(BtfError::WrongKind { id: function, wanted: "a function" });
@@ -51,7 +51,8 @@ impl Btf {
         }
     }
 
-    /// Bytes of a value of this type; `None` where there is no such value (`void`, functions, declared structures).
+    /// Bytes of a value of this type; `None` if no value has it (`void`, functions, declared
+    /// structures).
     ///
     /// # Errors
     /// [`BtfError`] for broken references and impossible sizes.
@@ -76,8 +77,9 @@ impl Btf {
         Err(BtfError::TooDeep { id })
     }
 
-    /// The member of that name, looked for in anonymous structures and unions too, which are searched after the named members of what
-    /// is around them, the last of them first (kernel/trace/trace_btf.c:btf_find_struct_member). In C no two of them have the same name.
+    /// The member of that name, looked for in anonymous structures and unions too, which are
+    /// searched after the named members of what is around them, the last of them first
+    /// (kernel/trace/trace_btf.c:btf_find_struct_member). In C no two of them have the same name.
     ///
     /// # Errors
     /// [`BtfError`] for broken references.
@@ -96,7 +98,8 @@ impl Btf {
         Ok(found)
     }
 
-    /// Shows every named member, those of anonymous structures and unions too, until `visit` says `false`.
+    /// Shows every named member, those of anonymous structures and unions too, until `visit` says
+    /// `false`.
     ///
     /// # Errors
     /// [`BtfError`] for broken references.

@@ -1,13 +1,15 @@
-//! Where ftrace can trace.
+//! Traceable functions: the call sites of ftrace.
 //!
-//! A kprobe event can only live in a function that ftrace can trace (kernel/trace/trace_kprobe.c:within_notrace_func, without
-//! CONFIG_KPROBE_EVENTS_ON_NOTRACE): most refusals have this reason. Owns the call sites; the rule is in [`kprobed_verdict::validate`].
+//! A kprobe event can only be in a function that ftrace can trace
+//! (kernel/trace/trace_kprobe.c:within_notrace_func, without CONFIG_KPROBE_EVENTS_ON_NOTRACE): most
+//! refusals have this reason. Owns the call sites; the rule is in `kprobed_verdict::validate`.
 
 mod names;
 
 use super::SymbolTable;
 
-/// What a call site holds while nobody traces (`x86_nops[5]`, arch/x86/kernel/alternative.c); otherwise a call.
+/// The bytes of a call site while ftrace is off (`x86_nops[5]`, arch/x86/kernel/alternative.c);
+/// otherwise a call.
 pub(super) const CALL_SITE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
 /// Bytes of a call site (`MCOUNT_INSN_SIZE`, arch/x86/include/asm/ftrace.h).
@@ -21,7 +23,8 @@ pub struct TraceableFunctions {
 }
 
 impl TraceableFunctions {
-    /// Parses `available_filter_functions_addrs` (since 6.5): `ADDRESS NAME [MODULE]`, the exact call sites.
+    /// Parses `available_filter_functions_addrs` (since 6.5): `ADDRESS NAME [MODULE]`, the exact
+    /// call sites.
     pub fn from_call_sites(text: &str) -> Self {
         let sites = text
             .lines()
@@ -32,8 +35,8 @@ impl TraceableFunctions {
         Self::sorted(sites)
     }
 
-    /// Parses `available_filter_functions`: `NAME [MODULE]`, with `read` giving the first bytes of code at an address, as far as that
-    /// can be read.
+    /// Parses `available_filter_functions`: `NAME [MODULE]`, with `read` giving the first bytes of
+    /// code at an address, as far as that can be read.
     pub fn from_names(
         text: &str,
         symbols: &SymbolTable,
@@ -59,7 +62,8 @@ impl TraceableFunctions {
         self.sites.binary_search(&address).is_ok()
     }
 
-    /// Whether any byte of `start .. start + size` belongs to a call site (kernel/trace/ftrace.c:ftrace_location_range).
+    /// Whether any byte of `start .. start + size` belongs to a call site
+    /// (kernel/trace/ftrace.c:ftrace_location_range).
     pub fn touches(&self, start: u64, size: u64) -> bool {
         self.overlapping(start, size).next().is_some()
     }
@@ -71,7 +75,8 @@ impl TraceableFunctions {
         self.sites.get(first..).unwrap_or_default().iter().copied().take_while(move |site| *site < end)
     }
 
-    /// Whether the kernel lists no function at all: then it has no dynamic ftrace, and the rule does not apply.
+    /// Whether the kernel lists no function at all: then it has no dynamic ftrace, and the rule
+    /// does not apply.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty()
     }

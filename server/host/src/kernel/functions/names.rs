@@ -1,17 +1,19 @@
-//! Call sites from a list of names.
+//! Call sites of ftrace from the names in `available_filter_functions`.
 //!
-//! Before 6.5 the kernel gives names only, and hundreds of functions share theirs. What tells them apart: the kernel writes the
-//! list in the order of the addresses (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name stands between its
-//! neighbours; and a function that can be traced begins with a call of `__fentry__` or the NOP in its place. Owns that reading.
+//! Before 6.5 the kernel gives names only, and hundreds of functions share theirs. Two facts tell
+//! them apart: the kernel writes the list in the order of addresses
+//! (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name lies between its
+//! neighbours; and a traceable function begins with a call of `__fentry__` or the NOP in its place.
 
 use super::{CALL_SITE_NOP, SymbolTable};
 use crate::insn;
 
-/// What the kernel writes where its own symbol table cannot name a call site: the code of a weak function that another one has
-/// replaced (kernel/trace/ftrace.c:FTRACE_INVALID_FUNCTION). The number is the distance from the symbol before it.
+/// Name of a call site that the kernel's own symbol table cannot name: the code of a weak function
+/// that another one has replaced (kernel/trace/ftrace.c:FTRACE_INVALID_FUNCTION). The number is the
+/// distance from the symbol before it.
 const INVALID_PREFIX: &str = "__ftrace_invalid_address___";
 
-/// All call sites that the list speaks of.
+/// All call sites of the list.
 pub(super) fn call_sites(
     text: &str,
     symbols: &SymbolTable,
@@ -23,11 +25,11 @@ pub(super) fn call_sites(
     let mut below = 0;
     for (entry, above) in entries.into_iter().zip(bounds) {
         let found = match entry {
-            Entry::Functions(functions) => {
+            ListedFunction::Functions(functions) => {
                 let possible = between(&functions, below, above);
                 only_traced(possible, read).map(|function| site_of(function, read))
             }
-            Entry::Unnamed { offset } => unnamed(offset, below, above, symbols, read),
+            ListedFunction::Unnamed { offset } => unnamed(offset, below, above, symbols, read),
         };
         if let Some(site) = found {
             below = below.max(site);
@@ -38,36 +40,37 @@ pub(super) fn call_sites(
 }
 
 /// One line of the list.
-enum Entry {
+enum ListedFunction {
     /// Addresses of the functions that it may mean, ascending.
     Functions(Vec<u64>),
-    /// Code without a name of its own, that far behind some symbol.
+    /// Code without a name of its own, this many bytes after a symbol.
     Unnamed { offset: u64 },
 }
 
-fn parse(line: &str, symbols: &SymbolTable) -> Entry {
+fn parse(line: &str, symbols: &SymbolTable) -> ListedFunction {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'));
     if let Some(offset) = name.strip_prefix(INVALID_PREFIX).and_then(|offset| offset.parse().ok()) {
-        return Entry::Unnamed { offset };
+        return ListedFunction::Unnamed { offset };
     }
-    // The kernel names an address by the first of its symbols: where this name is not the first, it was not meant.
+    // The kernel names an address by the first of its symbols: if this name is not the first, it
+    // was not meant.
     let means = |address: u64| symbols.locate(address).is_some_and(|located| located.symbol.name == name);
     let functions =
         symbols.named(name, module).filter(|symbol| symbol.module == module && means(symbol.address));
-    Entry::Functions(functions.map(|symbol| symbol.address).collect())
+    ListedFunction::Functions(functions.map(|symbol| symbol.address).collect())
 }
 
 /// For each entry the address that it must lie below: that of the next one that is certain.
-fn upper_bounds(entries: &[Entry]) -> Vec<u64> {
+fn upper_bounds(entries: &[ListedFunction]) -> Vec<u64> {
     let mut above = u64::MAX;
     let mut bounds: Vec<u64> = entries
         .iter()
         .rev()
         .map(|entry| {
             let bound = above;
-            if let Entry::Functions(functions) = entry
+            if let ListedFunction::Functions(functions) = entry
                 && let [only] = functions.as_slice()
             {
                 above = *only;
@@ -79,8 +82,8 @@ fn upper_bounds(entries: &[Entry]) -> Vec<u64> {
     bounds
 }
 
-/// The functions that fit between the neighbours. The list is not in order where one group of pages ends and the next begins:
-/// when none fits, all are possible.
+/// The functions that fit between the neighbours. The list is not in order where one group of pages
+/// ends and the next begins: when none fits, all are possible.
 fn between(functions: &[u64], below: u64, above: u64) -> Vec<u64> {
     let fitting: Vec<u64> =
         functions.iter().copied().filter(|address| *address > below && *address < above).collect();

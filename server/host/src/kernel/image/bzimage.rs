@@ -1,9 +1,10 @@
-//! From a kernel image to the uncompressed kernel.
+//! bzImage: the uncompressed kernel (vmlinux) inside of a bootable image.
 
 use super::ImageError;
 use super::unpack::unpacked;
 
-/// Where the number of sectors of the real-mode part stands (Documentation/arch/x86/boot.rst), and what follows it.
+/// Where the number of sectors of the real-mode part stands (Documentation/arch/x86/boot.rst), and
+/// what follows it.
 const SETUP_SECTORS_AT: usize = 0x1f1;
 const BOOT_FLAG_AT: usize = 0x1fe;
 const MAGIC_AT: usize = 0x202;
@@ -12,7 +13,8 @@ const PAYLOAD_LENGTH_AT: usize = 0x24c;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// The uncompressed kernel, an ELF file, of a bzImage of boot protocol 2.08 or later (2.6.25). An ELF file is returned as it is.
+/// The uncompressed kernel, an ELF file, of a bzImage of boot protocol 2.08 or later (2.6.25). An
+/// ELF file is returned as it is.
 ///
 /// # Errors
 /// See [`ImageError`].

@@ -1,11 +1,12 @@
-//! Why a kernel image cannot be read.
+//! Errors of reading a kernel image, and hints for them.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What is wrong with a kernel image, or with the package or directory that should hold one. Which that is, only [`ImageError::Read`] says.
+/// Errors of a kernel image, or of the package or directory that should hold one. Which that is,
+/// only [`ImageError::Read`] says.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// A file or directory could not be read.
@@ -60,10 +61,12 @@ pub enum ImageError {
         /// What is wrong.
         reason: String,
     },
-    /// A kernel without its table of symbols (CONFIG_KALLSYMS), or with one of a form that is not known.
+    /// A kernel without its table of symbols (CONFIG_KALLSYMS), or with one of a form that is not
+    /// known.
     #[error("the kernel image has no table of symbols that can be read (CONFIG_KALLSYMS)")]
     NoSymbols,
-    /// A kernel whose table of symbols does not name data (CONFIG_KALLSYMS_ALL), so that its tables cannot be found.
+    /// A kernel whose table of symbols does not name data (CONFIG_KALLSYMS_ALL), so that its tables
+    /// cannot be found.
     #[error("the kernel image does not say where its `{symbol}` is (CONFIG_KALLSYMS_ALL)")]
     NoTable {
         /// The symbol that is missing.
@@ -72,7 +75,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Read { .. } => None,

@@ -1,7 +1,8 @@
-//! A kernel that was not booted: its image, as a distribution packages it.
+//! Kernel images: facts of a kernel that was not booted, from the package of a distribution.
 //!
-//! Owns finding the image in a package or directory, unpacking it, and what lies in it: symbols, tables, texts. Never decides about a probe,
-//! and never takes what it reads for the state of a running kernel: what boot may change is named in [`BootSites`].
+//! Owns finding the image in a package or directory, unpacking it, and reading its symbols, tables
+//! and texts. Never judges a probe, and never takes the image for the state of a running kernel:
+//! what boot may change is in [`BootSites`].
 //!
 //! ```text
 //! package (find) -> bzimage, unpack (vmlinux) -> kallsyms (symbols) -> tables, boot (facts)
@@ -29,7 +30,7 @@ pub struct KernelImage {
     pub release: String,
     /// `uname -v`.
     pub version: String,
-    /// What tracefs would show as `README`; empty when the kernel has no tracefs.
+    /// Text that tracefs would show as `README`; empty when the kernel has no tracefs.
     pub readme: String,
     /// Names and addresses, without KASLR.
     pub symbols: SymbolTable,
@@ -59,18 +60,18 @@ impl KernelImage {
         Ok(Self { release, version, readme, symbols, text })
     }
 
-    /// Where ftrace will be able to trace.
+    /// Functions that ftrace will be able to trace.
     ///
     /// # Errors
-    /// [`ImageError::NoTable`] where that is not known. A kernel without ftrace traces nowhere.
+    /// [`ImageError::NoTable`] if that is not known. A kernel without ftrace traces nowhere.
     pub fn traceable(&self) -> Result<TraceableFunctions, ImageError> {
         tables::traceable(&self.text, &self.symbols)
     }
 
-    /// Where kprobes will never go.
+    /// Ranges that kprobes will never enter.
     ///
     /// # Errors
-    /// [`ImageError::NoTable`] where that is not known.
+    /// [`ImageError::NoTable`] if that is not known.
     pub fn blacklist(&self) -> Result<Blacklist, ImageError> {
         tables::blacklist(&self.text, &self.symbols)
     }

@@ -1,4 +1,5 @@
-//! Where the image of a kernel is: in a file, a directory, or a Debian package (deb(5)), which need not be unpacked for it.
+//! Finding a kernel image in a file, a directory or a Debian package (deb(5)), without unpacking
+//! the package to disk.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::ImageError;
 use super::unpack::reader;
 
-/// What a package file begins with: it is an `ar` archive.
+/// Magic of a package file, which is an `ar` archive.
 const AR_MAGIC: &[u8] = b"!<arch>\n";
 
 const AR_HEADER_BYTES: usize = 60;

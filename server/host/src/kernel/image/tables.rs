@@ -1,4 +1,5 @@
-//! Tables and texts that the linker put into the image (include/asm-generic/vmlinux.lds.h), each between two symbols.
+//! Linker tables and strings of a kernel image: ftrace call sites, the kprobe blacklist, the
+//! version banner, the tracefs `README` (include/asm-generic/vmlinux.lds.h).
 
 use super::super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
 use super::ImageError;
@@ -21,8 +22,9 @@ fn addresses(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).filter_map(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)))
 }
 
-/// Call sites of ftrace (kernel/trace/ftrace.c:ftrace_init). Those of code that is gone after boot go with it
-/// (ftrace_free_init_mem), and those of weak functions that another one replaced may be 0 (since 6.15).
+/// Call sites of ftrace (kernel/trace/ftrace.c:ftrace_init). Those of code that is gone after boot
+/// go with it (ftrace_free_init_mem), and those of weak functions that another one replaced may be
+/// 0 (since 6.15).
 pub(super) fn traceable(text: &KernelText, symbols: &SymbolTable) -> Result<TraceableFunctions, ImageError> {
     let has_ftrace =
         symbols.lookup("ftrace_init", None).is_some() || symbols.lookup("__fentry__", None).is_some();
@@ -35,7 +37,8 @@ pub(super) fn traceable(text: &KernelText, symbols: &SymbolTable) -> Result<Trac
     Ok(TraceableFunctions::at(addresses(&bytes).filter(|site| core.contains(site)).collect()))
 }
 
-/// The functions that the kernel is built not to probe (include/asm-generic/kprobes.h:NOKPROBE_SYMBOL).
+/// The functions that the kernel is built not to probe
+/// (include/asm-generic/kprobes.h:NOKPROBE_SYMBOL).
 pub(super) fn blacklist(text: &KernelText, symbols: &SymbolTable) -> Result<Blacklist, ImageError> {
     let bytes = between(text, symbols, "__start_kprobe_blacklist", "__stop_kprobe_blacklist")
         .ok_or(ImageError::NoTable { symbol: "__start_kprobe_blacklist" })?;

@@ -1,16 +1,22 @@
-//! The table of BUG and WARN: `struct bug_entry` with relative addresses (include/asm-generic/bug.h). It begins with the address; how
-//! long it is depends on CONFIG_DEBUG_BUGVERBOSE and on the release: 12 bytes in 6.1 and 6.12, 16 in 7.2 and 7.3, 8 without file and
-//! line. No symbol says so, but every entry leads to an instruction that traps, and only the right length finds them.
+//! The table of BUG and WARN: `struct bug_entry` with relative addresses
+//! (include/asm-generic/bug.h).
+//!
+//! An entry begins with the address. Its length depends on CONFIG_DEBUG_BUGVERBOSE and on the
+//! release: 12 bytes in 6.1 and 6.12, 16 in 7.2 and 7.3, 8 without file and line. No symbol tells
+//! which, but every entry leads to an instruction that traps, and only the right length finds them.
 
 use super::{entries, self_relative};
 
-/// Possible lengths, ascending: whatever is right for 8 bytes is right for every second entry as well.
+/// Possible lengths, ascending: whatever is right for 8 bytes is right for every second entry as
+/// well.
 const ENTRY_BYTES: [usize; 3] = [8, 12, 16];
 
-/// Entries to try for each length. Half of the kernel's lead to code of the initialisation, which is gone, at worst.
+/// Entries to try for each length. Half of the kernel's lead to code of the initialisation, which
+/// is gone, at worst.
 const SAMPLES: usize = 128;
 
-/// Addresses of the instructions of all entries of the table at `start`. `read` gives the two bytes at an address.
+/// Addresses of the instructions of all entries of the table at `start`. `read` gives the two bytes
+/// at an address.
 pub(super) fn parse(
     start: u64,
     bytes: &[u8],
@@ -23,7 +29,8 @@ pub(super) fn parse(
         .into_iter()
         .map(|size| {
             let count = bytes.len() / size;
-            // Every third entry of one length is one of another: without a factor of 2 or 3 the samples are of all kinds.
+            // Every third entry of one length is one of another: without a factor of 2 or 3 the
+            // samples are of all kinds.
             let step = count / SAMPLES / 6 * 6 + 1;
             let sampled = entries(start, bytes, size).step_by(step);
             let (hits, all) = sampled.fold((0, 0), |(hits, all), e| (hits + usize::from(traps(&e)), all + 1));

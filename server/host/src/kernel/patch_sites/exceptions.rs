@@ -1,5 +1,7 @@
-//! The exception table: `struct exception_table_entry`, 12 bytes (arch/x86/include/asm/extable.h; the same since 4.6). It begins with the
-//! address of the instruction that may fault, as a distance from itself.
+//! The exception table: `struct exception_table_entry`, 12 bytes (arch/x86/include/asm/extable.h;
+//! the same since 4.6).
+//!
+//! An entry begins with the address of the instruction that may fault, as a distance from itself.
 
 use super::{entries, self_relative};
 

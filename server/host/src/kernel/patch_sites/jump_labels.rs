@@ -1,16 +1,17 @@
-//! The table of jump labels: `struct jump_entry` with relative addresses, 16 bytes (include/linux/jump_label.h; the same from 6.1 to
-//! 7.3).
+//! The table of jump labels: `struct jump_entry` with relative addresses, 16 bytes
+//! (include/linux/jump_label.h; the same from 6.1 to 7.3).
 
 use super::{entries, self_relative};
 
 const ENTRY_BYTES: usize = 16;
 
-/// Set in the key of an entry about code of the initialisation, which is gone and not looked at any more
-/// (kernel/jump_label.c:jump_label_text_reserved, since `system_state` is SYSTEM_RUNNING).
+/// Set in the key of an entry about code of the initialisation, which is gone and not looked at any
+/// more (kernel/jump_label.c:jump_label_text_reserved, since `system_state` is SYSTEM_RUNNING).
 const KEY_INIT: u64 = 2;
 
-/// Addresses of the code of all entries of the table at `start`. In an image (`built`), the flag means something else until boot sets it
-/// anew: that objtool was to make a NOP of the jump (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
+/// Addresses of the code of all entries of the table at `start`. In an image (`built`), the flag
+/// means something else until boot sets it anew: that objtool was to make a NOP of the jump
+/// (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
 pub(super) fn parse(start: u64, bytes: &[u8], built: bool) -> impl Iterator<Item = u64> {
     entries(start, bytes, ENTRY_BYTES).filter_map(move |(at, entry)| {
         let key = u64::from_le_bytes(entry.get(8..16)?.try_into().ok()?);

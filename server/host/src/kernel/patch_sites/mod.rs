@@ -1,8 +1,8 @@
-//! Code that the kernel keeps a table of: what it rewrites while it runs (jump labels, static calls), the instructions of BUG and WARN, and
-//! those that may fault.
+//! Patch sites: code that the kernel rewrites while it runs (jump labels, static calls), the
+//! instructions of BUG and WARN, and instructions that may fault.
 //!
-//! Owns the tables that say where this is, read once from kernel memory and, for modules, from where sysfs says that they lie. Never
-//! decides; and never takes the tables of a file for those of a running kernel.
+//! Owns the tables of such code, read once from kernel memory and, for modules, from the addresses
+//! in sysfs. Never decides, and never takes the tables of a file for those of a running kernel.
 
 mod bugs;
 mod exceptions;
@@ -45,12 +45,13 @@ enum TableKind {
     Exceptions,
 }
 
-/// Tables larger than this are none: some symbol was misread.
+/// A larger table means that a symbol was misread.
 const TABLE_MAX_BYTES: u64 = 16 << 20;
 
 impl PatchSites {
-    /// Reads the tables of the kernel and of all loaded modules (below `modules`, usually `/sys/module`). A table that is not there
-    /// (such a kernel has no jump labels, or no static calls) or cannot be read has no sites.
+    /// Reads the tables of the kernel and of all loaded modules (below `modules`, usually
+    /// `/sys/module`). A table that is not there (such a kernel has no jump labels, or no static
+    /// calls) or cannot be read has no sites.
     pub fn read(text: &KernelText, symbols: &SymbolTable, modules: &Path) -> Self {
         let mut sites = Self::default();
         sites.add_core(text, symbols);
@@ -92,7 +93,8 @@ impl PatchSites {
             return;
         }
         let Ok(bytes) = text.read(start, usize::try_from(length).unwrap_or_default()) else { return };
-        // What lies behind the end of a module's table is read too: only entries about code of the same module are believed.
+        // Bytes after the end of a module's table are read too: only entries about code of the same
+        // module are believed.
         let plausible = |address: &u64| {
             symbols
                 .locate(*address)
@@ -115,7 +117,8 @@ impl PatchSites {
         }
     }
 
-    /// Beginnings of jump labels that may reach `address`. How long each is (2 or 5 bytes) is in its code.
+    /// Beginnings of jump labels that may reach `address`. How long each is (2 or 5 bytes) is in
+    /// its code.
     pub fn jump_labels_near(&self, address: u64) -> &[u64] {
         near(&self.jump_labels, address, JUMP_LABEL_MAX_BYTES)
     }
@@ -133,7 +136,8 @@ impl PatchSites {
             .any(|site| *site <= last)
     }
 
-    /// Whether the instruction at `address` may fault, and the kernel then goes on elsewhere (kernel/extable.c:search_exception_tables).
+    /// Whether the instruction at `address` may fault, and the kernel then goes on elsewhere
+    /// (kernel/extable.c:search_exception_tables).
     pub fn may_fault(&self, address: u64) -> bool {
         self.exceptions.binary_search(&address).is_ok()
     }
@@ -151,7 +155,8 @@ fn near(sites: &[u64], address: u64, bytes: u64) -> &[u64] {
     sites.get(first..after).unwrap_or_default()
 }
 
-/// The kernel's own tables, between the symbols that its linker script defines (include/asm-generic/vmlinux.lds.h).
+/// The kernel's own tables, between the symbols that its linker script defines
+/// (include/asm-generic/vmlinux.lds.h).
 fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
     const SYMBOLS: [(TableKind, &str, &str); 4] = [
         (TableKind::JumpLabels, "__start___jump_table", "__stop___jump_table"),

@@ -1,4 +1,4 @@
-//! Where the tables of a module lie: `/sys/module/MODULE/sections`, a file for each section that holds its address.
+//! Section addresses of a module, from `/sys/module/MODULE/sections`, to find its tables.
 
 use std::path::Path;
 
@@ -11,14 +11,16 @@ const SECTIONS: [(TableKind, &str); 4] = [
     (TableKind::Exceptions, "__ex_table"),
 ];
 
-/// Pages are mapped whole: a section without another one behind it ends with its page at the earliest.
+/// Pages are mapped whole: a section without another one after it ends with its page at the
+/// earliest.
 const PAGE_BYTES: u64 = 4096;
 
-/// The next section may be in another part of the address space: no module has a table of this size.
+/// The next section may be in another part of the address space: no module has a table of this
+/// size.
 const TABLE_MAX_BYTES: u64 = 256 << 10;
 
-/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section, at most. Files that cannot be read
-/// are left out.
+/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section,
+/// at most. Files that cannot be read are left out.
 pub(super) fn tables(sections: &Path) -> Vec<Table> {
     let Ok(directory) = std::fs::read_dir(sections) else { return Vec::new() };
     let found: Vec<(String, u64)> = directory

@@ -1,11 +1,12 @@
-//! The table of static calls: `struct static_call_site`, 8 bytes (include/linux/static_call_types.h; the same from 6.1 to 7.3).
+//! The table of static calls: `struct static_call_site`, 8 bytes
+//! (include/linux/static_call_types.h; the same from 6.1 to 7.3).
 
 use super::{entries, self_relative};
 
 const ENTRY_BYTES: usize = 8;
 
-/// Set in the address of the key of a site in code of the initialisation, which is gone and not looked at any more
-/// (kernel/static_call_inline.c:static_call_text_reserved).
+/// Set in the address of the key of a site in code of the initialisation, which is gone and not
+/// looked at any more (kernel/static_call_inline.c:static_call_text_reserved).
 const KEY_INIT: u64 = 2;
 
 /// Addresses of all sites of the table at `start`.
@@ -27,7 +28,8 @@ mod tests {
 
     #[test]
     fn the_flag_is_in_the_address_of_the_key() {
-        // Keys at 0x1004 + 0x1c = 0x1020, and at 0x100c + 0x16 = 0x1022: the second is of the initialisation; 1 is a tail call.
+        // Keys at 0x1004 + 0x1c = 0x1020, and at 0x100c + 0x16 = 0x1022: the second is of the
+        // initialisation; 1 is a tail call.
         let bytes = [entry(-0x10, 0x1c), entry(-0x10, 0x16), entry(0x30, 0xd)].concat();
         assert_eq!(parse(0x1000, &bytes).collect::<Vec<_>>(), [0xff0, 0x1040]);
     }

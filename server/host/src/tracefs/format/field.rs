@@ -1,4 +1,4 @@
-//! One `field:` line.
+//! A `field:` line of a `format` file.
 //!
 //! Owns the grammar of C declarations as far as the kernel prints them there.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -10,7 +10,8 @@ use super::file::FormatProblem;
 pub struct Field {
     /// Name.
     pub name: String,
-    /// The declared type, without what stands after the name: `u8` for `u8 g[]`, `__data_loc char[][2]` for that.
+    /// The declared type, without what stands after the name: `u8` for `u8 g[]`,
+    /// `__data_loc char[][2]` for that.
     pub type_text: String,
     /// Where the field begins, in bytes from the beginning of the record.
     pub offset: usize,
@@ -39,15 +40,16 @@ pub enum Shape {
         /// How many. 0: it fills what is left of the record, as in the `print` event.
         count: usize,
     },
-    /// A descriptor of 32 bits: the low 16 are an offset from the beginning of the record, the high 16 a length in
-    /// bytes.
+    /// A descriptor of 32 bits: the low 16 are an offset from the beginning of the record, the high
+    /// 16 a length in bytes.
     DataLoc,
     /// Such descriptors one after the other.
     DataLocArray {
         /// How many.
         count: usize,
     },
-    /// A descriptor of which the offset counts from its own end (5.17; only in tracepoints and user events).
+    /// A descriptor of which the offset counts from its own end (5.17; only in tracepoints and user
+    /// events).
     RelLoc,
 }
 
@@ -147,7 +149,8 @@ fn shape(type_text: &str, brackets: Option<&str>, size: usize) -> Option<Shape> 
         };
     }
     let Some(brackets) = brackets else { return Some(Shape::Scalar { size }) };
-    // Kprobe events say `[]` and the size of the whole. Before 5.17 some tracepoints say the name of a constant.
+    // Kprobe events say `[]` and the size of the whole. Before 5.17 some tracepoints say the name
+    // of a constant.
     let element_size = match brackets.parse::<usize>() {
         Ok(count) => size.checked_div(count).filter(|element| element.checked_mul(count) == Some(size))?,
         Err(_) => element_size(type_text)?,

@@ -1,12 +1,12 @@
-//! The file as a whole.
+//! A whole `format` file: name, id, common fields, own fields.
 //!
-//! Owns the order of its parts and all that can be wrong in it.
+//! Owns the order of these parts and the errors of a malformed file.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::field::Field;
 use super::print_fmt;
 
-/// What a `format` file says (kernel/trace/trace_events.c:f_show).
+/// Contents of a `format` file (kernel/trace/trace_events.c:f_show).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Name of the event, without its group.
@@ -15,8 +15,8 @@ pub struct Format {
     pub id: u16,
     /// The fields that all events have.
     pub common: Vec<Field>,
-    /// The event's own fields, in the order of the file. For a kprobe event that is the order of the definition, after
-    /// the addresses.
+    /// The event's own fields, in the order of the file. For a kprobe event that is the order of
+    /// the definition, after the addresses.
     pub fields: Vec<Field>,
 }
 
@@ -30,7 +30,7 @@ pub struct FormatError {
     pub problem: FormatProblem,
 }
 
-/// What can be wrong in a `format` file.
+/// Errors of a `format` file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatProblem {
     /// A part that every format has is not there.
@@ -39,7 +39,7 @@ pub enum FormatProblem {
         /// How the part begins.
         part: &'static str,
     },
-    /// The id is no number from 0 to 65535.
+    /// The id is not a number from 0 to 65535.
     #[error("`{text}` is not an event id")]
     Id {
         /// What stands there.

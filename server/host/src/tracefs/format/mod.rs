@@ -1,8 +1,8 @@
-//! The `format` file of an event: what its records look like.
+//! The `format` file of a trace event: the layout of its records.
 //!
-//! Owns the grammar of that file and of the `print fmt` line in it. A plain function over text: never does I/O, knows
-//! nothing of records. It is strict about the fields, from which offsets are taken, and lenient about `print fmt`, from
-//! which only the presentation is taken: what is not understood there falls back to the declaration.
+//! Owns the grammar of that file and of its `print fmt` line. Never does I/O, and never sees a
+//! record. Strict about the fields, which give offsets; lenient about `print fmt`, which gives only
+//! the presentation: a conversion that is not understood falls back to the declaration.
 
 mod field;
 mod file;

@@ -1,8 +1,9 @@
-//! The `print fmt` line, as far as it tells how values are meant to be shown.
+//! The `print fmt` line: how the kernel prints each field.
 //!
-//! Owns the `NAME=SPEC` words that dynamic events print (kernel/trace/trace_probe.c:__set_print_fmt). Only they tell a
-//! hexadecimal, a character or a symbol from a plain number. Tracepoints print whatever they like; words that are not
-//! such a pair, or that do not suit the field of that name, are passed over.
+//! Owns the `NAME=SPEC` words that dynamic events print
+//! (kernel/trace/trace_probe.c:__set_print_fmt). Only they tell a hexadecimal number, a character
+//! or a symbol from a plain number. Tracepoints print any text; words that are not such a pair, or
+//! that do not suit the field of that name, are skipped.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::field::{Field, Presentation, Shape};

@@ -1,4 +1,4 @@
-//! Formats as kernels print them.
+//! `format` files of real kernels, and malformed ones.
 
 use proptest::prelude::*;
 

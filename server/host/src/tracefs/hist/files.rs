@@ -1,4 +1,5 @@
-//! The `trigger` and `hist` files of events in an instance.
+//! The `trigger` and `hist` files of an event in a tracing instance: adding, removing and reading
+//! hist triggers.
 
 use thiserror::Error;
 
@@ -19,16 +20,17 @@ pub struct TriggerError {
 }
 
 impl Instance {
-    /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is enabled or not, and cannot be deleted.
+    /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is
+    /// enabled or not, and cannot be deleted.
     ///
     /// # Errors
-    /// [`TriggerError`] with the kernel's own words where it has any.
+    /// [`TriggerError`] with the kernel's own message if it has one.
     pub fn add_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TriggerError> {
         let log = Tracefs::new(self.root(), "");
         let before = log.last_message().unwrap_or_default();
         let line = trigger.to_string();
-        // Opening it in any other way than to append removes every hist trigger (kernel/trace/trace_events_trigger.c:
-        // event_trigger_regex_open).
+        // Opening it in any other way than to append removes every hist trigger
+        // (kernel/trace/trace_events_trigger.c: event_trigger_regex_open).
         control_file::append(&self.event(event).join("trigger"), &line).map_err(|error| {
             let message = log.last_message().unwrap_or_default();
             TriggerError { line, error, message: message.filter(|message| Some(message) != before.as_ref()) }
@@ -43,7 +45,7 @@ impl Instance {
         self.remove_trigger(event, &trigger.to_string())
     }
 
-    /// The same, by its text.
+    /// Removes a trigger by its text.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -62,7 +64,7 @@ impl Instance {
         Ok(lines.map(|line| line.trim_end_matches(" [active]").to_owned()).collect())
     }
 
-    /// What a trigger of an event has counted. Not while triggers of that event come and go.
+    /// The table of a trigger. Must not run while triggers of that event are added or removed.
     ///
     /// # Errors
     /// [`TracefsError`]; the inner error when the file cannot be understood.

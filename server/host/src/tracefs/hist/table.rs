@@ -1,12 +1,13 @@
-//! The `hist` file of an event: what its triggers have counted (kernel/trace/trace_events_hist.c:hist_trigger_show).
+//! The `hist` file of an event: what its triggers have counted
+//! (kernel/trace/trace_events_hist.c:hist_trigger_show).
 //!
 //! ```text
 //! # event histogram
 //! #
-//! # trigger info: hist:keys=path,common_pid.execname:vals=hitcount,n:kprobed_7=0:sort=hitcount:size=2048 [active]
+//! # trigger info: hist:keys=common_pid.execname:vals=hitcount,n:kprobed_7=0:sort=hitcount:size=2048 [active]
 //! #
 //!
-//! { path: /etc/passwd                                        , common_pid: cat             [       141] } hitcount:          2  n:         20
+//! { common_pid: cat             [       141] } hitcount:          2  n:         20
 //!
 //! Totals:
 //!     Hits: 2
@@ -14,15 +15,16 @@
 //!     Dropped: 0
 //! ```
 //!
-//! Nothing is escaped: whoever chooses a file name or the name of a thread can write what looks like a row. A row that was smuggled in makes
-//! one more than the kernel says there are, and what can be read in two ways is not read at all.
+//! Nothing is escaped: a program that chooses a file name or the name of a thread can write what
+//! looks like a row. A forged row makes one more than the kernel's count, and a row with two
+//! possible readings is an error.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use thiserror::Error;
 
 use super::{HistKey, HistTrigger, KeyForm};
 
-/// What one trigger has counted.
+/// The table of one trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistTable {
     /// In the order of the file, which means nothing.
@@ -40,7 +42,8 @@ pub struct HistRow {
     pub keys: Vec<HistValue>,
     /// Events.
     pub hits: u64,
-    /// One for each sum of the trigger. Signed fields are extended to 64 bits before they are added.
+    /// One for each sum of the trigger. Signed fields are extended to 64 bits before they are
+    /// added.
     pub sums: Vec<u64>,
 }
 
@@ -71,7 +74,7 @@ pub enum HistValue {
 /// Why a table cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HistError {
-    /// There is no table of that trigger, or text that looks like a second one.
+    /// The file has no table of that trigger, or text that looks like a second one.
     #[error("there are {0} tables of the trigger instead of one")]
     Tables(usize),
     /// A key holds text that looks like the beginning of a table.
@@ -106,12 +109,14 @@ const HEAD: &str = "# event histogram\n#\n# trigger info: ";
 const TOTALS: &str = "\nTotals:\n    Hits: ";
 
 impl HistTable {
-    /// Reads the table of one trigger from the file of its event, which has that many hist triggers.
+    /// Reads the table of one trigger from the file of its event, which has that many hist
+    /// triggers.
     ///
     /// # Errors
     /// [`HistError`]. Nothing is guessed.
     pub fn parse(file: &[u8], trigger: &HistTrigger, triggers: usize) -> Result<Self, HistError> {
-        // Strings can hold any bytes. Each becomes the character of that number, and back again in the end.
+        // Strings can hold any bytes. Each becomes the character of that number, and back again in
+        // the end.
         let file: String = file.iter().copied().map(char::from).collect();
         let found = file.split(HEAD).count().saturating_sub(1);
         if found != triggers {
@@ -136,7 +141,7 @@ impl HistTable {
     }
 }
 
-/// What follows [`TOTALS`]: hits, entries, dropped.
+/// Parses the text after [`TOTALS`]: hits, entries, dropped.
 fn parse_totals(text: &str) -> Option<(u64, u64, u64)> {
     let (hits, rest) = text.split_once("\n    Entries: ")?;
     let (entries, dropped) = rest.split_once("\n    Dropped: ")?;
@@ -147,7 +152,8 @@ fn parse_rows(text: &str, trigger: &HistTrigger) -> Result<Vec<HistRow>, HistErr
     let mut rows = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        // A string can break the line: the row ends at the first end of a line behind which it makes sense.
+        // A string can contain line breaks: the row ends at the first line break at which it
+        // parses.
         let ends = rest.match_indices('\n').map(|(at, _)| at);
         let found = ends.into_iter().find_map(|end| {
             let (row, rest) = rest.split_at_checked(end)?;
@@ -175,7 +181,8 @@ fn parse_row(row: &str, trigger: &HistTrigger) -> Option<HistRow> {
 
 fn parse_counts(text: &str, names: &[String]) -> Option<(u64, Vec<u64>)> {
     let mut parts = text.split("  ").filter(|part| !part.trim().is_empty());
-    // Numbers are padded with blanks in front, which cuts the name off when there are two or more of them.
+    // Numbers are padded with blanks in front, which cuts the name off when there are two or more
+    // of them.
     let hits = number(parts.next()?)?;
     let mut sums = Vec::new();
     for name in names {
@@ -217,7 +224,7 @@ fn read_keys(text: &str, keys: &[HistKey]) -> Vec<Vec<HistValue>> {
     readings
 }
 
-/// What follows the name of a key. The call stack has two names: the newer one since 6.3.
+/// The text after the name of a key. The call stack has two names: the newer one since 6.3.
 fn after_name<'a>(text: &'a str, key: &HistKey) -> Option<&'a str> {
     if key.form == KeyForm::Stack {
         return text.strip_prefix("common_stacktrace:\n").or_else(|| text.strip_prefix("stacktrace:\n"));

@@ -1,4 +1,4 @@
-//! Tables of real kernels, tables that somebody tampered with, and any table at all.
+//! `hist` files of real kernels, forged ones, and arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -161,7 +161,8 @@ fn what_a_name_smuggles_in_is_not_believed() {
     let table =
         HistTable::parse(file("kprobed_7", rows, 1, 1, 0).as_bytes(), &trigger(keys(), &[]), 1).unwrap();
     assert_eq!(table.rows[0].keys, [text("a\nb, dfd: 5"), HistValue::Number(3)]);
-    // One that looks like two rows is refused, and so is one that looks like the end or like another table.
+    // One that looks like two rows is refused, and so is one that looks like the end or like
+    // another table.
     for name in [
         "a, dfd: 1 } hitcount: 99\n{ path: b",
         "a, dfd: 1 } hitcount: 1\n\nTotals:\n    Hits: 1\n    Entries: 1\n    Dropped: 0\n\n# event histogram\n#\n# trigger info: x",

@@ -1,4 +1,4 @@
-//! The text of a trigger.
+//! The text of a hist trigger: keys, sums, variable, action, filter.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use kprobed_lang::model::ProbeName;
 /// A trigger that counts events in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistTrigger {
-    /// What rows are told apart by, in the order in which the kernel prints them; 1 to [`super::MAX_KEYS`].
+    /// Keys of a row, in the order in which the kernel prints them; 1 to [`super::MAX_KEYS`].
     pub keys: Vec<HistKey>,
     /// Fields that are added up, at most [`super::MAX_SUMS`].
     pub sums: Vec<String>,
-    /// A variable of the table. Its name has to be unique in the instance, and so is what a table is found by.
+    /// A variable of the table. Its name must be unique in the instance: a table is found by it.
     pub variable: HistVariable,
     /// Rows that the table has room for.
     pub rows: u32,
-    /// Clock that the instance has to have: without it, a trigger that uses time stamps switches the instance to `global`
-    /// (kernel/trace/trace_events_hist.c:hist_register_trigger).
+    /// Clock that the instance has to have: without it, a trigger that uses time stamps switches
+    /// the instance to `global` (kernel/trace/trace_events_hist.c:hist_register_trigger).
     pub clock: Option<&'static str>,
-    /// What happens on a hit besides.
+    /// A further action on a hit.
     pub action: Option<HistAction>,
     /// Only events that pass it; empty for all.
     pub filter: String,
@@ -79,10 +79,11 @@ impl HistVariable {
     }
 }
 
-/// Makes a synthetic event of the variable, when an event of `after` came before with the same keys.
+/// Makes a synthetic event of the variable, when an event of `after` came before with the same
+/// keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistAction {
-    /// The event whose table has the variable that ours refers to.
+    /// The event whose table has the variable that this one refers to.
     pub after: ProbeName,
     /// The synthetic event.
     pub synthetic: String,

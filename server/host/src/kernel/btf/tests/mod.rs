@@ -1,4 +1,4 @@
-//! Reading what was written, and surviving what nobody should have written.
+//! Round trips and malformed files of BTF.
 
 mod properties;
 mod real;
@@ -113,7 +113,8 @@ fn bad_files_are_refused_with_the_place() {
 #[test]
 fn loops_end() {
     let mut w = BtfWriter::default();
-    // Two that are each other: const -> volatile -> const; an array of itself; a structure in itself.
+    // Two that are each other: const -> volatile -> const; an array of itself; a structure in
+    // itself.
     w.modifier(10, "", TypeId(2));
     w.modifier(9, "", TypeId(1));
     w.array(TypeId(3), u32::MAX);
@@ -164,7 +165,8 @@ fn files_are_read_once() {
     for no_module in ["vmlinux", "../btf/ext4", "."] {
         assert!(types.module(no_module).is_err(), "{no_module}");
     }
-    // A new version of the module is seen when modules have changed; the kernel's own types are not read again.
+    // A new version of the module is seen when modules have changed; the kernel's own types are not
+    // read again.
     module.function("of_module_too", TypeId(1), &[]);
     std::fs::write(btf.join("ext4"), module.finish()).unwrap();
     std::fs::remove_file(btf.join("vmlinux")).unwrap();

@@ -1,4 +1,4 @@
-//! Any bytes are survived, and what is written is found again.
+//! Properties of the BTF reader: it survives any bytes, and finds what the test writer wrote.
 
 use std::sync::Arc;
 

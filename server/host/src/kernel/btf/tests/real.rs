@@ -1,4 +1,5 @@
-//! Types of real kernels: files `*.vmlinux` in the directory that `KPROBED_BTF_DIRECTORY` names, copies of `/sys/kernel/btf/vmlinux`.
+//! Types of real kernels: files `*.vmlinux` in the directory that `KPROBED_BTF_DIRECTORY` names,
+//! copies of `/sys/kernel/btf/vmlinux`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
-//! Alternatives: `struct alt_instr` (arch/x86/include/asm/alternative.h), of 13 bytes (to 5.12), 12 (to 6.2) and 14 (since 6.3). Nothing says
-//! which; only the right length finds code, and replacements that fit, in every entry.
+//! Alternative instructions: the table of `struct alt_instr` (arch/x86/include/asm/alternative.h).
+//!
+//! An entry has 13 bytes (to 5.12), 12 (to 6.2) or 14 (since 6.3). No symbol tells which: only the
+//! right length finds code, and replacements that fit, in every entry.
 
 use std::ops::Range;
 
@@ -11,14 +13,14 @@ use super::padded;
 /// Possible lengths of an entry.
 const ENTRY_BYTES: [usize; 3] = [14, 12, 13];
 
-/// Set where a feature must be absent: in the number of the feature, or in the flags behind it.
+/// Set if a feature must be absent: in the number of the feature, or in the flags after it.
 const NOT_IN_NUMBER: u16 = 1 << 15;
 const NOT_IN_FLAGS: u16 = 1;
 
 /// Every processor has it (arch/x86/include/asm/cpufeatures.h:X86_FEATURE_ALWAYS).
 const ALWAYS: u16 = 3 * 32 + 21;
 
-/// Guests of Xen without hardware virtualisation (X86_FEATURE_XENPV): there are no probes to be checked for.
+/// Guests of Xen without hardware virtualisation (X86_FEATURE_XENPV): never the host of a probe.
 const XEN_PV: u16 = 8 * 32 + 16;
 
 /// Whether boot makes a replacement.
@@ -38,7 +40,8 @@ pub(super) struct Alternative {
     replacement: (u64, u8),
 }
 
-/// All alternatives, each with the beginning and length of the code that it replaces, in the order in which boot goes through them.
+/// All alternatives, each with the beginning and length of the code that it replaces, in the order
+/// in which boot goes through them.
 pub(super) fn read(text: &KernelText, symbols: &SymbolTable) -> Vec<(u64, u8, Alternative)> {
     let Some(start) = symbols.lookup("__alt_instructions", None) else { return Vec::new() };
     let table =
@@ -81,8 +84,8 @@ fn one(at: u64, entry: &[u8], kernel: &Range<u64>) -> Option<(u64, u8, Alternati
 }
 
 impl Alternative {
-    /// What may stand at `start` instead of the bytes of the image: one, or two where a hypervisor decides. Empty when the replacement is not
-    /// in the image.
+    /// Code that boot may write at `start` in place of the bytes of the image: one, or two if a
+    /// hypervisor decides. Empty when the replacement is not in the image.
     pub(super) fn replacements(
         &self,
         start: u64,
@@ -99,13 +102,15 @@ impl Alternative {
         if !direct {
             return vec![call];
         }
-        // A function that does nothing is not called (alt_replace_call). Which function it is, a hypervisor may change.
+        // A function that does nothing is not called (alt_replace_call). Which function it is, a
+        // hypervisor may change.
         let nothing = padded(Vec::new(), image.len());
         if calls_nothing(start, image, text, symbols) { vec![nothing, call] } else { vec![call, nothing] }
     }
 }
 
-/// Whether a call through memory becomes the call of what the memory holds (ALT_FLAG_DIRECT_CALL, since 6.8).
+/// Whether a call through memory becomes the call of what the memory holds (ALT_FLAG_DIRECT_CALL,
+/// since 6.8).
 fn is_direct_call(image: &[u8], replacement: &[u8]) -> bool {
     image.starts_with(&[0xff, 0x15]) && replacement.len() == 5 && replacement.first() == Some(&0xe8)
 }
@@ -143,7 +148,8 @@ mod tests {
     const BASE: u64 = 0xffff_ffff_8100_0000;
     const TABLE: u64 = BASE + 0x1000;
 
-    /// An entry of `bytes` bytes for three bytes of code, whose replacement begins 0x100 behind them.
+    /// An entry of `bytes` bytes for three bytes of code, whose replacement begins 0x100 after
+    /// them.
     fn entry(index: usize, bytes: usize, feature: u16, not: bool) -> Vec<u8> {
         let at = TABLE + (index * bytes) as u64;
         let code = BASE + 16 * index as u64;

@@ -1,13 +1,16 @@
-//! Code that boot may rewrite, by the tables in the image that boot itself goes by (arch/x86/kernel/alternative.c:alternative_instructions).
+//! Code of a kernel image that boot may rewrite: alternatives, retpolines, returns, paravirt calls.
 //!
-//! Owns where such code is, and what each place may hold afterwards. What of it a kernel chooses depends on the processor, the hypervisor and
-//! the command line, which no image knows: every possibility is given, and the likeliest first, which is that of processors that need no detour
-//! for returns and indirect branches. Whole instructions replace whole instructions,
-//! so that code behind a site has its boundaries whatever was chosen. Jump labels, static calls and ftrace's call sites are not here: their
-//! places have rules of their own.
+//! Owns where such code is, and what each place may hold after boot, from the tables in the image
+//! that boot itself uses (arch/x86/kernel/alternative.c:alternative_instructions). What a kernel
+//! chooses depends on the processor, the hypervisor and the command line, which no image knows:
+//! every possibility is given, the likeliest first, which is that of processors that need no detour
+//! for returns and indirect branches. Whole instructions replace whole instructions, so that the
+//! code after a site has the same boundaries whatever was chosen. Jump labels, static calls and
+//! ftrace's call sites are not here: their places have rules of their own.
 //!
-//! Two changes are left out because they move no boundary and change no opcode: LOCK prefixes, which kernels with one processor replace
-//! (alternatives_smp_unlock), and constants that are known at boot (since 6.11).
+//! Two changes are left out because they move no boundary and change no opcode: LOCK prefixes,
+//! which kernels with one processor replace (alternatives_smp_unlock), and constants that are known
+//! at boot (since 6.11).
 
 mod alternatives;
 mod nops;
@@ -25,10 +28,11 @@ use super::super::{KernelText, SymbolTable};
 use super::tables;
 use crate::insn;
 
-/// What makes boot rewrite some code.
+/// Why boot rewrites some code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiteKind {
-    /// An alternative, for processors with or without a feature, or a call that a hypervisor may replace.
+    /// An alternative, for processors with or without a feature, or a call that a hypervisor may
+    /// replace.
     Alternative,
     /// An indirect call or jump, which some processors need a detour for.
     Retpoline,
@@ -50,7 +54,7 @@ impl SiteKind {
 /// Code that boot may rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootSite {
-    /// What makes boot do it.
+    /// Rewrite makes boot do it.
     pub kind: SiteKind,
     /// The addresses of the code.
     pub range: Range<u64>,
@@ -67,11 +71,11 @@ pub struct BootSites {
 #[derive(Debug)]
 struct Site {
     bytes: u8,
-    what: What,
+    rewrite: Rewrite,
 }
 
 #[derive(Debug)]
-enum What {
+enum Rewrite {
     /// A place of paravirt calls, of alternatives, or of both, in the order of their table.
     Alternatives {
         paravirt: bool,
@@ -102,18 +106,21 @@ impl BootSites {
             group.2.push(alternative);
         }
         for (start, (bytes, paravirt, of)) in groups {
-            sites.entry(start).or_default().push(Site { bytes, what: What::Alternatives { paravirt, of } });
+            sites
+                .entry(start)
+                .or_default()
+                .push(Site { bytes, rewrite: Rewrite::Alternatives { paravirt, of } });
         }
         for start in addresses(text, symbols, "__retpoline_sites", "__retpoline_sites_end") {
             let length =
                 text.read_up_to(start, insn::MAX_INSTRUCTION_BYTES).ok().and_then(|code| first_length(&code));
             if let Some(bytes) = length {
-                sites.entry(start).or_default().push(Site { bytes, what: What::Retpoline });
+                sites.entry(start).or_default().push(Site { bytes, rewrite: Rewrite::Retpoline });
             }
         }
         for start in addresses(text, symbols, "__return_sites", "__return_sites_end") {
             let bytes = u8::try_from(RETURN.len()).unwrap_or_default();
-            sites.entry(start).or_default().push(Site { bytes, what: What::Return });
+            sites.entry(start).or_default().push(Site { bytes, rewrite: Rewrite::Return });
         }
         Self { sites, style: NopStyle::of(symbols) }
     }
@@ -143,10 +150,10 @@ impl BootSites {
     ) -> Vec<(BootSite, Vec<Vec<u8>>)> {
         let sites = self.overlapping(address, address.saturating_add(1));
         let described = sites.map(|(start, site)| {
-            let kind = match site.what {
-                What::Alternatives { .. } => SiteKind::Alternative,
-                What::Retpoline => SiteKind::Retpoline,
-                What::Return => SiteKind::Return,
+            let kind = match site.rewrite {
+                Rewrite::Alternatives { .. } => SiteKind::Alternative,
+                Rewrite::Retpoline => SiteKind::Retpoline,
+                Rewrite::Return => SiteKind::Return,
             };
             let range = start..start.saturating_add(site.bytes.into());
             (BootSite { kind, range }, self.possible(start, site, text, symbols))
@@ -173,13 +180,14 @@ impl BootSites {
         }
     }
 
-    /// What a site may hold after boot, the likeliest first. Empty when the image does not have the site.
+    /// Rewrite a site may hold after boot, the likeliest first. Empty when the image does not have the
+    /// site.
     fn possible(&self, start: u64, site: &Site, text: &KernelText, symbols: &SymbolTable) -> Vec<Vec<u8>> {
         let Ok(image) = text.read(start, site.bytes.into()) else { return Vec::new() };
-        let mut states = match &site.what {
-            What::Return => vec![RETURN.to_vec(), image],
-            What::Retpoline => retpolines::possible(start, image, self.style, symbols),
-            What::Alternatives { paravirt, of } => {
+        let mut states = match &site.rewrite {
+            Rewrite::Return => vec![RETURN.to_vec(), image],
+            Rewrite::Retpoline => retpolines::possible(start, image, self.style, symbols),
+            Rewrite::Alternatives { paravirt, of } => {
                 let mut states = if *paravirt { paravirt::possible(&image) } else { vec![image.clone()] };
                 for alternative in of {
                     let replaced = alternative.replacements(start, &image, text, symbols);
@@ -238,7 +246,8 @@ mod tests {
         i32::try_from(to.wrapping_sub(from).cast_signed()).unwrap().to_le_bytes()
     }
 
-    /// Three NOPs that a feature replaces by CLAC, at +0x10; a jump to the return thunk at +0x20; tables at +0x40.
+    /// Three NOPs that a feature replaces by CLAC, at +0x10; a jump to the return thunk at +0x20;
+    /// tables at +0x40.
     fn kernel() -> (KernelText, SymbolTable) {
         let mut memory = vec![0x55; 0x40];
         memory[0x10..0x13].copy_from_slice(&[0x90; 3]);

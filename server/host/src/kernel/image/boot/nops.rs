@@ -1,4 +1,5 @@
-//! NOPs as boot writes them: few long ones instead of many short ones (arch/x86/kernel/alternative.c:optimize_nops, x86_nops).
+//! NOP padding as boot rewrites it: few long NOPs instead of many short ones
+//! (arch/x86/kernel/alternative.c:optimize_nops, x86_nops).
 
 use super::super::super::SymbolTable;
 use crate::insn;
@@ -32,7 +33,7 @@ const SHORT_JUMP: u8 = 0xeb;
 const TRAP: u8 = 0xcc;
 
 impl NopStyle {
-    /// That of a kernel: the one that arrived with longer NOPs has longer tables of them.
+    /// The style of a kernel: newer kernels have longer tables of NOPs.
     pub(super) fn of(symbols: &SymbolTable) -> Self {
         const OLD_TABLE_BYTES: u64 = 9 * 8;
         let table = symbols.lookup("x86_nops", None).and_then(|symbol| symbols.locate(symbol.address));

@@ -1,5 +1,8 @@
-//! Calls of functions that a hypervisor may replace: `struct paravirt_patch_site` (arch/x86/include/asm/paravirt_types.h, to 6.7; alternatives
-//! since 6.8). The image has a call through memory there; boot makes a direct call of it, or nothing (paravirt.c:paravirt_patch).
+//! Paravirt calls, which a hypervisor may replace: `struct paravirt_patch_site`
+//! (arch/x86/include/asm/paravirt_types.h, to 6.7; alternatives since 6.8).
+//!
+//! The image has a call through memory there; boot makes it a direct call, or removes it
+//! (arch/x86/kernel/paravirt.c:paravirt_patch).
 
 use super::super::super::{KernelText, SymbolTable};
 use super::super::tables;
@@ -21,7 +24,8 @@ fn parse(table: &[u8]) -> impl Iterator<Item = (u64, u8)> {
     })
 }
 
-/// What boot may leave of a site. Where the direct call leads is not said: it depends on the hypervisor.
+/// Code that boot may write at a site. The target of the direct call is unknown: it depends on the
+/// hypervisor.
 pub(super) fn possible(image: &[u8]) -> Vec<Vec<u8>> {
     const CALL: [u8; 5] = [0xe8, 0, 0, 0, 0];
     let call = CALL.to_vec();

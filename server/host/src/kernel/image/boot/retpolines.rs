@@ -1,11 +1,11 @@
-//! Indirect calls and jumps: calls and jumps to a thunk in the image, which boot leaves, makes direct again, or leads elsewhere
-//! (arch/x86/kernel/alternative.c:patch_retpoline).
+//! Retpolines: indirect calls and jumps that the compiler led to a thunk. Boot keeps them, makes
+//! them direct again, or leads them elsewhere (arch/x86/kernel/alternative.c:patch_retpoline).
 
 use super::super::super::SymbolTable;
 use super::nops::NopStyle;
 use super::padded;
 
-/// What the names of thunks begin with; the register is the rest (arch/x86/lib/retpoline.S).
+/// Prefix of the names of thunks; the register is the rest (arch/x86/lib/retpoline.S).
 const THUNK_PREFIX: &str = "__x86_indirect_thunk_";
 
 const REGISTERS: [&str; 16] = [
@@ -22,7 +22,8 @@ const CS: u8 = 0x2e;
 const TRAP: u8 = 0xcc;
 const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
 
-/// What boot may leave of the branch at `start`: without a detour first, then with a fence, and as the image has it.
+/// Code that boot may write at the branch at `start`: without a detour first, then with a fence,
+/// and as the image has it.
 pub(super) fn possible(start: u64, image: Vec<u8>, style: NopStyle, symbols: &SymbolTable) -> Vec<Vec<u8>> {
     let length = image.len();
     let Some((condition, is_call, opcode_at)) = form(&image) else { return vec![image] };

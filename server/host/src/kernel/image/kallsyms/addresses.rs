@@ -1,18 +1,20 @@
-//! Addresses of symbols: one number of 32 bits for each.
+//! Symbol addresses in the kallsyms table: a 32-bit offset for each symbol.
 //!
-//! They count from a base that stands behind them, or from themselves, and lie before the names (to 6.3) or behind the tokens. The right
-//! reading is the only one in which they ascend, as the kernel's own search needs them to, and in which the code begins where the image does.
+//! Offsets count from a base after them, or from their own place, and lie before the names (to 6.3)
+//! or after the tokens. The right reading is the only one in which they ascend, as the kernel's own
+//! search needs, and in which the code begins where the image does.
 
 use super::{Names, Tokens, aligned, u32_at, u64_at};
 
-/// Kernel addresses have their top bits set (arch/x86/include/asm/page_64_types.h:__START_KERNEL_map).
+/// Kernel addresses have their top bits set
+/// (arch/x86/include/asm/page_64_types.h:__START_KERNEL_map).
 const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 
 /// How a number stands for an address.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
-    /// Numbers that are not negative are absolute, for per-CPU data; the others count down from the base
-    /// (CONFIG_KALLSYMS_ABSOLUTE_PERCPU, to 6.14).
+    /// Numbers that are not negative are absolute, for per-CPU data; the others count down from the
+    /// base (CONFIG_KALLSYMS_ABSOLUTE_PERCPU, to 6.14).
     AbsolutePerCpu(u64),
     /// Every number counts from the base.
     FromBase(u64),
@@ -62,7 +64,7 @@ fn read(base: u64, memory: &[u8], start: usize, count: usize, reading: Reading) 
         addresses.push(address);
     }
     let last_is_in_kernel = addresses.last().is_some_and(|last| *last >= KERNEL_MAP);
-    // All at one address is no table.
+    // A table with one address only is not one.
     let differ = addresses.first() != addresses.last();
     (last_is_in_kernel && differ).then_some(addresses)
 }

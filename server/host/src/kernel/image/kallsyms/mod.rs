@@ -1,7 +1,8 @@
-//! The kernel's own table of symbols, as it lies in its read-only data.
+//! The kallsyms table in the read-only data of a kernel image.
 //!
-//! Owns the format (scripts/kallsyms.c:write_src, kernel/kallsyms.c), in all of its orders since 4.6. No symbol says where the parts are: they
-//! do not name themselves. Each is found by what makes it unmistakable, and proven by the others before it is believed.
+//! Owns the format (scripts/kallsyms.c:write_src, kernel/kallsyms.c), in all of its orders since
+//! 4.6. No symbol names the parts of the table. Each part is found by a pattern that no other data
+//! has, and checked against the other parts before it is used.
 
 mod addresses;
 mod names;
@@ -12,7 +13,8 @@ use tokens::Tokens;
 
 use super::super::SymbolTable;
 
-/// The symbols in some memory that begins at `base`. None when no table is there that proves itself.
+/// The symbols in some memory that begins at `base`. None when no table is there that proves
+/// itself.
 pub(super) fn decode(base: u64, memory: &[u8]) -> Option<SymbolTable> {
     tokens::all(memory).find_map(|tokens| {
         let names = Names::before(memory, &tokens)?;
@@ -51,7 +53,8 @@ mod tests {
     /// Orders of the parts, and how addresses are written.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Layout {
-        /// Offsets, base, count, names, markers, tokens; numbers of per-CPU data as they are (to 6.3).
+        /// Offsets, base, count, names, markers, tokens; numbers of per-CPU data as they are (to
+        /// 6.3).
         OffsetsFirst,
         /// The same with the order of names before the tokens (6.2 and 6.3, and stable kernels).
         WithOrderOfNames,
@@ -59,7 +62,8 @@ mod tests {
         OffsetsLast,
         /// The same; every offset counts from the base (without CONFIG_KALLSYMS_ABSOLUTE_PERCPU).
         FromBase,
-        /// Count, names, markers, tokens, offsets; every offset counts from itself, and parts are aligned to 4 bytes (7.2).
+        /// Count, names, markers, tokens, offsets; every offset counts from itself, and parts are
+        /// aligned to 4 bytes (7.2).
         FromItself,
     }
 
@@ -94,7 +98,8 @@ mod tests {
         }
     }
 
-    /// Memory with a table of these symbols, each a kind and a name. Tokens are the bytes themselves, and one word.
+    /// Memory with a table of these symbols, each a kind and a name. Tokens are the bytes
+    /// themselves, and one word.
     fn table(symbols: &[(u64, String)], layout: Layout) -> Vec<u8> {
         let addresses: Vec<u64> = symbols.iter().map(|(address, _)| *address).collect();
         let mut memory = b"something before the table, 0\x001\x002\x003\x00 too".to_vec();

@@ -1,20 +1,23 @@
-//! Packed names: the number of symbols, then for each a length and as many bytes, then where every 256th of them begins.
+//! Compressed symbol names in the kallsyms table: the number of symbols, a length and bytes for
+//! each, and markers at every 256th.
 //!
-//! Names lie before the tokens in every layout, not always right before. The number is found by trying what could be one, and proven by the
-//! markers, which only the right beginning and number lead to.
+//! Names lie before the tokens in every layout, not always right before. The number is found by
+//! trying every candidate, and proven by the markers, which fit only the right beginning and
+//! number.
 
 use super::{Tokens, aligned, u32_at};
 
 /// Symbols between two markers.
 const BETWEEN_MARKERS: usize = 256;
 
-/// Fewer or more symbols has no kernel.
+/// Numbers of symbols that kernels have.
 const COUNTS: std::ops::RangeInclusive<usize> = 1000..=1 << 22;
 
 /// Bytes that a packed name has, with its length: few names have more than half of the longest.
 const PACKED_BYTES: (usize, usize) = (3, 128);
 
-/// Longest name (include/linux/kallsyms.h, `KSYM_NAME_LEN`; 512 since 6.1), with the letter before it.
+/// Longest name (include/linux/kallsyms.h, `KSYM_NAME_LEN`; 512 since 6.1), with the letter before
+/// it.
 const NAME_MAX_BYTES: usize = 513;
 
 /// Where the names of all symbols are.
@@ -24,12 +27,12 @@ pub(super) struct Names {
     pub(super) start: usize,
     /// How many symbols there are.
     pub(super) count: usize,
-    /// What every part of the table is aligned to.
+    /// Alignment of every part of the table, in bytes.
     pub(super) alignment: usize,
     first: usize,
 }
 
-/// What parts may be aligned to: 4 since 7.0.
+/// Possible alignments of parts, in bytes: 4 since 7.0.
 const ALIGNMENTS: [usize; 2] = [8, 4];
 
 impl Names {
@@ -98,7 +101,8 @@ impl Names {
     }
 }
 
-/// The bytes of the packed name at `at`. One that is longer than 127 bytes has a length of two bytes (since 6.1).
+/// The bytes of the packed name at `at`. One that is longer than 127 bytes has a length of two
+/// bytes (since 6.1).
 fn packed(memory: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     let low = usize::from(*memory.get(at)?);
     let (start, length) = if low & 0x80 == 0 {

@@ -1,17 +1,18 @@
-//! What the bytes of packed names stand for: 256 texts, and an index of them.
+//! The token table of kallsyms: the text for each byte of a compressed name, and an index.
 //!
-//! The table is found by the digits, which stand for themselves in every kernel (each occurs alone in some name, so
-//! scripts/kallsyms.c:insert_real_symbols_in_table keeps its place), and proven by the index, which says where each text begins.
+//! The table is found by the digits, which stand for themselves in every kernel (each occurs alone
+//! in some name, so scripts/kallsyms.c:insert_real_symbols_in_table keeps its place), and proven by
+//! the index, which has the offset of each text.
 
 use super::aligned;
 
-/// The ten digits as tokens, one behind the other.
+/// The ten digits as tokens, in a row.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
 
 /// How many tokens there are: one for each byte.
 const TOKENS: usize = 256;
 
-/// What the index may be aligned to.
+/// Possible alignments of the index, in bytes.
 const ALIGNMENTS: [usize; 2] = [8, 4];
 
 /// A table of tokens.
@@ -58,7 +59,7 @@ fn proven(memory: &[u8], digits: usize, alignment: usize) -> Option<Tokens> {
 }
 
 impl Tokens {
-    /// What a byte of a packed name stands for.
+    /// The text of one byte of a compressed name.
     pub(super) fn text<'a>(&self, memory: &'a [u8], byte: u8) -> &'a [u8] {
         let range = self.texts.get(usize::from(byte)).map(|(start, end)| *start..*end);
         range.and_then(|range| memory.get(range)).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! The legacy frame of LZ4, which the kernel's build uses (`lz4 -l`; lib/decompress_unlz4.c): blocks, each with its packed length before it.
+//! The legacy LZ4 frame format of kernel images (`lz4 -l`; lib/decompress_unlz4.c): blocks, each
+//! with its packed length before it.
 
 use thiserror::Error;
 
@@ -10,7 +11,7 @@ const BLOCK_BYTES: usize = 8 << 20;
 /// The build of x86 appends the length of the unpacked kernel (scripts/Makefile.lib:size_append).
 const TRAILER_BYTES: usize = 4;
 
-/// What is wrong with a frame.
+/// Errors of a frame.
 #[derive(Debug, Error)]
 pub(super) enum Lz4Error {
     /// A block that reaches beyond the end.

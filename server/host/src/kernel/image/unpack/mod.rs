@@ -1,6 +1,7 @@
-//! Unpacking of what kernels and packages are packed with.
+//! Decompression of kernel images and packages: gzip, xz, lzma, zstd, lz4.
 //!
-//! Owns telling the formats apart by their first bytes. Every byte is distrusted: no input gives more than [`MAX_BYTES`].
+//! Owns telling the formats apart by their first bytes. Every byte is distrusted: no input gives
+//! more than [`MAX_BYTES`].
 
 mod lz4;
 
@@ -11,7 +12,8 @@ use super::ImageError;
 /// No kernel, and no package of one, is longer when it is unpacked.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Memory for the dictionary of an LZMA stream: kernels are packed with up to 128 MiB (scripts/xz_wrap.sh).
+/// Memory for the dictionary of an LZMA stream: kernels are packed with up to 128 MiB
+/// (scripts/xz_wrap.sh).
 const LZMA_MEMORY_KIB: u32 = 256 << 10;
 
 /// A format.

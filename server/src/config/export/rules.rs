@@ -1,4 +1,4 @@
-//! The rules for exporters.
+//! Validation of the sections `[export.*]`.
 
 use std::fs;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::config::Config;
 
-/// Everything that is wrong with the sections `[export.*]`.
-pub(in crate::config) fn judge(config: &Config) -> Vec<Problem> {
+/// All problems of the sections `[export.*]`.
+pub(in crate::config) fn problems(config: &Config) -> Vec<Problem> {
     let mut found = jsonl(config);
     found.extend(prometheus(config));
     found.extend(otlp(config));
@@ -91,7 +91,7 @@ fn prometheus(config: &Config) -> Vec<Problem> {
             "use another port".to_owned(),
         ));
     }
-    found.extend(prometheus.tls.iter().flat_map(|files| tls::judge(&tls::PROMETHEUS, files)));
+    found.extend(prometheus.tls.iter().flat_map(|files| tls::problems(&tls::PROMETHEUS, files)));
     found
 }
 
@@ -223,13 +223,13 @@ fn nats(config: &Config) -> Vec<Problem> {
     found
 }
 
-/// What is wrong with the servers and their TLS.
+/// Problems of the servers and their TLS.
 fn nats_servers(nats: &Nats) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut has_tls = false;
     for server in nats.servers() {
         match server {
-            // What stands before `@` is a secret: messages are kept in logs.
+            // The part before `@` is a secret, and messages are kept in logs.
             Err((url, _)) if url.contains('@') => {
                 let message = "`export.nats.url` cannot have a user, a password or a token".to_owned();
                 let hint = "write them into a file, and name it: `credentials_file`, `token_file` or `password_file`";
@@ -273,7 +273,7 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
     found
 }
 
-/// What is wrong with a header. Its value is a secret: no message shows it.
+/// The problem of a header. Its value is a secret: no message shows it.
 fn header(name: &str, value: &str) -> Option<Problem> {
     let setting = format!("export.otlp.headers.{name}");
     if name.ends_with("-bin") || MetadataKey::from_bytes(name.as_bytes()).is_err() {
@@ -317,7 +317,7 @@ fn selecting(section: &str, selecting: Selecting<'_>) -> Vec<Problem> {
 }
 
 fn client_tls(section: &str, files: &ClientTls) -> Vec<Problem> {
-    let mut found = tls::judge_client(section, files);
+    let mut found = tls::client_problems(section, files);
     if files.certificate.is_some() != files.key.is_some() {
         let (there, missing) =
             if files.key.is_some() { ("key", "certificate") } else { ("certificate", "key") };

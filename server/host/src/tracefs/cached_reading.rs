@@ -1,10 +1,13 @@
-//! What was read from control files, for as long as nobody has written to them.
+//! A cached reading of control files, valid until a program writes to one of them.
 //!
-//! Owns the notices of writes, and what they make stale. The kernel gives its lists of all events only as a whole: beside thousands of probes,
-//! reading one costs more than most changes. It puts a notice into the queue before the write of whoever it was returns (fs/read_write.c:
-//! vfs_write calls fsnotify_modify; an open that truncates: fs/open.c: do_truncate), and the queue is looked at before each use. So what is
-//! used is what a reading would have found that began before that write returned. Where the notices cannot be had, everything is read each
-//! time. Never decides what a file says.
+//! Owns the inotify descriptor and what a notice makes stale. Never decides what a file says. The
+//! kernel gives its lists of all events only as a whole: with thousands of probes, reading one list
+//! costs more than most changes.
+//!
+//! The kernel queues the notice before the write returns (fs/read_write.c:vfs_write calls
+//! fsnotify_modify; an open that truncates: fs/open.c:do_truncate), and the queue is read before
+//! each use. So a use never misses a write that returned before it. If the kernel gives no notices,
+//! every use reads the files.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,31 +17,32 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 /// The last reading of some files.
-pub struct Watched<T> {
+pub struct CachedReading<T> {
     paths: Vec<PathBuf>,
-    state: Mutex<State<T>>,
+    state: Mutex<Cached<T>>,
 }
 
-struct State<T> {
-    /// Absent before the first reading, and where the kernel gives no notices.
+struct Cached<T> {
+    /// Absent before the first reading, and if the kernel gives no notices.
     notices: Option<Inotify>,
     /// Absent when it is stale.
     last: Option<Arc<T>>,
 }
 
-impl<T> fmt::Debug for Watched<T> {
+impl<T> fmt::Debug for CachedReading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("paths", &self.paths).finish_non_exhaustive()
+        f.debug_struct("CachedReading").field("paths", &self.paths).finish_non_exhaustive()
     }
 }
 
-impl<T> Watched<T> {
-    /// Nothing was read yet. Whoever changes what is read writes to one of `paths`; those that do not exist are left out.
+impl<T> CachedReading<T> {
+    /// Reads nothing yet. A write to one of `paths` makes the reading stale; paths that do not
+    /// exist are left out.
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        Self { paths, state: Mutex::new(State { notices: None, last: None }) }
+        Self { paths, state: Mutex::new(Cached { notices: None, last: None }) }
     }
 
-    /// What was read last, or what `read` reads now if somebody has written to the files since.
+    /// The last reading, or what `read` returns now if a program has written to the files since.
     ///
     /// # Errors
     /// Those of `read`.
@@ -64,27 +68,27 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T> State<T> {
-    /// Whether nobody has written since the last reading.
+impl<T> Cached<T> {
+    /// Whether no program has written since the last reading.
     fn is_fresh(&self) -> bool {
         // The end of a watch is an event as well, and so is a queue that was too short.
         self.notices.as_ref().is_some_and(|notices| notices.read_events().err() == Some(Errno::EAGAIN))
     }
 }
 
-/// Has the kernel note who writes to the files. Absent when it does not do so for all of them.
+/// Watches the files for writes. Absent if one of them cannot be watched.
 fn notices(paths: &[PathBuf]) -> Option<Inotify> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
-    let mut watched = 0;
+    let mut watches = 0;
     for path in paths {
         let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
         match inotify.add_watch(path, events) {
-            Ok(_) => watched += 1,
+            Ok(_) => watches += 1,
             Err(Errno::ENOENT) => {}
             Err(_) => return None,
         }
     }
-    (watched > 0).then_some(inotify)
+    (watches > 0).then_some(inotify)
 }
 
 #[cfg(test)]
@@ -99,31 +103,31 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (file, other) = (directory.path().join("list"), directory.path().join("other"));
         fs::write(&file, "a").unwrap();
-        let watched = Watched::new(vec![file.clone(), other.clone()]);
+        let cached = CachedReading::new(vec![file.clone(), other.clone()]);
         let mut reads = 0;
-        let mut get = |watched: &Watched<String>| {
-            watched
+        let mut get = |cached: &CachedReading<String>| {
+            cached
                 .get(|| {
                     reads += 1;
                     fs::read_to_string(&file)
                 })
                 .map(|text| (text.to_string(), reads))
         };
-        assert_eq!(get(&watched).unwrap(), ("a".to_owned(), 1));
-        assert_eq!(get(&watched).unwrap(), ("a".to_owned(), 1));
+        assert_eq!(get(&cached).unwrap(), ("a".to_owned(), 1));
+        assert_eq!(get(&cached).unwrap(), ("a".to_owned(), 1));
         fs::write(&file, "b").unwrap();
-        assert_eq!(get(&watched).unwrap(), ("b".to_owned(), 2));
-        assert_eq!(get(&watched).unwrap(), ("b".to_owned(), 2));
+        assert_eq!(get(&cached).unwrap(), ("b".to_owned(), 2));
+        assert_eq!(get(&cached).unwrap(), ("b".to_owned(), 2));
         // It is read anew, not only noticed.
-        watched.forget();
-        assert_eq!(get(&watched).unwrap(), ("b".to_owned(), 3));
+        cached.forget();
+        assert_eq!(get(&cached).unwrap(), ("b".to_owned(), 3));
         // Another file takes its place.
         fs::rename(&file, &other).unwrap();
-        assert!(get(&watched).is_err());
+        assert!(get(&cached).is_err());
         fs::write(&file, "c").unwrap();
-        assert_eq!(get(&watched).unwrap(), ("c".to_owned(), 5));
+        assert_eq!(get(&cached).unwrap(), ("c".to_owned(), 5));
         fs::write(&other, "").unwrap();
-        assert_eq!(get(&watched).unwrap(), ("c".to_owned(), 6), "either of them counts");
+        assert_eq!(get(&cached).unwrap(), ("c".to_owned(), 6), "either of them counts");
     }
 
     #[test]
@@ -131,22 +135,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("list");
         fs::write(&file, "a").unwrap();
-        let watched = Watched::new(vec![file.clone()]);
-        let read = watched.get(|| {
+        let cached = CachedReading::new(vec![file.clone()]);
+        let read = cached.get(|| {
             let before = fs::read_to_string(&file).unwrap();
             fs::write(&file, "b").unwrap();
             Ok::<_, Infallible>(before)
         });
         assert_eq!(*read.unwrap(), "a");
-        assert_eq!(*watched.get(|| fs::read_to_string(&file)).unwrap(), "b");
+        assert_eq!(*cached.get(|| fs::read_to_string(&file)).unwrap(), "b");
     }
 
     #[test]
     fn without_notices_each_use_reads() {
-        let watched = Watched::new(vec![PathBuf::from("/nonexistent/list")]);
+        let cached = CachedReading::new(vec![PathBuf::from("/nonexistent/list")]);
         let mut reads = 0;
         for _ in 0..3 {
-            watched
+            cached
                 .get(|| {
                     reads += 1;
                     Ok::<_, Infallible>(())

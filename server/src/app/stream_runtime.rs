@@ -1,6 +1,7 @@
-//! The threads that serve streams.
+//! The runtime (threads) that serves event streams.
 //!
-//! They are apart from those that serve control calls, so that the events of hundreds of streams do not stand before a `list`.
+//! It is apart from the one that serves control calls, so that the events of hundreds of streams do
+//! not delay a `list`.
 
 use std::io;
 
@@ -8,13 +9,13 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// A runtime of their own.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(super) struct StreamRuntime {
     handle: Handle,
     /// Until it is dropped.
     runtime: Option<Runtime>,
 }
 
-impl Streams {
+impl StreamRuntime {
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().enable_all().thread_name("kprobed-stream").build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
@@ -25,8 +26,9 @@ impl Streams {
     }
 }
 
-impl Drop for Streams {
-    /// Does not wait: that is not possible inside of another runtime, and the tasks have ended or are to be cut.
+impl Drop for StreamRuntime {
+    /// Does not wait: that is not possible inside of another runtime, and the tasks have ended or
+    /// are to be cut.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

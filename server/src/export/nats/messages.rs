@@ -1,4 +1,5 @@
-//! A part of the log as messages.
+//! NATS messages of a chunk: one for each probe and some 256 KiB of its events, and one that ends
+//! it.
 
 use std::collections::HashMap;
 use std::mem;
@@ -20,7 +21,8 @@ use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::schema_message;
 
-/// Buffers of messages that are kept for the next ones. A fresh one costs more than what is written to it: the kernel clears its pages.
+/// Buffers of messages that are kept for the next ones. A fresh one costs more than what is written
+/// to it: the kernel clears its pages.
 const SPARE: usize = 16;
 
 /// A message that is to be published.
@@ -40,7 +42,7 @@ pub(super) struct Part {
     last: Last,
 }
 
-/// What the message at the end says.
+/// Content of the message that ends a part.
 #[derive(Debug)]
 struct Last {
     first: Cursor,
@@ -51,7 +53,7 @@ struct Last {
 
 /// Makes messages of chunks.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct MessageMaker {
     host: HostIdentity,
     subjects: Subjects,
     max_bytes: usize,
@@ -75,7 +77,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Its bytes behind their length.
+    /// Length of the frame, with its length prefix, in bytes.
     fn len(&self) -> usize {
         prost::length_delimiter_len(self.message.len()) + self.message.len()
     }
@@ -108,7 +110,7 @@ fn progress(cursor: &Cursor) -> v1::StreamEventsResponse {
     response(Message::Progress(v1::Progress { cursor: Some(cursor_message(cursor)) }))
 }
 
-impl Parts {
+impl MessageMaker {
     pub(super) fn new(host: HostIdentity, subjects: Subjects, max_bytes: usize) -> Self {
         Self { host, subjects, max_bytes, schemas: HashMap::new(), wall_offset_ns: None, spare: Vec::new() }
     }
@@ -128,7 +130,8 @@ impl Parts {
         let mut place = first;
         let (mut gaps, mut ending, mut watermark) = (Vec::new(), Vec::new(), None);
         let mut messages = Vec::new();
-        // In the order in which they begin: with as many probes as a chunk has, looking through them costs little.
+        // In the order in which they begin: with as many probes as a chunk has, looking through
+        // them costs little.
         let mut gathered: Vec<Gathered> = Vec::new();
         for item in &chunk.items {
             match item {
@@ -180,7 +183,7 @@ impl Parts {
         message
     }
 
-    /// A sign of life in the place of a part in which nothing happened, behind this message of the stream.
+    /// A heartbeat in the place of a part without events, after this message of the stream.
     pub(super) fn alive(&self, part: &Part, after: u64) -> Outgoing {
         let Last { first, end, payload, .. } = &part.last;
         let mut message = self.message(&Topic::Alive, (*first, *end), frames(payload).into(), 0);
@@ -292,7 +295,8 @@ impl Parts {
         events: u64,
     ) -> Outgoing {
         let subject = self.subjects.of(&self.host.hostname, topic);
-        // The same bytes have the same id, and others never: what is read again may be cut elsewhere.
+        // The same bytes have the same id, and others never: what is read again may be cut
+        // elsewhere.
         let checksum = crc32fast::hash(&payload);
         let first = cursor_of(&first).to_string();
         let id = format!("{first}-{}:{subject}:{checksum:08x}", end.sequence);
@@ -305,7 +309,8 @@ impl Parts {
         Outgoing { subject, id, headers, payload, events }
     }
 
-    /// What a stream begins with. The clock is that of the latest events, so that a part that is published again is the same.
+    /// What a stream begins with. The clock is that of the latest events, so that a part that is
+    /// published again is the same.
     fn started(&self) -> v1::StreamEventsResponse {
         let wall_offset_ns = self.wall_offset_ns.unwrap_or_else(|| ClockMapping::sample().wall_offset_ns);
         let clock = v1::ClockMapping { wall_offset_ns, ..v1::ClockMapping::default() };

@@ -1,4 +1,4 @@
-//! The rules: what a setting can be, and what to write instead.
+//! Validation of settings: ranges, combinations, and what to write instead.
 
 use std::ops::RangeInclusive;
 
@@ -7,11 +7,12 @@ use nix::unistd::Group;
 use super::problem::Problem;
 use super::{Config, HostSize, export, level, paths, tls};
 
-/// Longest name of an instance, in bytes: the second one of the two has `-next` behind it, and it is the name of a directory.
+/// Longest name of an instance, in bytes: the second one of the two ends with `-next`, and it is
+/// the name of a directory.
 const INSTANCE_BYTES: usize = 250;
 
-/// Everything that is wrong.
-pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
+/// All problems of the settings.
+pub(super) fn problems(config: &Config, host: HostSize) -> Vec<Problem> {
     let mut found = listen(config);
     found.extend(paths::labels_file(&config.host));
     found.extend(paths::state(&config.state));
@@ -20,8 +21,8 @@ pub(super) fn judge(config: &Config, host: HostSize) -> Vec<Problem> {
     found.extend(paths::spool(&config.spool, &config.state));
     found.extend(paths::declarations(&config.declarations, &config.state));
     found.extend(numbers(config));
-    found.extend(export::judge(config));
-    if let Some(why) = level::judge(&config.log.level) {
+    found.extend(export::problems(config));
+    if let Some(why) = level::problem(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
         found.push(Problem::value("log.level", &config.log.level, why, hint.to_owned()));
     }
@@ -45,7 +46,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         )),
         _ => {}
     }
-    found.extend(listen.tls.iter().flat_map(|files| tls::judge(&tls::LISTEN, files)));
+    found.extend(listen.tls.iter().flat_map(|files| tls::problems(&tls::LISTEN, files)));
     if listen.group.is_empty() {
         let hint = "use the name of a group, for example `kprobed`";
         found.push(Problem::value("listen.group", "", "it is empty", hint.to_owned()));
@@ -90,7 +91,7 @@ fn tracing(config: &Config, host: HostSize) -> Vec<Problem> {
             format!("use at most {}: a quarter of the memory for all CPUs", host.most_buffer_kib().max(16)),
         ));
     }
-    // The default is for hosts of every size: what it may come to is limited where it is used.
+    // The default is for hosts of every size: its use limits it to what the host can have.
     if tracing.buffer_max_kib > host.memory_kib
         && tracing.buffer_max_kib != super::Tracing::default().buffer_max_kib
     {

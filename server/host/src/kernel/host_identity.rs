@@ -1,4 +1,4 @@
-//! Who this host is.
+//! Identity of the host: host name, kernel release and version, boot id.
 
 use std::path::Path;
 
@@ -35,8 +35,9 @@ pub fn threads_of_this_process(procfs: &Path) -> Result<Vec<i32>, ReadError> {
 }
 
 impl HostIdentity {
-    /// Major and minor number of the release, as in `6.12.9-cloud-amd64`. Kernels of vendors have features of later ones too: only for
-    /// what the kernel shows in no other way and judges itself in the end.
+    /// Major and minor number of the release, as in `6.12.9-cloud-amd64`. Kernels of vendors have
+    /// features of later ones too: only for what the kernel shows in no other way and judges itself
+    /// in the end.
     #[must_use]
     pub fn kernel_numbers(&self) -> Option<(u32, u32)> {
         let mut numbers = self.kernel_release.split(['.', '-', '+']).map(str::parse::<u32>);

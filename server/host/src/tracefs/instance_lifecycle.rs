@@ -1,12 +1,15 @@
-//! Making, finding and removing instances.
+//! Creating, finding and removing the daemon's tracing instance.
 //!
-//! The daemon's own has two names, and goes from one to the other when a probe is deleted while others record.
+//! The daemon's instance has two names. When a probe is deleted while others record, the daemon
+//! switches from one to the other, because the kernel resets the ring buffers of an instance in
+//! which a removed event was ever enabled (kernel/trace/trace_dynevent.c:dyn_event_release). Never
+//! touches an instance that another daemon has claimed.
 
 use nix::errno::Errno;
 
 use super::{Claim, ClaimError, Instance, Tracefs, TracefsError, control_file};
 
-/// How an instance should be.
+/// Settings of an instance.
 #[derive(Clone, Debug)]
 pub struct InstanceOptions {
     /// Its name: a directory below `instances/`.
@@ -15,19 +18,22 @@ pub struct InstanceOptions {
     pub buffer_kib: u64,
     /// A buffer that is larger, and no larger than this, is left as it is. In KiB.
     pub buffer_max_kib: u64,
-    /// Size of a sub-buffer, in KiB: a power of two. 0 leaves it as the kernel has it, and so does a kernel without the choice (before 6.8).
+    /// Size of a sub-buffer, in KiB: a power of two. 0 keeps the kernel's size, and so does a
+    /// kernel without the choice (before 6.8).
     pub sub_buffer_kib: u64,
     /// Trace clock, one of the names in `trace_clock`.
     pub clock: &'static str,
 }
 
 impl InstanceOptions {
-    /// The two names that the daemon's instance can have: it changes between them when a probe is deleted while others record.
+    /// The two names that the daemon's instance can have: it changes between them when a probe is
+    /// deleted while others record.
     fn names(&self) -> [String; 2] {
         [self.name.clone(), format!("{}-next", self.name)]
     }
 
-    /// The same for an instance whose buffers have grown, as far as they were allowed to.
+    /// These settings for an instance whose buffers have grown to `now_kib`, at most to
+    /// `buffer_max_kib`.
     #[must_use]
     pub fn grown_to(&self, now_kib: u64) -> Self {
         let has_grown = now_kib >= self.too_large_kib(self.buffer_kib);
@@ -37,12 +43,13 @@ impl InstanceOptions {
         Self { buffer_kib: grown_kib, ..self.clone() }
     }
 
-    /// A buffer that is this large is not what the kernel makes of that size.
+    /// A buffer of at least this size was not made with the wanted size.
     fn too_large_kib(&self, wanted_kib: u64) -> u64 {
         wanted_kib + ROUNDING_KIB + 2 * self.sub_buffer_wanted_kib()
     }
 
-    /// The sub-buffers that are asked for. A small buffer still has some of them: it is read and overwritten one at a time.
+    /// The sub-buffers that are asked for. A small buffer still has some of them: it is read and
+    /// overwritten one at a time.
     fn sub_buffer_wanted_kib(&self) -> u64 {
         let most = (self.buffer_kib / SUB_BUFFERS_MIN).max(SMALLEST_SUB_BUFFER_KIB);
         let mut wanted = self.sub_buffer_kib;
@@ -53,7 +60,8 @@ impl InstanceOptions {
     }
 }
 
-/// The kernel rounds a buffer up to whole sub-buffers of their data size, and reports the result: at most this much and two sub-buffers more.
+/// The kernel rounds a buffer up to whole sub-buffers of their data size, and reports the result:
+/// at most this much and two sub-buffers more.
 const ROUNDING_KIB: u64 = 128;
 
 /// Sub-buffers that a buffer is divided into at least.
@@ -63,11 +71,12 @@ const SUB_BUFFERS_MIN: u64 = 8;
 const SMALLEST_SUB_BUFFER_KIB: u64 = 4;
 
 impl Instance {
-    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted form. One that another daemon uses is not
-    /// touched.
+    /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted
+    /// form. One that another daemon uses is not touched.
     ///
     /// # Errors
-    /// [`ClaimError::Held`] when another daemon has one of the two; [`TracefsError`] for any step that the kernel refuses.
+    /// [`ClaimError::Held`] when another daemon has one of the two; [`TracefsError`] for any step
+    /// that the kernel refuses.
     pub fn open_or_create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<(Self, Claim), ClaimError> {
         let mut found = Self::claim_what_is_left(tracefs, options)?;
         let is_new = found.is_empty();
@@ -85,7 +94,7 @@ impl Instance {
         Ok((instance, claim))
     }
 
-    /// Claims what an earlier run has left of the two.
+    /// Claims those of the two that an earlier run has left.
     fn claim_what_is_left(
         tracefs: &Tracefs,
         options: &InstanceOptions,
@@ -98,8 +107,8 @@ impl Instance {
                     claimed.push((Self { root }, claim));
                 }
             }
-            // Another daemon can have changed from one to the other meanwhile. Once we have one of them, it no longer can: then the other
-            // instance is looked at again.
+            // Another daemon can have changed from one to the other meanwhile. Once we have one of
+            // them, it no longer can: then the other instance is looked at again.
             let is_complete = options.names().iter().all(|name| {
                 let root = tracefs.root().join("instances").join(name);
                 !root.exists()
@@ -111,7 +120,8 @@ impl Instance {
         }
     }
 
-    /// Makes the first of the two. Who starts at the same time makes it too, or has made it: one of us is refused.
+    /// Makes the first of the two. A daemon that starts at the same time makes it too: one of both
+    /// is refused.
     fn make_first(tracefs: &Tracefs, options: &InstanceOptions) -> Result<(Self, Claim), ClaimError> {
         let instance = match Self::make(tracefs, &options.name) {
             Ok(instance) => instance,
@@ -126,20 +136,25 @@ impl Instance {
             Ok(_) => Ok((instance, claim)),
             Err(error) => {
                 if let Err(error) = instance.remove() {
-                    tracing::warn!(%error, "cannot remove an instance that was only begun");
+                    tracing::warn!(%error, "cannot remove an incomplete trace instance");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Of two that were left by a daemon that was killed while it went from one to the other. The new one records only after it is complete, and
-    /// the old one stops only after that: any that records will do. What was not read of the other is lost.
+    /// Chooses between two instances that were left by a daemon that was killed during a hand-over.
+    /// The new one records only after it is complete, and the old one stops only after that, so
+    /// either one that records will do. What was not read of the other is lost.
     fn keep_one(first: (Self, Claim), second: (Self, Claim)) -> Result<(Self, Claim), TracefsError> {
         let (kept, (other, _)) = if first.0.is_recording()? { (first, second) } else { (second, first) };
-        tracing::info!(removed = other.name(), kept = kept.0.name(), "an earlier run has left two instances");
+        tracing::info!(
+            removed = other.name(),
+            kept = kept.0.name(),
+            "removed one of two trace instances of an earlier run"
+        );
         if let Err(error) = other.remove() {
-            tracing::warn!(%error, "cannot remove an instance that an earlier run left");
+            tracing::warn!(%error, "cannot remove a trace instance of an earlier run");
         }
         Ok(kept)
     }
@@ -153,7 +168,8 @@ impl Instance {
     /// Makes the other instance of the two, empty and not recording.
     ///
     /// # Errors
-    /// [`ClaimError`] for any step that the kernel refuses: ENOMEM when there is no room for its buffers. Then there is none.
+    /// [`ClaimError`] for any step that the kernel refuses: ENOMEM if there is no memory for its
+    /// buffers. After an error the instance does not exist.
     pub fn create_next(
         &self,
         tracefs: &Tracefs,
@@ -161,7 +177,7 @@ impl Instance {
     ) -> Result<(Self, Claim), ClaimError> {
         let name = self.next_name(options);
         if let Some(leftover) = Self::find(tracefs, &name) {
-            // Somebody who starts may look at it just now.
+            // A daemon that starts may hold it briefly.
             let _claim = Claim::on_new(&leftover.root)?;
             leftover.remove()?;
         }
@@ -175,7 +191,7 @@ impl Instance {
             Ok(claim) => Ok((next, claim)),
             Err(error) => {
                 if let Err(error) = next.remove() {
-                    tracing::warn!(%error, "cannot remove an instance that was only begun");
+                    tracing::warn!(%error, "cannot remove an incomplete trace instance");
                 }
                 Err(error)
             }
@@ -188,7 +204,8 @@ impl Instance {
         Ok(Self { root })
     }
 
-    /// Sets clock and sizes. Writing one of them empties the buffer, even when nothing changes: look first.
+    /// Sets clock and sizes. Writing one of them empties the buffer, even when nothing changes:
+    /// look first.
     fn bring_into_form(&self, options: &InstanceOptions) -> Result<(), TracefsError> {
         if self.clock()? != options.clock {
             control_file::write(&self.root.join("trace_clock"), options.clock)?;
@@ -204,11 +221,12 @@ impl Instance {
         if !(options.buffer_kib..options.too_large_kib(options.buffer_kib)).contains(&self.buffer_kib()?) {
             control_file::write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
         }
-        // Any event wakes the reader, which then sets the pace itself: see `pipeline::reader`.
+        // Any event wakes the reader, which then sets the pace itself: see
+        // `kprobed_trace::pipeline`.
         control_file::write(&self.root.join("buffer_percent"), "0")
     }
 
-    /// The instance of that name, if there is one, as it is.
+    /// The instance of that name, unchanged, if it exists.
     pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
         let root = tracefs.root().join("instances").join(name);
         root.is_dir().then_some(Self { root })

@@ -1,7 +1,8 @@
-//! Giving memory back after clients have gone.
+//! Returning free heap memory to the kernel after clients have gone (malloc_trim(3)).
 //!
-//! Queues and buffers of connections are freed, and glibc keeps what it was given: with a heap for each thread, hundreds of streams
-//! leave more than a hundred MiB behind. Asking it is cheap, and done once things are quiet.
+//! Queues and buffers of connections are freed, but glibc keeps the memory: with a heap for each
+//! thread, hundreds of streams leave more than a hundred MiB. A call of `malloc_trim` is cheap, and
+//! made once no connection has closed for a while.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Connections that are worth it.
+/// Closed connections after which memory is returned.
 const WORTH: usize = 64;
 
-/// Nobody left for so long: then it is quiet.
+/// Time without a closed connection before memory is returned.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Gives memory back.
@@ -23,7 +24,7 @@ pub(super) struct Trimmer {
 }
 
 impl Trimmer {
-    /// What a connection with streams counts.
+    /// Weight of a connection with streams.
     pub(super) const STREAM: usize = WORTH;
 
     /// Connections have closed.
@@ -33,7 +34,7 @@ impl Trimmer {
         }
     }
 
-    /// Until the daemon stops. Nothing runs while nobody leaves.
+    /// Runs until the daemon stops. Sleeps while no connection closes.
     pub(super) async fn run(&self, stopping: &CancellationToken) {
         loop {
             tokio::select! {
@@ -42,8 +43,8 @@ impl Trimmer {
             }
             while tokio::time::timeout(QUIET, self.wake.notified()).await.is_ok() {}
             self.closed.store(0, Ordering::Relaxed);
-            if let Err(error) = tokio::task::spawn_blocking(give_back).await {
-                tracing::debug!(%error, "memory was not given back");
+            if let Err(error) = tokio::task::spawn_blocking(return_memory).await {
+                tracing::debug!(%error, "cannot return memory to the kernel");
             }
         }
     }
@@ -51,11 +52,11 @@ impl Trimmer {
 
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "glibc has no safe way to say it")]
-fn give_back() {
+fn return_memory() {
     // SAFETY: it takes no pointer, and may be called at any time from any thread.
-    let gave = unsafe { libc::malloc_trim(0) };
-    tracing::debug!(gave, "gave memory back");
+    let returned = unsafe { libc::malloc_trim(0) };
+    tracing::debug!(returned, "returned memory to the kernel");
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn give_back() {}
+fn return_memory() {}

@@ -1,4 +1,4 @@
-//! From files and probes to what has to be done.
+//! Tests of the plan: files and probes in, changes and problems out.
 
 use kprobed_document::{creation, read as read_documents};
 
@@ -55,9 +55,9 @@ fn understand(definition: &Definition) -> Result<ReadDefinition, Unread> {
 }
 
 fn planned(declared: &[(&str, &str)], probes: &[v1::Probe]) -> (Vec<Task>, Vec<String>) {
-    let wanted = wanted(files(declared));
-    let (tasks, problems) = plan(&wanted, probes, understand);
-    let said = wanted.problems.iter().chain(&problems).map(ToString::to_string).collect();
+    let declared = declared_probes(files(declared));
+    let (tasks, problems) = plan(&declared, probes, understand);
+    let said = declared.problems.iter().chain(&problems).map(ToString::to_string).collect();
     (tasks, said)
 }
 
@@ -160,7 +160,7 @@ fn a_file_takes_a_probe_from_a_client_if_it_says_so() {
     assert_eq!(taken("take_over: true\n"), nothing_else);
     let filtered = v1::UpdateProbeRequest { filter: Some("a == 1".to_owned()), ..nothing_else };
     assert_eq!(taken("filter: a == 1\ntake_over: true\n"), filtered);
-    // Then it is the file's, and there is nothing to do.
+    // Then it is the file's, and no task is left.
     let is = probe(&open(""), "a.yaml");
     let settled = planned(&[("a.yaml", &open("take_over: true\n"))], std::slice::from_ref(&is));
     assert_eq!(settled, (vec![], vec![]));

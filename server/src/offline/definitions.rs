@@ -1,7 +1,8 @@
-//! The definitions that are to be judged: one of the command line, those of a file, or those of all files of a directory.
+//! The definitions to check: one of the command line, those of a file, or those of all files of a
+//! directory.
 //!
-//! Owns which files count, and what is said of one that cannot be read. A file is read as documents where its name ends as theirs do, and as the
-//! kernel's lines otherwise.
+//! Owns which files count, and the error for one that cannot be read. A file is read as documents
+//! if its name ends as theirs do, and as lines of `kprobe_events` otherwise.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,23 +16,24 @@ use kprobed_verdict::checker::Checker;
 
 /// A definition, and where it begins: `FILE:LINE`, or the line alone of the only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AskedDefinition {
     pub(super) file: Option<String>,
     pub(super) line: Option<u64>,
     pub(super) text: String,
 }
 
-/// Reads all definitions. `checker` knows the words of one of the kernels, to write out what documents give as fields.
-pub(super) fn definitions(request: &Request, checker: &Checker) -> Result<Vec<Asked>, RunError> {
-    let one = |text: &String| Asked { file: None, line: None, text: text.clone() };
-    let mut asked: Vec<Asked> = request.definition.iter().map(one).collect();
+/// Reads all definitions. `checker` knows the words of one of the kernels, to write out what
+/// documents give as fields.
+pub(super) fn definitions(request: &Request, checker: &Checker) -> Result<Vec<AskedDefinition>, RunError> {
+    let one = |text: &String| AskedDefinition { file: None, line: None, text: text.clone() };
+    let mut asked: Vec<AskedDefinition> = request.definition.iter().map(one).collect();
     if let Some(path) = &request.file {
         let files = files(path)?;
         let are_several = files.len() > 1 || path.is_dir();
         for file in files {
             let name = are_several.then(|| file.display().to_string());
             let found = if is_named_as_document(&file) { documents(&file, checker)? } else { lines(&file)? };
-            asked.extend(found.into_iter().map(|(line, text)| Asked {
+            asked.extend(found.into_iter().map(|(line, text)| AskedDefinition {
                 file: name.clone(),
                 line: Some(line),
                 text,
@@ -41,7 +43,8 @@ pub(super) fn definitions(request: &Request, checker: &Checker) -> Result<Vec<As
     if asked.is_empty() { Err(RunError::NoDefinition) } else { Ok(asked) }
 }
 
-/// The files that a path stands for, by name. Hidden ones of a directory are left out, as its tools do.
+/// The files that a path stands for, by name. Hidden ones of a directory are left out, as its tools
+/// do.
 fn files(path: &Path) -> Result<Vec<PathBuf>, RunError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -51,7 +54,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, RunError> {
     for entry in fs::read_dir(path).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // Behind links: a ConfigMap has nothing else.
+        // Symbolic links count: a mounted ConfigMap has nothing else.
         if !is_hidden && entry.path().is_file() {
             files.push(entry.path());
         }
@@ -115,7 +118,7 @@ mod tests {
     use kprobed_host::kernel::{FactsCache, KernelPaths};
     use kprobed_lang::definition::Features;
 
-    fn asked(path: &Path) -> Result<Vec<Asked>, RunError> {
+    fn asked(path: &Path) -> Result<Vec<AskedDefinition>, RunError> {
         let nowhere = || "/nonexistent".into();
         let paths =
             KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };

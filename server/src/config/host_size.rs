@@ -1,4 +1,4 @@
-//! The size of the host, by which sizes in the configuration are judged.
+//! CPUs and memory of the host, which limit the sizes in the configuration.
 
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{SysconfVar, sysconf};
@@ -12,18 +12,18 @@ pub struct HostSize {
     pub memory_kib: u64,
 }
 
-/// The buffers of all CPUs take at most this part of the memory when the daemon starts. Deleting a probe while others record takes a
-/// second set for a moment.
+/// The buffers of all CPUs take at most this part of the memory when the daemon starts. A hand-over
+/// needs a second set of them.
 const START_SHARE: u64 = 4;
 
-/// They never grow beyond this part.
+/// The buffers of all CPUs never grow beyond this part of the memory.
 const GROWTH_SHARE: u64 = 16;
 
 impl HostSize {
     /// Of this host.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn here() -> Result<Self, nix::Error> {
         let cpus = sysconf(SysconfVar::_NPROCESSORS_CONF)?.unwrap_or(1);
         let cpus = u64::try_from(cpus).unwrap_or(1).max(1);
@@ -35,7 +35,7 @@ impl HostSize {
         self.memory_kib / START_SHARE / self.cpus
     }
 
-    /// What the buffer of one CPU may grow to, in KiB.
+    /// Largest size that the buffer of one CPU may grow to, in KiB.
     pub const fn most_grown_kib(self) -> u64 {
         self.memory_kib / GROWTH_SHARE / self.cpus
     }

@@ -1,15 +1,16 @@
-//! States and hits of probes beside the events: as a reader has them, whenever it comes and whatever the server lost.
+//! Tests of published states and hit counts: as a reader has them, whenever it connects and
+//! whatever the server lost.
 
 use kprobed_client::api::WatchEvent;
 use kprobed_client::nats::{HostWatched, NatsWatch, NatsWatchRequest};
 
 use super::*;
 use crate::control::{Probe, ProbeState, Registry, test_probe};
-use crate::export::nats::{Beside, Connection};
+use crate::export::nats::{Connection, StatePublisher};
 use kprobed_lang::model::{HitProfile, Hits, ProbeName, ProbeUid};
 
 /// What publishes states and hits of a run.
-fn beside(
+fn state_publisher(
     run: &Run,
     server: &Server,
     registry: &Arc<Registry>,
@@ -20,7 +21,7 @@ fn beside(
     let shared = Arc::new(Shared::new("nats", "here".to_owned(), Arc::clone(&run.hub), run.log.now));
     exporters.add(Arc::clone(&shared));
     let counts = Arc::clone(counts);
-    let beside = Beside {
+    let states = StatePublisher {
         connection: Connection::new(&settings, &run.host.hostname).unwrap(),
         host: run.host.clone(),
         selection: Selection::default(),
@@ -34,7 +35,7 @@ fn beside(
         shared,
         tasks: run.tasks.clone(),
     };
-    run.tasks.spawn("states", beside.run());
+    run.tasks.spawn("states", states.run());
     exporters
 }
 
@@ -87,15 +88,15 @@ async fn states_of_probes_are_right_however_late_one_reads_and_whatever_the_serv
     };
     put(1, ProbeState::Armed, 1);
     put(2, ProbeState::Armed, 1);
-    let exporters = beside(&run, &server, &registry, &Arc::default());
+    let exporters = state_publisher(&run, &server, &registry, &Arc::default());
     let states = |at_least: u64| {
         let exporters = exporters.clone();
         async move {
             let waiting = async {
                 loop {
-                    let beside = exporters.statuses().remove(0).beside.unwrap_or_default();
-                    if beside.states >= at_least && beside.error.is_empty() {
-                        return beside.states;
+                    let counts = exporters.statuses().remove(0).states.unwrap_or_default();
+                    if counts.states >= at_least && counts.error.is_empty() {
+                        return counts.states;
                     }
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -127,7 +128,7 @@ async fn states_of_probes_are_right_however_late_one_reads_and_whatever_the_serv
         if round == 0 {
             registry.remove_for_test("kprobes/p3");
         }
-        let before = exporters.statuses().remove(0).beside.unwrap().states;
+        let before = exporters.statuses().remove(0).states.unwrap().states;
         server.restart();
         states(before + 3).await;
         let late = async {
@@ -174,12 +175,12 @@ async fn hits_are_published_when_they_change() {
         time: SystemTime::now(),
         hits: Hits { hits, nmissed: 1 },
     };
-    let exporters = beside(&run, &server, &Arc::default(), &counts);
+    let exporters = state_publisher(&run, &server, &Arc::default(), &counts);
     let profiles = |at_least: u64| {
         let exporters = exporters.clone();
         async move {
             let waiting = async {
-                while exporters.statuses().remove(0).beside.unwrap_or_default().profiles < at_least {
+                while exporters.statuses().remove(0).states.unwrap_or_default().profiles < at_least {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };

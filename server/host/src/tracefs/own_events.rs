@@ -1,8 +1,10 @@
-//! Kprobe events that the daemon made, told from those that others have under the same name.
+//! Kprobe events that the daemon made: telling them from others of the same name, and deleting
+//! them.
 //!
-//! Owns the identity of an event and everything that is deleted from `kprobe_events`. A name proves nothing: anybody can delete our event and
-//! define another one under its name, or add a place of their own to it (kernel/trace/trace_kprobe.c: append_trace_kprobe). So the kernel has to
-//! list the event word for word as it did when we made it, under the id that it had.
+//! Owns the identity of an event, and everything that is deleted from `kprobe_events`. A name
+//! proves nothing: any program can delete the daemon's event and define another one under its name,
+//! or add a place to it (kernel/trace/trace_kprobe.c:append_trace_kprobe). So the kernel must list
+//! the event word for word as it did when the daemon made it, under the same id.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +16,7 @@ use super::format::Format;
 use super::{ListedProbe, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// A kprobe event of ours.
+/// A kprobe event that the daemon made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnEvent {
     /// Its name.
@@ -25,21 +27,21 @@ pub struct OwnEvent {
     pub id: u16,
 }
 
-/// What the kernel has under the name of an event of ours.
+/// The event that the kernel has under the name of an event of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Our event, and nothing else.
+    /// The daemon's event, and nothing else.
     Ours,
-    /// Our event, to which somebody else has added places.
+    /// The daemon's event, to which another program has added places.
     Shared,
     /// Nothing.
     Absent,
-    /// An event of somebody else.
+    /// An event of another program.
     Foreign,
 }
 
 impl Presence {
-    /// Whether our event is there.
+    /// Whether the daemon's event is there.
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::Ours | Self::Shared)
     }
@@ -77,7 +79,7 @@ impl KprobeList {
         found.map(|probe| probe.line.as_str())
     }
 
-    /// What is listed under the name of `own`. Ids are not looked at.
+    /// Presence of `own` by the list alone, without its id.
     pub fn presence(&self, own: &OwnEvent) -> Presence {
         let (mut ours, mut others) = (false, false);
         for line in self.lines_of(&own.name) {
@@ -96,7 +98,8 @@ impl KprobeList {
     }
 }
 
-/// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE (kernel/kprobes.c: register_kretprobe).
+/// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE
+/// (kernel/kprobes.c: register_kretprobe).
 pub(super) fn is_listed_as(written: &str, listed: &str) -> bool {
     let (Some((written_head, written_rest)), Some((listed_head, listed_rest))) =
         (written.split_once(':'), listed.split_once(':'))
@@ -107,21 +110,24 @@ pub(super) fn is_listed_as(written: &str, listed: &str) -> bool {
     given(listed_head) && written_rest == listed_rest
 }
 
-/// The longest word that the kernel compares when it looks for what is to be deleted: what it has is cut to this length, and then never equals
-/// a longer one (kernel/trace/trace_probe.h: MAX_ARGSTR_LEN).
+/// The longest word that the kernel compares when it looks for the event to delete: its own copy is
+/// cut to this length, and then never equals a longer one (kernel/trace/trace_probe.h:
+/// MAX_ARGSTR_LEN).
 const COMPARED_BYTES: usize = 63;
 
 /// A line that deletes one event.
 #[derive(Debug, PartialEq, Eq)]
 struct Deletion {
     line: String,
-    /// Whether the line has the place, so that the kernel leaves other places of the same name alone.
+    /// Whether the line has the place, so that the kernel leaves other places of the same name
+    /// alone.
     has_place: bool,
 }
 
 impl Deletion {
-    /// Names the place and the arguments as they are listed: since 5.4 the kernel deletes only what has them
-    /// (kernel/trace/trace_kprobe.c: trace_kprobe_match_command_head). Arguments from the first overlong one on are left out.
+    /// Names the place and the arguments as they are listed: since 5.4 the kernel deletes only what
+    /// has them (kernel/trace/trace_kprobe.c: trace_kprobe_match_command_head). Arguments from the
+    /// first overlong one on are left out.
     fn of(own: &OwnEvent) -> Self {
         let mut line = format!("-:{}", own.name);
         let mut words = own.listing.split(' ').skip(1).take_while(|word| word.len() <= COMPARED_BYTES);
@@ -135,17 +141,18 @@ impl Deletion {
     }
 }
 
-/// What became of an event that was to be deleted.
+/// Outcome of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// It was deleted.
+    /// The event was deleted.
     Done,
-    /// It was not there, and this was.
+    /// The event did not exist; its name was in this state.
     NotThere(Presence),
 }
 
 impl Tracefs {
-    /// What `kprobe_events` lists: read when somebody has written to it since the last time. Nothing where the kernel cannot have kprobe events.
+    /// The list in `kprobe_events`, read again if a program has written to the file since. Empty if
+    /// the kernel does not support kprobe events.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -156,7 +163,7 @@ impl Tracefs {
         self.kprobes.get(|| Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?)))
     }
 
-    /// Has the next [`Tracefs::kprobe_list`] read the file, whether somebody has written to it or not.
+    /// Makes the next [`Tracefs::kprobe_list`] read the file again.
     pub fn forget_kprobe_list(&self) {
         self.kprobes.forget();
     }
@@ -186,7 +193,7 @@ impl Tracefs {
         Ok(id)
     }
 
-    /// What the kernel has under the name of an event of ours.
+    /// The event that the kernel has under the name of an event of the daemon.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -194,7 +201,7 @@ impl Tracefs {
         self.presence_in(&*self.kprobe_list()?, own)
     }
 
-    /// The same, with a list that was just read.
+    /// As [`Tracefs::presence`], with a list that was just read.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -203,7 +210,7 @@ impl Tracefs {
         if !presence.is_ours() || self.event_id(&own.name)? == Some(own.id) {
             return Ok(presence);
         }
-        // Between the two readings it has gone, or somebody else has defined the same anew.
+        // Between the two readings it was removed, or another program has defined the same again.
         Ok(if self.has_event(own.name.group(), own.name.event()) {
             Presence::Foreign
         } else {
@@ -211,8 +218,9 @@ impl Tracefs {
         })
     }
 
-    /// Finds the event that was just defined with a line, among all of its name in a list that was read since. Absent when it has gone again, or
-    /// when it cannot be told from what somebody else has added to it meanwhile.
+    /// Finds the event that was just defined with a line, among all of its name in a list that was
+    /// read since. Absent when it has gone again, or if it cannot be told from places that another
+    /// program has added meanwhile.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -231,8 +239,8 @@ impl Tracefs {
         Ok(found.zip(id).map(|(line, id)| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
     }
 
-    /// Finds an event of ours that an earlier run of the daemon has left: by the line that the kernel listed then or, when it ended before it
-    /// knew that one, by the line that it wrote.
+    /// Finds an event of the daemon that an earlier run has left: by the line that the kernel
+    /// listed then or, when it ended before it knew that one, by the line that it wrote.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -250,8 +258,8 @@ impl Tracefs {
         Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
     }
 
-    /// Whether the event that has the name of `own` now has its id too: a look that costs one short file, for the moment of a write. What else is
-    /// under the name only a list tells.
+    /// Whether the event that has the name of `own` now has its id too. Costs one short file, right
+    /// before a write. Other places under the name show only in a list.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -259,12 +267,15 @@ impl Tracefs {
         Ok(self.event_id(&own.name)? == Some(own.id))
     }
 
-    /// Deletes an event of ours, and nothing that others have under its name. Whether it is ours is looked at in a list that may be older than
-    /// the write, by its id right before the write, and again by the kernel while it deletes. When the event was ever enabled in an instance, the
-    /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c: dyn_event_release): read them first.
+    /// Deletes an event of the daemon, and nothing that others have under its name. Its identity is
+    /// checked in a list that may be older than the write, by its id right before the write, and
+    /// again by the kernel while it deletes. When the event was ever enabled in an instance, the
+    /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c:
+    /// dyn_event_release): read them first.
     ///
     /// # Errors
-    /// [`TracefsError`]; EBUSY while somebody has it enabled, and when it cannot be told from what somebody else has added to it.
+    /// [`TracefsError`]; EBUSY while a program has it enabled, and if it cannot be told from places
+    /// that another program has added.
     pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
         let Deletion { line, has_place } = Deletion::of(own);
         let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
@@ -274,7 +285,7 @@ impl Tracefs {
             }
             Presence::Ours | Presence::Shared => match control_file::append(&self.kprobe_events(), &line) {
                 Ok(()) => Ok(Deleted::Done),
-                // It went between the two, and what is there now is something else.
+                // The event was removed between the two, and its name is in another state now.
                 Err(error) if error.errno() == Errno::ENOENT as i32 => {
                     Ok(Deleted::NotThere(self.kprobe_list()?.presence(own)))
                 }
@@ -285,7 +296,8 @@ impl Tracefs {
     }
 }
 
-/// Whether an event went while one of its files was opened or read: its directory is gone, or its files answer no more.
+/// Whether an event went while one of its files was opened or read: its directory is gone, or its
+/// files answer no more.
 fn is_gone(error: &TracefsError) -> bool {
     [Errno::ENOENT, Errno::ENODEV].iter().any(|errno| error.errno() == *errno as i32)
 }
@@ -389,7 +401,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is listed: the line deletes our name, and holds nothing that is not in our listing.
+        /// Whatever is listed: the line deletes our name, and holds nothing that is not in our
+        /// listing.
         #[test]
         fn deletions_are_made_of_the_listing(words in prop::collection::vec("[!-~]{1,80}", 1..8)) {
             let listing = format!("p:kprobes/fork {}", words.join(" "));

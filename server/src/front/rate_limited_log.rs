@@ -1,4 +1,4 @@
-//! Log lines that an attacker, or a broken client, could otherwise write without end.
+//! Rate limit for log lines that a client can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// One kind of line.
 #[derive(Debug, Default)]
-pub(super) struct Rarely(Mutex<Option<(Instant, u64)>>);
+pub(super) struct RateLimitedLog(Mutex<Option<(Instant, u64)>>);
 
-impl Rarely {
+impl RateLimitedLog {
     /// Calls `log` with the number of times since it was last called, unless that was a moment ago.
     pub(super) fn log(&self, log: impl FnOnce(u64)) {
         self.log_at(Instant::now(), log);
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn what_was_not_logged_is_counted() {
-        let (rarely, mut told) = (Rarely::default(), Vec::new());
+        let (rarely, mut told) = (RateLimitedLog::default(), Vec::new());
         let begin = Instant::now();
         for seconds in [0, 1, 2, 9, 10, 11, 30] {
             rarely.log_at(begin + Duration::from_secs(seconds), |times| told.push((seconds, times)));

@@ -1,12 +1,14 @@
-//! Facts for many checks in a row.
+//! Kernel facts for a run of checks, looked up at most every 100 ms.
+//!
+//! Never older than [`FRESH_FOR`]; a check that needs them as they are now uses [`FactsCache`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{FactsCache, FactsError, KernelFacts};
 
-/// How old facts may be: modules come and go, and others place probes, at any time; a thousand checks in a row shall not look a thousand
-/// times.
+/// How old facts may be: modules come and go, and others place probes, at any time; a thousand
+/// checks in a row shall not look a thousand times.
 pub(super) const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// The facts of the running kernel as they were at most 100 ms ago.

@@ -1,21 +1,23 @@
-//! Which of its two instances the daemon uses now.
+//! The tracing instance that the daemon uses now, of the two that it changes between.
+//!
+//! The control thread replaces it; every other thread reads it.
 
 use std::sync::{PoisonError, RwLock};
 
 use super::{Instance, TracefsError};
 
-/// The daemon's instance as of now: the control thread changes it, whoever looks at the host reads it.
+/// The daemon's current instance: the control thread replaces it, all other threads read it.
 #[derive(Debug)]
-pub struct CurrentInstance(RwLock<Made>);
+pub struct CurrentInstance(RwLock<SizedInstance>);
 
 /// An instance, and the buffers that it was given.
 #[derive(Clone, Debug)]
-struct Made {
+struct SizedInstance {
     instance: Instance,
     buffer_kib: Option<u64>,
 }
 
-impl Made {
+impl SizedInstance {
     fn new(instance: Instance) -> Self {
         let buffer_kib = instance.buffer_kib().ok();
         Self { instance, buffer_kib }
@@ -23,26 +25,28 @@ impl Made {
 }
 
 impl CurrentInstance {
-    /// Begins with this one, as it was made.
+    /// Begins with this instance.
     pub fn new(instance: Instance) -> Self {
-        Self(RwLock::new(Made::new(instance)))
+        Self(RwLock::new(SizedInstance::new(instance)))
     }
 
-    fn made(&self) -> Made {
+    fn sized(&self) -> SizedInstance {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The one that is used now. It can be replaced, and removed, at any time.
+    /// The current instance. It can be replaced, and removed, at any time.
     pub fn get(&self) -> Instance {
-        self.made().instance
+        self.sized().instance
     }
 
-    /// Size of the ring buffer of each CPU when the instance was made, in KiB. Absent when that could not be read.
+    /// Size of the ring buffer of each CPU when the instance was made, in KiB. Absent when that
+    /// could not be read.
     pub fn made_with_kib(&self) -> Option<u64> {
-        self.made().buffer_kib
+        self.sized().buffer_kib
     }
 
-    /// Looks at the one that is used now; at the next one, if it was replaced while it was looked at.
+    /// Calls `look` with the current instance; again with the next one, if that failed and the
+    /// instance was replaced meanwhile.
     ///
     /// # Errors
     /// [`TracefsError`].
@@ -54,8 +58,8 @@ impl CurrentInstance {
         }
     }
 
-    /// Another one is used from now on, as it was made.
+    /// Makes another instance the current one.
     pub fn set(&self, instance: Instance) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Made::new(instance);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = SizedInstance::new(instance);
     }
 }

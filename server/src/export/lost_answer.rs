@@ -1,18 +1,21 @@
-//! A part of the log that the other side has taken, although its answer was lost.
+//! Accounting for events that the receiver has, although its acknowledgement was lost.
 //!
-//! Owns the account of it: the log is walked through once more, and nothing is sent.
+//! The log between the last acknowledgement and the receiver's own position is read once more.
+//! Nothing is sent.
 
 use super::account::{Walk, Walked};
 use super::pump::is_of_the_log;
 use kprobed_trace::feed::{Feed, FeedError, FeedItem};
 use kprobed_trace::spool::Cursor;
 
-/// Whether the other side is further in the log than its answers say. Boots have no order: of another boot, nothing is known.
+/// Whether the receiver is further in the log than its answers say. Boots have no order: of
+/// another boot, nothing is known.
 pub(super) fn is_ahead(answered: Cursor, taken: Cursor) -> bool {
     answered.boot_id == taken.boot_id && (answered.epoch, answered.sequence) < (taken.epoch, taken.sequence)
 }
 
-/// What is between two places, read from a feed that begins with the first one and ends with the present.
+/// The part of the log between two cursors, from a feed that begins with the first one and ends
+/// with the present.
 pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) -> Result<Walked, FeedError> {
     let mut walk = Walk::from(Some(answered));
     while let Some(item) = feed.next().await? {
@@ -24,7 +27,7 @@ pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) ->
     Ok(walk.take())
 }
 
-/// Walks on, but not beyond the end. Answers whether it is still before it.
+/// Walks on, but not beyond the end. Returns whether it is still before it.
 fn step(walk: &mut Walk, item: &FeedItem, end: Cursor) -> bool {
     if let FeedItem::Epoch { cursor, .. } = item {
         walk.epoch(*cursor);

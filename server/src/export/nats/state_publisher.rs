@@ -1,8 +1,9 @@
-//! States of probes, and how often they were hit, beside the events.
+//! States and hit counts of probes, published to NATS.
 //!
-//! Owns what is published of them and when: all states after each connection and whenever changes were missed, then every change; hits when they
-//! have changed. It watches probes as a client does, so that changing them never waits for it, and a server that is away costs nothing but
-//! the states that come anew.
+//! Owns what is published and when: all states after each connection and whenever changes were
+//! missed, then every change; hit counts when they have changed. It watches probes as a client
+//! does, so that a change of a probe never waits for it. While the server is away nothing is
+//! queued: all states are published again after it is back.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
@@ -22,7 +23,7 @@ use prost::Message as _;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::connection::{Connection, causes};
-use super::parts::Outgoing;
+use super::messages::Outgoing;
 use super::profiles::Profiles;
 use super::sink::publish;
 use crate::config::export::Selection;
@@ -39,7 +40,8 @@ use kprobed_trace::pipeline::View;
 /// Messages that may wait for their acknowledgements.
 const WINDOW: usize = 64;
 
-/// After so many deletions all states are published anew, which removes the messages of probes that are gone.
+/// After so many deletions all states are published anew, which removes the messages of probes that
+/// are gone.
 const DELETIONS: usize = 256;
 
 /// Reads how often probes were hit.
@@ -47,8 +49,8 @@ pub(in crate::export) type Counts = Box<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<Vec<HitProfile>, ControlError>> + Send>> + Send + Sync,
 >;
 
-/// What is published, and where.
-pub(in crate::export) struct Beside {
+/// Settings and sources of the publisher.
+pub(in crate::export) struct StatePublisher {
     pub(in crate::export) connection: Connection,
     pub(in crate::export) host: HostIdentity,
     pub(in crate::export) selection: Selection,
@@ -64,8 +66,8 @@ pub(in crate::export) struct Beside {
 
 type Acknowledged = Pin<Box<dyn Future<Output = Result<PublishAck, PublishError>> + Send>>;
 
-/// What a message counts as when it is taken.
-type Count = fn(&mut status::Beside);
+/// The counter of a message, for its acknowledgement.
+type Count = fn(&mut status::StateCounts);
 
 /// Messages on their way.
 struct OnTheWay {
@@ -88,7 +90,7 @@ impl OnTheWay {
     async fn one(&mut self) -> Result<(), SinkError> {
         let Some((subject, count, acknowledged)) = self.waiting.pop_front() else { return Ok(()) };
         acknowledged.await.map_err(|error| failed(&subject, &error))?;
-        self.shared.beside(count);
+        self.shared.count_states(count);
         Ok(())
     }
 
@@ -114,7 +116,7 @@ struct States {
     deletions: usize,
 }
 
-impl Beside {
+impl StatePublisher {
     /// Publishes until the daemon stops.
     pub(in crate::export) async fn run(self) {
         let (mut backoff, random) = (Backoff::default(), RandomState::new());
@@ -127,7 +129,7 @@ impl Beside {
                 },
                 () = stopping.cancelled() => return,
             };
-            self.shared.beside(|beside| beside.error = error.to_string());
+            self.shared.count_states(|counts| counts.error = error.to_string());
             let wait = backoff.next(random.hash_one(SystemTime::now()));
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -171,7 +173,7 @@ impl Beside {
                 () = tick(&mut ticks) => self.profiles(&mut profiles, &mut out).await?,
             }
             backoff.reset();
-            self.shared.beside(|beside| beside.error.clear());
+            self.shared.count_states(|counts| counts.error.clear());
         }
     }
 
@@ -236,11 +238,11 @@ impl Beside {
             resume_token: token.clone(),
         };
         let message = self.message(&Topic::Roster, &token, roster.encode_to_vec());
-        out.publish(&message, |beside| beside.states += 1).await?;
+        out.publish(&message, |counts| counts.states += 1).await?;
         out.settle().await?;
-        // A reader goes by the roster: what cannot be removed is merely of no use.
+        // Readers use the roster: a message that cannot be removed does no harm.
         if let Err(error) = self.remove_others(&states.stream, &probes).await {
-            tracing::debug!(%error, "states of probes that are gone stay in the stream");
+            tracing::debug!(%error, "cannot remove states of deleted probes from the stream");
         }
         Ok(())
     }
@@ -273,7 +275,7 @@ impl Beside {
         let message = messages::watched(&watched);
         let topic = Topic::State(probe.name.to_string());
         let message = self.message(&topic, &message.resume_token, message.encode_to_vec());
-        out.publish(&message, |beside| beside.states += 1).await
+        out.publish(&message, |counts| counts.states += 1).await
     }
 
     /// Publishes the hits that have changed.
@@ -286,7 +288,7 @@ impl Beside {
             selects(&profile.name, probe.as_ref().map_or(&none, |probe| &probe.labels))
         });
         for profile in profiles.changes(counts) {
-            out.publish(&self.profile(&profile), |beside| beside.profiles += 1).await?;
+            out.publish(&self.profile(&profile), |counts| counts.profiles += 1).await?;
         }
         out.settle().await
     }
@@ -308,7 +310,7 @@ impl Beside {
     }
 }
 
-/// What becomes of probes. Never, if that is not published.
+/// The next change of a probe. Never returns if states are not published.
 async fn next(states: &mut Option<States>) -> Option<Watched> {
     match states {
         Some(states) => states.watch.next().await,

@@ -1,6 +1,7 @@
-//! What files say that there should be, and what has to be done for it.
+//! The changes that make the probes of the host those that the files declare.
 //!
-//! Plain functions over what was read and what there is: nothing here looks or changes.
+//! Pure functions over the files that were read and the probes that exist. Never reads or changes
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,16 +39,16 @@ impl Claim {
     }
 }
 
-/// What all files say together.
+/// The probes of all files together.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct DeclaredProbes {
     pub(super) claims: BTreeMap<ProbeName, Claim>,
     /// Files that cannot be read: what they declared stays as it is.
-    pub(super) held: BTreeSet<String>,
+    pub(super) unreadable_files: BTreeSet<String>,
     pub(super) problems: Vec<DeclarationProblem>,
 }
 
-/// What has to be done.
+/// A change to make.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
     /// Make the probe of a claim.
@@ -63,7 +64,7 @@ pub(super) enum Task {
 pub(super) struct ReadDefinition {
     /// As text.
     pub(super) text: String,
-    /// As fields. Its names are empty where it has none.
+    /// As fields. Its names are empty if it has none.
     pub(super) spec: v1::ProbeSpec,
 }
 
@@ -71,18 +72,18 @@ pub(super) struct ReadDefinition {
 pub(super) type Unread = (String, String);
 
 /// Reads files, in their order.
-pub(super) fn wanted(files: Vec<Declaration>) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(super) fn declared_probes(files: Vec<Declaration>) -> DeclaredProbes {
+    let mut declared = DeclaredProbes::default();
     for Declaration { name: file, content } in files {
         match read(&file, content) {
-            Ok(entries) => entries.into_iter().for_each(|entry| wanted.add(&file, entry)),
+            Ok(entries) => entries.into_iter().for_each(|entry| declared.add(&file, entry)),
             Err(problem) => {
-                wanted.problems.push(problem);
-                wanted.held.insert(file);
+                declared.problems.push(problem);
+                declared.unreadable_files.insert(file);
             }
         }
     }
-    wanted
+    declared
 }
 
 fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, DeclarationProblem> {
@@ -104,7 +105,7 @@ fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, Decla
     })
 }
 
-impl Wanted {
+impl DeclaredProbes {
     fn add(&mut self, file: &str, entry: Entry) {
         let Entry { document, name_place, definition_place, take_over } = entry;
         let name = match document.name.parse::<ProbeName>() {
@@ -140,9 +141,10 @@ impl Wanted {
     }
 }
 
-/// What has to be done so that `probes`, which are all that there are, become what is wanted, and what cannot be done. `read` reads a definition.
+/// The tasks that make `probes`, all probes of the daemon, the declared ones, and the problems that
+/// prevent a task. `read` parses a definition.
 pub(super) fn plan(
-    wanted: &Wanted,
+    declared: &DeclaredProbes,
     probes: &[v1::Probe],
     read: impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
 ) -> (Vec<Task>, Vec<DeclarationProblem>) {
@@ -150,14 +152,19 @@ pub(super) fn plan(
     let by_name: BTreeMap<&str, &v1::Probe> =
         probes.iter().map(|probe| (probe.name.as_str(), probe)).collect();
     for probe in probes.iter().filter(|probe| !probe.declared_by.is_empty()) {
-        let declared = probe.name.parse().is_ok_and(|name: ProbeName| wanted.claims.contains_key(&name));
-        if !declared && !wanted.held.contains(&probe.declared_by) {
+        let is_declared = probe.name.parse().is_ok_and(|name: ProbeName| declared.claims.contains_key(&name));
+        if !is_declared && !declared.unreadable_files.contains(&probe.declared_by) {
             let (name, etag, file) = (probe.name.clone(), probe.etag.clone(), probe.declared_by.clone());
             tasks.push(Task::Remove { name, etag, file });
         }
     }
-    for claim in wanted.claims.values().filter(|claim| claim.document.lease.is_none()) {
-        match task(claim, by_name.get(claim.document.name.as_str()).copied(), &wanted.held, &read) {
+    for claim in declared.claims.values().filter(|claim| claim.document.lease.is_none()) {
+        match task(
+            claim,
+            by_name.get(claim.document.name.as_str()).copied(),
+            &declared.unreadable_files,
+            &read,
+        ) {
             Ok(task) => tasks.extend(task),
             Err(problem) => problems.push(problem),
         }
@@ -165,11 +172,11 @@ pub(super) fn plan(
     (tasks, problems)
 }
 
-/// What has to be done for one. Absent for nothing.
+/// The task for one claim. Absent if none is needed.
 fn task(
     claim: &Claim,
     probe: Option<&v1::Probe>,
-    held: &BTreeSet<String>,
+    unreadable_files: &BTreeSet<String>,
     read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
 ) -> Result<Option<Task>, DeclarationProblem> {
     let Claim { name, document, file, name_place, definition_place: _, take_over } = claim;
@@ -194,7 +201,7 @@ fn task(
         );
         return Err(claim.problem(*name_place, message, hint));
     }
-    if probe.declared_by != *file && held.contains(&probe.declared_by) {
+    if probe.declared_by != *file && unreadable_files.contains(&probe.declared_by) {
         let message = format!("`{name}` belongs to `{}`, which cannot be read now", probe.declared_by);
         return Err(claim.problem(*name_place, message, format!("mend `{}` first", probe.declared_by)));
     }
@@ -233,11 +240,11 @@ fn read_named(
     Err(claim.problem(place, message, format!("write `{}` in it", claim.name)))
 }
 
-/// With the names of a probe, by which nothing differs then.
+/// The definition with the probe's own names, so that two of them can be compared.
 fn named(spec: v1::ProbeSpec, name: &ProbeName) -> v1::ProbeSpec {
     v1::ProbeSpec { group: name.group().to_owned(), event: name.event().to_owned(), ..spec }
 }
 
 #[cfg(test)]
-#[path = "wanted_tests.rs"]
+#[path = "plan_tests.rs"]
 mod tests;
