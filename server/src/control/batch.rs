@@ -54,7 +54,7 @@ impl Batch {
 }
 
 fn made(Work { intent, job, .. }: Work) -> Changed {
-    let is_new = matches!(intent, Some(Intent::Create(_)));
+    let is_new = matches!(intent, Some(Intent::Create { .. }));
     // What it would come to, the kernel decides.
     let state = if is_new { ProbeState::Pending } else { job.probe.state.clone() };
     Changed::Probe(Arc::new(Probe { state, ..job.probe }))

@@ -148,7 +148,7 @@ impl Plan {
             }
         }
         for job in jobs {
-            let after = After { filter: job.probe.filter.clone(), enabled: job.probe.enabled };
+            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.spec.enabled };
             self.deleted.remove(&job.probe.name);
             self.changed.insert(job.probe.name.clone(), after);
         }
@@ -226,8 +226,8 @@ pub(super) fn shut_down<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::step::{self, Wanted};
-    use crate::control::{Probe, test_probe};
+    use crate::control::step::{self, Aim};
+    use crate::control::test_probe;
 
     fn print(steps: &[PlannedStep]) -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
@@ -239,13 +239,13 @@ mod tests {
 
     fn job(event: &str, steps: Vec<Step>) -> Job {
         let probe = test_probe(1, &format!("kprobes/{event}"));
-        Job::change(Probe { filter: "a == 1".to_owned(), ..probe }, steps)
+        Job::change(probe.with(|record| "a == 1".clone_into(&mut record.spec.filter)), steps)
     }
 
     #[test]
     fn steps_of_many_go_by_phases() {
-        let wanted = Wanted { enabled: Some(true), filter: "comm == 'a'" };
-        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, wanted));
+        let aim = Aim { enabled: Some(true), filter: "comm == 'a'" };
+        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, aim));
         let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
         let old = job("old", vec![Step::Disable, filter, Step::Enable]);
         let mut plan = Plan::new("kprobed", "kprobed-next", 64);

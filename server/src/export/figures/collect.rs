@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use super::process::Process;
 use crate::config::export::Selection;
-use crate::control::{ControlError, ControlHandle, LabelsFile, Ledger, Registry};
+use crate::control::{ControlError, ControlHandle, Ledger, Registry};
+use crate::health::LabelsFile;
 use crate::export::{ExporterStatus, Exporters};
 use crate::store::Store;
 use kprobed_lang::model::Labels;
@@ -69,10 +70,10 @@ impl Sources {
         ledger.probes.retain(|probe| {
             // An attached event has no labels.
             let labels =
-                self.registry.by_uid(probe.uid).map_or_else(Labels::default, |probe| probe.labels.clone());
+                self.registry.by_uid(probe.uid).map_or_else(Labels::default, |probe| probe.spec.labels.clone());
             view.selects(&probe.name, &labels)
         });
-        let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.enabled);
+        let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);
         Ok(Figures {
             enabled: ledger.probes.iter().map(|probe| is_on(probe.uid)).collect(),
             ledger,
