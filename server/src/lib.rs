@@ -17,10 +17,11 @@
 //!
 //! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) → `control`.
 //!
-//! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`) with its way in (`front`), exporters and
-//! configuration. Imports point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `messages` →
-//! `doctor` → `control` → `health` → `store`. Parsing, judging and decoding are crates below, of plain functions
-//! without I/O; one thread owns all writes to the kernel.
+//! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
+//! with its way in (`front`), exporters and configuration. Imports point one way: `app`, `offline`
+//! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health` →
+//! `store`. Parsing, judging and decoding are crates below, of plain functions without I/O; one
+//! thread owns all writes to the kernel.
 
 pub mod app;
 pub mod config;

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::account::{Account, Sample};
 use super::adoptable::{Adoptable, has_guards, judge};
-use super::controller::{Controller, Live};
+use super::controller::{Controller, LiveProbe};
 use super::create::settled_state;
 use super::harm::refuse_harm;
 use super::job::Job;
@@ -231,7 +231,7 @@ impl Controller {
         let probe = job.probe;
         let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
         let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
-        self.live.insert(uid, Live { source, ever_enabled: true, account });
+        self.live.insert(uid, LiveProbe { source, ever_enabled: true, account });
         Ok(Done { probe, until_now })
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::account::{Account, Sample};
 use super::batch::Batch;
 use super::command::{Applied, Change, Changed, Unit};
-use super::controller::{Controller, Live};
+use super::controller::{Controller, LiveProbe};
 use super::execute::Executor;
 use super::job::Job;
 use super::observed::Observed;
@@ -282,7 +282,7 @@ impl Controller {
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             let baseline = Sample { losses: self.losses(), ..Sample::default() };
             let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
-            self.live.insert(probe.uid, Live { source, ever_enabled: probe.spec.enabled, account });
+            self.live.insert(probe.uid, LiveProbe { source, ever_enabled: probe.spec.enabled, account });
             return;
         }
         let Some(before) = before else { return };

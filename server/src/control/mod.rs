@@ -66,7 +66,9 @@ pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
+#[cfg(test)]
+pub(crate) use create::tests::made as test_made;
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};
@@ -81,6 +83,8 @@ pub use plan::{InstanceStep, PlannedStep};
 #[cfg(test)]
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
+#[cfg(test)]
+pub(crate) use reconcile::tests::recalled as test_recalled;
 pub use recorded::Recorded;
 pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled, Reconciliation};

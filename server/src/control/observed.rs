@@ -96,7 +96,8 @@ impl Observed {
         let state = self.state(probe);
         let is_said = matches!(state, ProbeState::ShadowedByLivepatch(_));
         let place = PatchedPlace::of(probe).filter(|_| !is_said);
-        let warning = place.and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
+        let warning =
+            place.and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
         let mut shown = Probe { state, ..probe.clone() };
         shown.warnings.extend(warning);
         shown

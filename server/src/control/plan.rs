@@ -107,7 +107,7 @@ struct After {
 
 /// A plan that is being made.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct KernelPlan {
     /// The daemon's instance once the steps so far are done.
     instance: String,
     /// The one that can take its place, and the size of its buffers.
@@ -118,7 +118,7 @@ pub(super) struct Plan {
     deleted: HashSet<ProbeName>,
 }
 
-impl Plan {
+impl KernelPlan {
     /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its place, with buffers of that size.
     pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
         let (instance, other) = (instance.to_owned(), other.to_owned());
@@ -248,7 +248,7 @@ mod tests {
         let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, aim));
         let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
         let old = job("old", vec![Step::Disable, filter, Step::Enable]);
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&new, &old]);
         assert_eq!(
             print(&plan.into_steps()),
@@ -271,7 +271,7 @@ mod tests {
             enabled,
             id: 7,
         };
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&job("new", Vec::new())]);
         let recorded =
             plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_cannot_move_is_paused() {
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.delete(&[&name("kprobes/a"), &name("kprobes/b")], &Room::Pause);
         assert_eq!(
             print(&plan.into_steps()),

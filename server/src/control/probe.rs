@@ -176,7 +176,12 @@ impl Probe {
     }
 
     /// A probe whose definition was checked, and which is not in the kernel yet.
-    pub(super) fn checked(record: Record, definition: &ProbeDefinition, report: &Report, meaning: Meaning) -> Self {
+    pub(super) fn checked(
+        record: Record,
+        definition: &ProbeDefinition,
+        report: &Report,
+        meaning: Meaning,
+    ) -> Self {
         let state = settled_state(record.spec.enabled, report);
         Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
             .resolved(definition, report)

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::Account;
-use super::controller::{Controller, ControllerParts, Live};
+use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
 use super::guard::{Guarded, Looked, look};
@@ -20,7 +20,7 @@ use super::step::{self, Aim, Seen};
 use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
 use crate::store::{Phase, Record, Settled, StoredProbe, Undo};
 use kprobed_host::kernel::RecentFacts;
-use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence};
+use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
 use kprobed_lang::definition::{Definition, ProbeKind};
 use kprobed_lang::model::ProbeUid;
 use kprobed_trace::pipeline::SourceTable;
@@ -39,7 +39,7 @@ pub(super) async fn reconcile(
     observer: &Observer,
     sources: &SourceTable,
     leases: &mut Leases,
-) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
+) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
@@ -104,8 +104,7 @@ async fn hold_back(
     for (row, left) in rows {
         let uid = row.record.uid;
         let guarded = known.remove(&uid).unwrap_or_default();
-        let probe =
-            Probe { guarded, ..as_probe(&parts.checker, row.record.clone(), ProbeState::Pending) };
+        let probe = Probe { guarded, ..as_probe(&parts.checker, row.record.clone(), ProbeState::Pending) };
         match look(&parts.checker, &probe, &mut facts) {
             Looked::Held(held) => {
                 // It can be there still: its module was loaded anew, as another build.
@@ -166,13 +165,13 @@ impl Controller {
 }
 
 /// Makes known what the buffers hold of a probe that is to be removed: it has recorded until now.
-fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<Live> {
+fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<LiveProbe> {
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
     match event_source(&parts.mounted.tracefs, record.uid, &record.name, &plan_options(&definition)) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
-            Some(Live { source, ever_enabled: true, account: Account::default() })
+            Some(LiveProbe { source, ever_enabled: true, account: Account::default() })
         }
         Err(error) => {
             tracing::warn!(probe = %record.name, %error, "what it has recorded cannot be read");
@@ -189,7 +188,7 @@ async fn bring_back(
     sources: &SourceTable,
     list: &KprobeList,
     wanted: Vec<(StoredProbe, Option<OwnEvent>)>,
-) -> Vec<(Probe, Option<Live>)> {
+) -> Vec<(Probe, Option<LiveProbe>)> {
     let tracefs = &parts.mounted.tracefs;
     let left = wanted.iter().filter(|(_, left)| left.is_some());
     let left = left.map(|(row, left)| {
@@ -201,7 +200,7 @@ async fn bring_back(
     let mut facts = parts.checker.recent_facts();
     let (mut brought, mut jobs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for (row, left) in wanted {
-        match job(parts, &mut facts, &observed, list, &row.record, left) {
+        match job(&parts.checker, tracefs, &mut facts, &observed, list, &row.record, left) {
             Ok(job) => {
                 jobs.push(job);
                 rows.push(row);
@@ -221,7 +220,7 @@ async fn bring_back(
                 let (state, adopted) = (&job.probe.state, job.basis.is_none());
                 tracing::info!(probe = %row.record.name, ?state, adopted, "brought back");
                 // Whoever was here before may have had it enabled: its removal is to be treated so.
-                let entry = Live { source, ever_enabled: true, account: Account::default() };
+                let entry = LiveProbe { source, ever_enabled: true, account: Account::default() };
                 brought.push((job.probe, Some(entry)));
             }
             (outcome, _) => {
@@ -237,7 +236,8 @@ async fn bring_back(
 
 /// What is to be done for a row.
 fn job(
-    parts: &ControllerParts,
+    checker: &Checker,
+    tracefs: &Tracefs,
     facts: &mut RecentFacts<'_>,
     observed: &Observed,
     list: &KprobeList,
@@ -245,7 +245,7 @@ fn job(
     left: Option<OwnEvent>,
 ) -> Result<Job, ControlError> {
     let spec = &record.spec;
-    let outcome = parts.checker.check_text(&spec.definition, facts)?;
+    let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is looked at below.
     refuse(spec.definition.as_str(), &outcome, None)?;
     let CheckOutcome { definition, report, .. } = outcome;
@@ -265,12 +265,12 @@ fn job(
     let mut probe = Probe { own: left, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.
-        let line = parts.checker.kernel_line(&definition, record.name.event().to_owned()).text;
+        let line = checker.kernel_line(&definition, record.name.event().to_owned()).text;
         let steps = step::define(&line, aim);
         probe.record.kernel_definition = line;
         return Ok(Job::define(probe, Basis { definition, report }, steps));
     };
-    let (_id, source) = event_source(&parts.mounted.tracefs, record.uid, &own.name, &plan_options(&definition))?;
+    let (_id, source) = event_source(tracefs, record.uid, &own.name, &plan_options(&definition))?;
     source.origin.set_labels(spec.labels.clone());
     let schema = Some(Arc::clone(&source.origin.schema));
     let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&record.uid) else {
@@ -286,7 +286,9 @@ async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[Stor
     let mut redefined = Vec::new();
     let mut changed = Vec::new();
     for (job, row) in jobs.iter_mut().zip(rows) {
-        let (Job { probe, basis: Some(_), outcome: Ok(()), .. }, uid) = (&*job, row.record.uid) else { continue };
+        let (Job { probe, basis: Some(_), outcome: Ok(()), .. }, uid) = (&*job, row.record.uid) else {
+            continue;
+        };
         let listing = probe.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
         if row.record.kernel_definition != probe.kernel_definition || row.kernel_listing != listing {
             let kernel_definition = probe.kernel_definition.clone();
@@ -331,4 +333,26 @@ fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
         Ok(Definition::Delete(_)) | Err(_) => ProbeKind::Entry,
     };
     Probe::unresolved(record, kind, state)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::control::create::tests::observed;
+
+    /// What a start makes of records whose events the kernel does not have: compared with what they
+    /// meant, and judged anew.
+    pub(crate) fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
+        let (tracefs, list) = (Tracefs::new("/nonexistent", "/nonexistent"), KprobeList::default());
+        let (observed, mut facts) = (observed(), checker.recent_facts());
+        let recalled = records.into_iter().map(|record| {
+            let probe = as_probe(checker, record, ProbeState::Pending);
+            let Looked::Clear(guarded) = look(checker, &probe, &mut facts) else {
+                panic!("`{}` is held back", probe.name)
+            };
+            let job = job(checker, &tracefs, &mut facts, &observed, &list, &probe.record, None).unwrap();
+            Probe { guarded, ..job.probe }
+        });
+        recalled.collect()
+    }
 }

@@ -53,8 +53,7 @@ impl Controller {
         let event = probe.name.event().to_owned();
         let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
-        let (job, intent) =
-            creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
+        let (job, intent) = creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
         let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
         let work = Work { intent: Some(intent), request: request.request, before: None, job };

@@ -72,9 +72,7 @@ impl Member {
             let (request, reversal) = match (&intent, &made.before) {
                 // Remembered when it is settled.
                 (Intent::Create { .. }, _) | (_, None) => (None, None),
-                (_, Some(before)) => {
-                    (made.request.clone(), Some(Box::new(before.probe.record.clone())))
-                }
+                (_, Some(before)) => (made.request.clone(), Some(Box::new(before.probe.record.clone()))),
             };
             Some(Intended { intent, request, reversal })
         });

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kprobed_document::{Definition, Document, Entry, Place, changed, is_as_described};
+use kprobed_document::{Definition, Document, Place, PlacedDocument, changed, is_as_described};
 use kprobed_proto::v1;
 
 use super::files::Declaration;
@@ -85,7 +85,7 @@ pub(super) fn wanted(files: Vec<Declaration>) -> Wanted {
     wanted
 }
 
-fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, DeclarationProblem> {
+fn read(file: &str, content: Result<String, String>) -> Result<Vec<PlacedDocument>, DeclarationProblem> {
     let unread = |place: Option<Place>, message: &str, hint: &str| DeclarationProblem {
         file: file.to_owned(),
         place: place.map(|place| (place.line, place.column)),
@@ -105,8 +105,8 @@ fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, Decla
 }
 
 impl Wanted {
-    fn add(&mut self, file: &str, entry: Entry) {
-        let Entry { document, name_place, definition_place, take_over } = entry;
+    fn add(&mut self, file: &str, entry: PlacedDocument) {
+        let PlacedDocument { document, name_place, definition_place, take_over } = entry;
         let name = match document.name.parse::<ProbeName>() {
             Ok(name) => name,
             Err(error) => {

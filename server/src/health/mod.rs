@@ -1,8 +1,8 @@
-//! What is right and wrong with the host as far as that does not depend on probes: findings, and what to do about
-//! them.
+//! What is right and wrong with the host as far as that does not depend on probes: findings, and
+//! what to do about them.
 //!
-//! Owns the form of a finding ([`HostCheck`]), and the checks of the database and the disks, of the file with the
-//! labels of the host, and of the certificate. Never changes anything.
+//! Owns the form of a finding ([`HostCheck`]), and the checks of the database and the disks, of the
+//! file with the labels of the host, and of the certificate. Never changes anything.
 
 mod certificate;
 mod labels_file;
@@ -35,7 +35,6 @@ pub struct HostCheck {
     /// What to do; empty for nothing.
     pub fix: String,
 }
-
 
 pub(crate) fn ok(id: &'static str, finding: String) -> HostCheck {
     HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }

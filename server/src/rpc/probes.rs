@@ -98,8 +98,7 @@ impl ProbeServer {
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
         let given = self.given(request.definition.clone(), request.spec.as_ref())?;
         let create = changes::creation(request, &given)?;
-        let probe =
-            self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
+        let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
         given.locate(probe.spec.definition.as_str(), &mut message.warnings);
         Ok(message)
@@ -178,7 +177,8 @@ impl ProbeService for ProbeServer {
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
         let after = after.map_err(|_error| status::page_token())?;
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
-            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.spec.labels)
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+                && selector.matches(&probe.spec.labels)
         });
         let more = page.len() > limit;
         page.truncate(limit);
@@ -337,8 +337,7 @@ impl ProbeService for ProbeServer {
         let request = request.into_inner();
         let given = self.given(request.definition, request.spec.as_ref())?;
         let explained = self.checker.explain_text(&given.definition);
-        let (definition, explanation) =
-            explained.map_err(|error| status::located(&error.into(), &given))?;
+        let (definition, explanation) = explained.map_err(|error| status::located(&error.into(), &given))?;
         let mut response = convert::explanation(explanation, &definition.warnings);
         given.locate(given.text(), &mut response.warnings);
         response.spec = Some(spec::write(&definition));

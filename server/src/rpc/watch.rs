@@ -28,7 +28,8 @@ pub(super) fn stream(
     let glob = non_empty(request.name_glob).map(Glob::new);
     let selector = labels::selector("label_selector", &request.label_selector)?;
     let selects = move |probe: &Probe| {
-        glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.spec.labels)
+        glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+            && selector.matches(&probe.spec.labels)
     };
     let watch = ProbeWatch::new(registry, resume, Box::new(selects));
     Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watched(&watch.next().await?)), watch)))))

@@ -35,8 +35,8 @@ pub enum Intent {
         before: Box<Record>,
         /// What it is to be.
         wanted: Box<Record>,
-        /// What its definition is said to mean from now on. Absent to leave that as it is: only an acceptance
-        /// changes it, which is never one of a group.
+        /// What its definition is said to mean from now on. Absent to leave that as it is: only an
+        /// acceptance changes it, which is never one of a group.
         meaning: Option<Accepted>,
     },
     /// To delete it. From here on that is finished even after a crash.

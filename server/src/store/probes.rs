@@ -1,7 +1,7 @@
 //! Rows of probes.
 //!
-//! Owns what is wanted of a probe ([`ProbeSpec`]) and what is kept of it ([`Record`]): the one form that
-//! requests are turned into, that the single writer works with, and that is stored.
+//! Owns what is wanted of a probe ([`ProbeSpec`]) and what is kept of it ([`Record`]): the one form
+//! that requests are turned into, that the single writer works with, and that is stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::time::SystemTime;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::reversal::{self, Kept};
 #[cfg(doc)]
 use super::Undo;
+use super::reversal::{self, Kept};
 use super::{Store, StoreError, from_ns, labels, metadata};
 use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
@@ -42,8 +42,8 @@ impl Phase {
 /// What is wanted of a probe: everything that clients say about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// The client's text, with its dialect where another kernel could read another one, and with the tree that
-    /// was read of it.
+    /// The client's text, with its dialect where another kernel could read another one, and with
+    /// the tree that was read of it.
     pub definition: Arc<DefinitionText>,
     /// Whether it should record.
     pub enabled: bool,
@@ -83,8 +83,8 @@ pub struct StoredProbe {
     pub kernel_listing: String,
     /// How far it has come.
     pub phase: Phase,
-    /// A crash interrupted a change of it that was to be made with others or not at all: the record is what it
-    /// was before, and [`Undo::Reversal`] is still to be written.
+    /// A crash interrupted a change of it that was to be made with others or not at all: the record
+    /// is what it was before, and [`Undo::Reversal`] is still to be written.
     pub is_reversed: bool,
 }
 

@@ -89,10 +89,7 @@ impl Kept {
 }
 
 /// Writes down what a probe is before its change.
-pub(super) async fn keep(
-    transaction: &mut SqliteConnection,
-    before: &Record,
-) -> Result<(), StoreError> {
+pub(super) async fn keep(transaction: &mut SqliteConnection, before: &Record) -> Result<(), StoreError> {
     let text = serde_json::to_string(&Kept::from(before))
         .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
     sqlx::query("INSERT OR REPLACE INTO reversal (probe_uid, settings) VALUES (?, ?)")

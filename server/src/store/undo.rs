@@ -113,8 +113,8 @@ async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Resu
     Ok(())
 }
 
-/// Writes what clients can change of a probe. Its labels and metadata are not written if they are known to be what
-/// they were.
+/// Writes what clients can change of a probe. Its labels and metadata are not written if they are
+/// known to be what they were.
 pub(super) async fn rewrite(
     transaction: &mut SqliteConnection,
     before: Option<&Record>,

@@ -8,7 +8,7 @@ use kprobed_client::api::{FileDefinition, ProbeSpec};
 use tokio::sync::{OnceCell, oneshot};
 
 use super::Failure;
-use kprobed_document::spec;
+use kprobed_document::json;
 
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
@@ -34,7 +34,7 @@ pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<File
 
 /// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
 pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
-    spec::read(&content(path).await?)
+    json::read(&content(path).await?)
         .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 

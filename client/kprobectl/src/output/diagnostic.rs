@@ -4,36 +4,8 @@ use std::fmt::Write as _;
 
 use kprobed_client::RpcError;
 use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
-use serde::Serialize;
 
 use super::style::{Style, Tone};
-
-/// A finding, for programs.
-#[derive(Serialize)]
-pub(super) struct DiagnosticView<'a> {
-    severity: &'static str,
-    code: &'a str,
-    message: &'a str,
-    hint: &'a str,
-    span_start: u32,
-    span_end: u32,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'a str,
-}
-
-impl<'a> DiagnosticView<'a> {
-    pub(super) fn new(diagnostic: &'a Diagnostic) -> Self {
-        Self {
-            severity: severity(diagnostic.severity()),
-            code: &diagnostic.code,
-            message: &diagnostic.message,
-            hint: &diagnostic.hint,
-            span_start: diagnostic.span_start,
-            span_end: diagnostic.span_end,
-            field: &diagnostic.field,
-        }
-    }
-}
 
 /// Whose rule is broken.
 pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
@@ -41,13 +13,6 @@ pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
         RefusedBy::Unspecified => None,
         RefusedBy::Kernel => Some("kernel"),
         RefusedBy::Kprobed => Some("kprobed"),
-    }
-}
-
-fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Warning => "warning",
-        Severity::Error | Severity::Unspecified => "error",
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use kprobed_client::HitRates;
 use kprobed_client::api::{HitProfile, Probe, ProbeStateRecord};
-use serde::Serialize;
+use kprobed_document::json::Json;
+use serde::{Serialize, Serializer};
 
 use super::probe::state_name;
 use super::style::{Style, Tone};
@@ -18,24 +19,26 @@ const RATE_OVER: Duration = Duration::from_mins(1);
 #[derive(Serialize)]
 pub(crate) struct ProbePast {
     /// As the kernel counts them. Absent when it does not have the probe.
+    #[serde(serialize_with = "as_text")]
     hits: Option<u64>,
+    #[serde(serialize_with = "as_text")]
     misses: Option<u64>,
     /// Over the latest minute that was watched. Absent when none was.
     hits_per_second: Option<f64>,
     /// The beginning of the latest interval in which it was hit. Absent when it was not, in the last hour.
     last_hit_time: Option<String>,
     /// The latest first.
-    states: Vec<StateView>,
+    #[serde(serialize_with = "as_messages")]
+    states: Vec<ProbeStateRecord>,
 }
 
-/// A state that a probe has had, for programs.
-#[derive(Serialize)]
-struct StateView {
-    time: Option<String>,
-    state: &'static str,
-    reason: String,
-    message: String,
-    hint: String,
+/// 64-bit numbers are text in the JSON of the API.
+fn as_text<S: Serializer>(number: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    number.map(|number| number.to_string()).serialize(serializer)
+}
+
+fn as_messages<S: Serializer>(states: &[ProbeStateRecord], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(states.iter().map(Json::full))
 }
 
 impl ProbePast {
@@ -56,19 +59,12 @@ impl ProbePast {
             }
             (hits, covered) = (hits + point.hits, covered + point.covered_seconds);
         }
-        let state = |record: ProbeStateRecord| StateView {
-            time: rfc3339(record.time.as_ref()),
-            state: state_name(record.state()).0,
-            reason: record.state_reason,
-            message: record.state_message,
-            hint: record.state_hint,
-        };
         Self {
             hits: profile.map(|profile| profile.hits),
             misses: profile.map(|profile| profile.nmissed),
             hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
             last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
-            states: states.into_iter().map(state).collect(),
+            states,
         }
     }
 
@@ -88,9 +84,9 @@ impl ProbePast {
         let mut table = Table::new(&["SINCE", "STATE", "WHY"]);
         for state in &self.states {
             table.row(vec![
-                Cell::text(state.time.as_deref().unwrap_or_default()),
-                Cell::toned(state.state, Tone::Plain),
-                Cell::text(&state.message),
+                Cell::text(rfc3339(state.time.as_ref()).unwrap_or_default()),
+                Cell::toned(state_name(state.state()).0, Tone::Plain),
+                Cell::text(&state.state_message),
             ]);
         }
         (!self.states.is_empty()).then(|| table.render(style))

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use super::process::Process;
 use crate::config::export::Selection;
 use crate::control::{ControlError, ControlHandle, Ledger, Registry};
-use crate::health::LabelsFile;
 use crate::export::{ExporterStatus, Exporters};
+use crate::health::LabelsFile;
 use crate::store::Store;
 use kprobed_lang::model::Labels;
 use kprobed_trace::history::{History, HistoryCounts};
@@ -69,8 +69,10 @@ impl Sources {
             View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
         ledger.probes.retain(|probe| {
             // An attached event has no labels.
-            let labels =
-                self.registry.by_uid(probe.uid).map_or_else(Labels::default, |probe| probe.spec.labels.clone());
+            let labels = self
+                .registry
+                .by_uid(probe.uid)
+                .map_or_else(Labels::default, |probe| probe.spec.labels.clone());
             view.selects(&probe.name, &labels)
         });
         let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);

@@ -86,7 +86,8 @@ impl Given {
         let definition = read::read(spec)?;
         let text = DefinitionText::new(definition.render_as_named());
         let fields = Some(FieldMap::new(&definition, text.as_str()));
-        // Without words that were variables in 2009, every kernel reads the line in the same dialect.
+        // Without words that were variables in 2009, every kernel reads the line in the same
+        // dialect.
         if !has_word_of_2009(&definition)
             && let Ok(read) = &checker.reading(&text).result
             && is(read, &definition)

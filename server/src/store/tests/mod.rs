@@ -69,8 +69,9 @@ async fn metadata_comes_back_as_it_was() {
         create(&store, new_probe_with(event, |spec| spec.metadata = metadata.clone())).await.unwrap();
         made.push(metadata);
     }
-    let found =
-        async || store.probes().await.unwrap().into_iter().map(|row| row.record.spec.metadata).collect::<Vec<_>>();
+    let found = async || {
+        store.probes().await.unwrap().into_iter().map(|row| row.record.spec.metadata).collect::<Vec<_>>()
+    };
     assert_eq!(found().await, made);
     let uid = store.probes().await.unwrap().remove(0).record.uid;
     for metadata in with_leases() {
@@ -246,7 +247,10 @@ async fn labels_go_with_their_probe() {
     };
     assert_eq!(store.database.read(count).await.unwrap(), 0);
     let probes = store.probes().await.unwrap();
-    assert_eq!((probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()), (1, stays, true));
+    assert_eq!(
+        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
+        (1, stays, true)
+    );
     // What is there and could not have been written is not taken for labels.
     let insert = async |transaction: &mut SqliteConnection| {
         sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
@@ -282,7 +286,10 @@ async fn a_database_without_labels_gets_them() {
 
     let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
-    assert_eq!((probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()), (1, ProbeUid(7), true));
+    assert_eq!(
+        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
+        (1, ProbeUid(7), true)
+    );
     let of_old = |text, revision| settings(ProbeUid(7), true, "", text, revision);
     update(&store, of_old("", 1), of_old("team=net", 2), None).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].record.spec.labels, labels("team=net"));
@@ -406,16 +413,12 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
 /// What is still to be written of what a crash has interrupted.
 async fn reversals(store: &Store) -> Vec<Undo> {
     let rows = store.probes().await.unwrap().into_iter();
-    rows.filter(|row| row.is_reversed)
-        .map(|row| Undo::Reversal { before: Box::new(row.record) })
-        .collect()
+    rows.filter(|row| row.is_reversed).map(|row| Undo::Reversal { before: Box::new(row.record) }).collect()
 }
 
 async fn rows(store: &Store) -> Vec<(i64, bool, Phase, i64)> {
     let rows = store.probes().await.unwrap().into_iter();
-    let row = |StoredProbe { record, phase, .. }| {
-        (record.uid.0, record.spec.enabled, phase, record.revision)
-    };
+    let row = |StoredProbe { record, phase, .. }| (record.uid.0, record.spec.enabled, phase, record.revision);
     let mut rows: Vec<_> = rows.map(row).collect();
     rows.sort_unstable_by_key(|row| row.0);
     rows

@@ -106,7 +106,8 @@ impl Checker {
         reading.result.clone().map_err(|diagnostics| CheckError::of(text.as_str(), diagnostics))
     }
 
-    /// The probe that a text defines, with a name for every argument. Parses the text if nobody has.
+    /// The probe that a text defines, with a name for every argument. Parses the text if nobody
+    /// has.
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.

@@ -1,9 +1,10 @@
 //! The text of a definition, with the syntax tree that was read of it.
 //!
-//! Owns the rule for when a tree that is kept is still that of its text. The parser asks which parameters a
-//! function has in a few cases only (`$argN` on kernels that give arguments the names of parameters, and the
-//! words of 2009); a tree for which it asked holds as long as the facts of the kernel do, every other one for
-//! ever. Never parses: that is for [`super::Checker`], which counts how often it does.
+//! Owns the rule for when a tree that is kept is still that of its text. The parser asks which
+//! parameters a function has in a few cases only (`$argN` on kernels that give arguments the names
+//! of parameters, and the words of 2009); a tree for which it asked holds as long as the facts of
+//! the kernel do, every other one for ever. Never parses: that is for [`super::Checker`], which
+//! counts how often it does.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::Reading;
 
-/// The text of a definition, in any dialect. It is parsed when somebody first asks for its tree, and not again.
+/// The text of a definition, in any dialect. It is parsed when somebody first asks for its tree,
+/// and not again.
 pub struct DefinitionText {
     text: String,
     read: Mutex<Option<Read>>,
@@ -74,10 +76,7 @@ impl DefinitionText {
     }
 
     /// What was read, if the parser would read the same with these facts.
-    pub(super) fn read_with(
-        &self,
-        facts: impl FnOnce() -> Option<Arc<KernelFacts>>,
-    ) -> Option<Arc<Reading>> {
+    pub(super) fn read_with(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> Option<Arc<Reading>> {
         self.last().filter(|read| read.asked.holds_for(facts)).map(|read| read.reading)
     }
 

@@ -1,12 +1,16 @@
 //! Tests of definitions that are given as fields.
 
 mod fields;
+mod parsed_once;
 mod properties;
 mod refused;
 mod service;
 mod statuses;
 #[path = "../../../../fixtures/strategies.rs"]
 mod strategies;
+#[allow(dead_code, clippy::allow_attributes, reason = "other tests need more of it")]
+#[path = "../../../../fixtures/world.rs"]
+mod world;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;

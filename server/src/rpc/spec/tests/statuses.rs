@@ -28,8 +28,11 @@ fn a_refused_place_is_the_field_of_the_place() {
         hint: String::new(),
         span: Span::new(start, start + "vfs_read+3".len()),
     };
-    let error =
-        ControlError::Refused { text: given.text().to_owned(), refusal: Box::new(refused), further: Vec::new() };
+    let error = ControlError::Refused {
+        text: given.text().to_owned(),
+        refusal: Box::new(refused),
+        further: Vec::new(),
+    };
     let refusal = refusal(&error, &given);
     assert_eq!(refusal.fields[0].field, "spec.place.symbol");
     let found = refusal.diagnostics.unwrap();
