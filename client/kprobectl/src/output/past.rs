@@ -18,11 +18,10 @@ const RATE_OVER: Duration = Duration::from_mins(1);
 /// The past of a probe.
 #[derive(Serialize)]
 pub(crate) struct ProbePast {
-    /// As the kernel counts them. Absent when it does not have the probe.
-    #[serde(serialize_with = "as_text")]
-    hits: Option<u64>,
-    #[serde(serialize_with = "as_text")]
-    misses: Option<u64>,
+    /// As the kernel counts them, and as text, as in all JSON of the API. Absent when it does not
+    /// have the probe.
+    hits: Option<String>,
+    misses: Option<String>,
     /// Over the latest minute that was watched. Absent when none was.
     hits_per_second: Option<f64>,
     /// The beginning of the latest interval in which it was hit. Absent when it was not, in the last hour.
@@ -30,11 +29,6 @@ pub(crate) struct ProbePast {
     /// The latest first.
     #[serde(serialize_with = "as_messages")]
     states: Vec<ProbeStateRecord>,
-}
-
-/// 64-bit numbers are text in the JSON of the API.
-fn as_text<S: Serializer>(number: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    number.map(|number| number.to_string()).serialize(serializer)
 }
 
 fn as_messages<S: Serializer>(states: &[ProbeStateRecord], serializer: S) -> Result<S::Ok, S::Error> {
@@ -60,8 +54,8 @@ impl ProbePast {
             (hits, covered) = (hits + point.hits, covered + point.covered_seconds);
         }
         Self {
-            hits: profile.map(|profile| profile.hits),
-            misses: profile.map(|profile| profile.nmissed),
+            hits: profile.map(|profile| profile.hits.to_string()),
+            misses: profile.map(|profile| profile.nmissed.to_string()),
             hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
             last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
             states,
@@ -70,10 +64,9 @@ impl ProbePast {
 
     /// As properties of the probe.
     pub(super) fn properties(&self) -> Vec<(&'static str, String)> {
-        let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         vec![
-            ("hits", number(self.hits)),
-            ("misses", number(self.misses)),
+            ("hits", self.hits.clone().unwrap_or_default()),
+            ("misses", self.misses.clone().unwrap_or_default()),
             ("hits per second", self.hits_per_second.map_or_else(String::new, |rate| format!("{rate:.3}"))),
             ("last hit", self.last_hit_time.clone().unwrap_or_default()),
         ]

@@ -123,14 +123,14 @@ fn single(node: &Node, kind: &Kind, path: &str) -> Read<Value> {
             "false" if *plain => Ok(Value::Bool(false)),
             _ => no_number("true or false, without quotes"),
         },
-        Kind::Enum(names) => match enum_number(text, names) {
-            Some(number) => Ok(Value::EnumNumber(number)),
-            None => {
-                let names: Vec<_> = names.values().map(|value| value.name().to_owned()).collect();
-                let hint = format!("there can be {}", names.join(", "));
-                unread(node, format!("`{path}` is `{text}`, and there is no such choice"), hint)
+        Kind::Enum(names) => enum_number(text, names).map(Value::EnumNumber).ok_or_else(|| {
+            let names: Vec<_> = names.values().map(|value| value.name().to_owned()).collect();
+            Unread {
+                place: node.place,
+                message: format!("`{path}` is `{text}`, and there is no such choice"),
+                hint: format!("there can be {}", names.join(", ")),
             }
-        },
+        }),
         Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => match number.and_then(|n| n.try_into().ok()) {
             Some(number) => Ok(Value::I32(number)),
             None => no_number("a whole number of 32 bits"),

@@ -37,6 +37,7 @@ impl Json {
     }
 
     /// The same without some fields, for which something else is printed.
+    #[must_use]
     pub fn without(self, fields: &'static [&'static str]) -> Self {
         Self { left_out: fields, ..self }
     }
@@ -62,7 +63,7 @@ impl Serialize for Fields<'_> {
         for field in descriptor.fields().filter(|field| !left_out.contains(&field.name())) {
             if message.has_field(&field) || (form == Form::Full && !field.supports_presence()) {
                 let value = message.get_field(&field);
-                map.serialize_entry(field.name(), &Field { field: &field, value: &value, form })?;
+                map.serialize_entry(field.name(), &Field { descriptor: &field, value: &value, form })?;
             } else if form == Form::Full && (field.containing_oneof().is_none() || is_optional(&field)) {
                 map.serialize_entry(field.name(), &())?;
             }
@@ -78,15 +79,15 @@ fn is_optional(field: &FieldDescriptor) -> bool {
 
 /// The value of a field.
 struct Field<'a> {
-    field: &'a FieldDescriptor,
+    descriptor: &'a FieldDescriptor,
     value: &'a Value,
     form: Form,
 }
 
 impl Serialize for Field<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { field, value, form } = *self;
-        let kind = field.kind();
+        let Self { descriptor, value, form } = *self;
+        let kind = descriptor.kind();
         match value {
             Value::List(values) => {
                 serializer.collect_seq(values.iter().map(|value| Single { kind: &kind, value, form }))
