@@ -97,7 +97,7 @@ impl Checker {
         Ok(as_probe(&self.read(text), text)?.with_explicit_names())
     }
 
-    /// What a text says. Parses it if nobody has.
+    /// What a text says. Parses it if that was not done before.
     ///
     /// # Errors
     /// [`CheckError::Definition`].
@@ -106,8 +106,8 @@ impl Checker {
         reading.result.clone().map_err(|diagnostics| CheckError::of(text.as_str(), diagnostics))
     }
 
-    /// The probe that a text defines, with a name for every argument. Parses the text if nobody
-    /// has.
+    /// The probe that a text defines, with a name for every argument. Parses it if that was
+    /// not done before.
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
@@ -115,7 +115,7 @@ impl Checker {
         Ok(as_probe(&self.reading(text), text.as_str())?.with_explicit_names())
     }
 
-    /// What was read of a text, whatever has come or gone since. Parses it if nobody has.
+    /// What was read of a text, whatever has come or gone since. Parses it if that was not done before.
     pub fn reading(&self, text: &DefinitionText) -> Arc<Reading> {
         match text.last() {
             Some(read) => read.reading,
@@ -455,5 +455,27 @@ mod tests {
         let checker = checker().without_kprobe_events();
         assert!(matches!(checker.check("p:x f"), Err(CheckError::NoKprobeEvents)));
         assert!(checker.explain("p:x f").is_ok(), "what it means can still be said");
+    }
+
+    #[test]
+    fn a_text_is_parsed_once_whoever_asks() {
+        let checker = checker();
+        // It asks for the parameters of `f`, and what is not known of them stays so here.
+        let text = Arc::new(DefinitionText::new("p:g/x f a=$arg1"));
+        for _ in 0..3 {
+            assert_eq!(checker.probe(&text).unwrap().args.len(), 1);
+            assert!(matches!(
+                checker.check_text(&text, &mut checker.recent_facts()),
+                Err(CheckError::Facts(_))
+            ));
+            assert!(checker.explain_text(&text).is_ok());
+        }
+        assert_eq!(checker.texts_parsed(), 1);
+        // Words that another kernel could read as parameters are pinned, with the tree that they have.
+        let old = Arc::new(DefinitionText::new("p:x f a0"));
+        let pinned = old.pinned(&checker.reading(&old));
+        assert_ne!(pinned, old);
+        assert_eq!(checker.probe(&pinned).unwrap(), checker.probe(&old).unwrap());
+        assert_eq!(checker.texts_parsed(), 2);
     }
 }

@@ -1,10 +1,9 @@
-//! The text of a definition, with the syntax tree that was read of it.
+//! The text of a definition, with the syntax tree that was read from it.
 //!
-//! Owns the rule for when a tree that is kept is still that of its text. The parser asks which
-//! parameters a function has in a few cases only (`$argN` on kernels that give arguments the names
-//! of parameters, and the words of 2009); a tree for which it asked holds as long as the facts of
-//! the kernel do, every other one for ever. Never parses: that is for [`super::Checker`], which
-//! counts how often it does.
+//! Owns the rule for when a kept tree is still valid. The parser asks which parameters a function
+//! has in two cases only: for `$argN` on kernels that name such arguments after parameters, and for
+//! the words of 2009. A tree for which it asked is valid as long as the facts of the kernel stay the
+//! same; every other tree stays valid. Never parses: [`super::Checker`] does, and counts it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::Reading;
 
-/// The text of a definition, in any dialect. It is parsed when somebody first asks for its tree,
-/// and not again.
+/// The text of a definition, in any dialect. It is parsed when its tree is first needed, and
+/// not again.
 pub struct DefinitionText {
     text: String,
     read: Mutex<Option<Read>>,
@@ -50,7 +49,7 @@ impl Asked {
 }
 
 impl DefinitionText {
-    /// A text that nobody has read yet.
+    /// A text that was not parsed yet.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), read: Mutex::new(None) }
     }
@@ -110,5 +109,27 @@ impl Eq for DefinitionText {}
 impl Default for DefinitionText {
     fn default() -> Self {
         Self::new("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_valid_as_long_as_the_answers_that_it_depends_on() {
+        let not_readable = || None;
+        assert!(Asked::Nothing.holds_for(|| panic!("it depends on no facts")));
+        assert!(Asked::Facts(Weak::new()).holds_for(not_readable));
+        // Facts that were there when it was read, and are gone.
+        let gone = Arc::downgrade(&Arc::new(0));
+        assert!(gone.upgrade().is_none() && !gone.ptr_eq(&Weak::new()));
+    }
+
+    #[test]
+    fn equal_texts_are_equal_whatever_was_read_of_them() {
+        let text = |text: &str| DefinitionText::new(text);
+        assert_eq!((text("p f").to_string(), format!("{:?}", text("p f"))), ("p f".into(), "\"p f\"".into()));
+        assert!(text("p f") == text("p f") && text("p f") != text("p g"));
     }
 }

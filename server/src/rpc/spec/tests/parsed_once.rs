@@ -3,14 +3,12 @@
 
 use std::time::SystemTime;
 
-use kprobed_lang::definition::Features;
-
 use super::*;
 use crate::control::{Registry, test_made, test_recalled};
 use crate::rpc::changes;
 use crate::rpc::probes::probe_message;
 use crate::store::{ProbeSpec, Record};
-use kprobed_lang::model::ProbeUid;
+use kprobed_lang::model::{KernelChange, Metadata, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
 
 /// Probes of a long list.
@@ -48,7 +46,10 @@ fn rows_are_parsed_once_and_lists_parse_nothing() {
     let records = (1..=MANY).map(|number| {
         let text = format!("p:g/e{number} vfs_read x=$arg1:u64 y=%si");
         let definition = Arc::new(DefinitionText::new(text.clone()));
-        let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
+        // What they meant was not written down: they are armed all the same.
+        let on_kernel_change = KernelChange::ArmAnyway;
+        let metadata = Metadata { on_kernel_change, ..Metadata::default() };
+        let spec = ProbeSpec { definition, enabled: true, metadata, ..ProbeSpec::default() };
         let name = format!("g/e{number}").parse().unwrap();
         let uid = ProbeUid(number.try_into().unwrap());
         Record { uid, ..Record::new(name, spec, text, SystemTime::UNIX_EPOCH) }
