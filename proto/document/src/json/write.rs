@@ -149,7 +149,7 @@ impl Serialize for Single<'_> {
                 }
             }
             Value::Message(message) => self.message(message, serializer),
-            Value::List(_) | Value::Map(_) => Err(S::Error::custom("a list of lists is no message")),
+            Value::List(_) | Value::Map(_) => Err(S::Error::custom("a message cannot have a list of lists")),
         }
     }
 }
