@@ -21,17 +21,19 @@
 //! `control`.
 //!
 //! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
-//! behind its front end (`front`), exporters and configuration. Imports point one way: `app`,
-//! `offline` → `front`, `declared` → `rpc` → `export` → `messages` → `control` → `store`. Parsing,
-//! judging and decoding are crates below, of plain functions without I/O; one thread owns all
-//! writes to the kernel.
+//! behind its front end (`front`), exporters and configuration. Imports point one way: `app`, `offline`
+//! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health` →
+//! `store`. Parsing, judging and decoding are crates below, of plain functions without I/O; one
+//! thread owns all writes to the kernel.
 
 pub mod app;
 pub mod config;
 pub mod control;
 pub mod declared;
+pub mod doctor;
 pub mod export;
 pub mod front;
+pub mod health;
 mod messages;
 pub mod offline;
 pub mod rpc;

@@ -23,7 +23,9 @@ const CRATES: &[Crate] = &[
         sources: "src",
         layers: &[
             &["store"],
+            &["health"],
             &["control"],
+            &["doctor"],
             &["config", "shutdown", "telemetry"],
             &["messages"],
             &["export"],

@@ -20,11 +20,10 @@
 
 mod change;
 mod document;
-mod fields;
+pub mod json;
 mod lease;
 mod place;
 mod read;
-pub mod spec;
 mod tree;
 mod write;
 
@@ -34,5 +33,5 @@ mod tests;
 pub use change::{changed, creation, described, is_as_described};
 pub use document::{Definition, Document, KernelChange, Lease};
 pub use place::{Place, Problem};
-pub use read::{Entry, read};
-pub use write::{document_of, write};
+pub use read::{PlacedDocument, read};
+pub use write::{document_of, write, yaml};

@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::document::{Definition, Document, KernelChange, Lease};
-use crate::fields::Unread;
+use crate::json::{self, Unread};
 use crate::lease;
 use crate::place::{Place, Problem, meant};
-use crate::spec::Spec;
 use crate::tree::{self, Node, Value};
 
 /// Everything that a document can have, in the order in which it is written.
@@ -28,7 +27,7 @@ const KEYS: [&str; 11] = [
 
 /// A document and where it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct PlacedDocument {
     /// What it says.
     pub document: Document,
     /// Where its name is.
@@ -44,7 +43,7 @@ pub struct Entry {
 ///
 /// # Errors
 /// Everything that is wrong, in the order of the text; never empty. One document that is wrong makes the whole text wrong.
-pub fn read(text: &str) -> Result<Vec<Entry>, Vec<Problem>> {
+pub fn read(text: &str) -> Result<Vec<PlacedDocument>, Vec<Problem>> {
     let nodes = tree::read(text).map_err(|problem| vec![problem])?;
     let mut reader = Reader { text, problems: Vec::new() };
     let entries: Vec<_> = nodes.iter().filter_map(|node| reader.document(node)).collect();
@@ -74,7 +73,7 @@ impl Reader<'_> {
     }
 
     /// Absent for one that is wrong.
-    fn document(&mut self, node: &Node) -> Option<Entry> {
+    fn document(&mut self, node: &Node) -> Option<PlacedDocument> {
         let Value::Mapping(entries) = &node.value else {
             let hint = match &node.value {
                 Value::Scalar { text, .. } if is_line(text) => {
@@ -145,7 +144,7 @@ impl Reader<'_> {
             lease,
             on_kernel_change,
         };
-        Some(Entry { document, name_place, definition_place, take_over: take_over.unwrap_or(false) })
+        Some(PlacedDocument { document, name_place, definition_place, take_over: take_over.unwrap_or(false) })
     }
 
     fn unknown(&mut self, place: Place, word: &str) {
@@ -239,14 +238,12 @@ impl Reader<'_> {
     }
 
     fn spec(&mut self, node: &Node) -> Option<Box<kprobed_proto::v1::ProbeSpec>> {
-        let read = <Spec as serde::Deserialize>::deserialize(node);
-        let message =
-            read.and_then(|spec| spec.to_message().map_err(|message| Unread { message, place: None }));
-        match message {
+        match json::message(node) {
             Ok(message) => Some(Box::new(message)),
-            Err(Unread { message, place }) => {
-                let hint = "`kprobectl explain DEFINITION -o yaml` shows a definition as fields";
-                self.problem(place.unwrap_or(node.place), message, hint);
+            Err(Unread { place, message, hint }) => {
+                let of_command = "`kprobectl explain DEFINITION -o yaml` shows a definition as fields";
+                let hint = if hint.is_empty() { of_command.to_owned() } else { hint };
+                self.problem(place, message, hint);
                 None
             }
         }

@@ -95,7 +95,7 @@ fn documents() -> impl Strategy<Value = Document> {
     let line = || texts().prop_map(|text| text.trim_end_matches('\n').to_owned());
     let definition = prop_oneof![
         line().prop_map(Definition::Text),
-        spec::tests::specs().prop_map(|spec| Definition::Fields(Box::new(spec))),
+        json::tests::specs().prop_map(|spec| Definition::Fields(Box::new(spec))),
     ];
     let lease = prop_oneof![
         (0..u64::MAX / 2, 0..1_000_000_000u32)
@@ -202,7 +202,7 @@ fn a_document_is_what_a_person_would_write() {
 #[test]
 fn what_is_left_out_is_as_for_a_new_probe() {
     let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\ntake_over: true\n---\n\
-                {\"probe\": \"kprobes/b\", \"spec\": {\"kind\": \"return\", \"place\": {\"symbol\": {\"symbol\": \"vfs_read\"}}}}\n";
+                {\"probe\": \"kprobes/b\", \"spec\": {\"kind\": \"PROBE_KIND_RETURN\", \"place\": {\"symbol\": {\"symbol\": \"vfs_read\"}}}}\n";
     let read = read(text).unwrap();
     let expected = Document {
         name: "kprobes/a".to_owned(),
@@ -240,7 +240,10 @@ fn mistakes_have_their_place_and_what_to_write() {
         (format!("{head}labels: {{a: }}\n"), "3:10: the label `a` has no value"),
         (format!("{head}owner:\n"), "3:1: `owner` has no value"),
         (format!("{head}on_kernel_change: never\n"), "3:19: `on_kernel_change` is `never`"),
-        (format!("{head}spec: {{kind: entry, place: {{address: 1}}}}\n"), "3:1: the document has both"),
+        (
+            format!("{head}spec: {{kind: PROBE_KIND_ENTRY, place: {{address: 1}}}}\n"),
+            "3:1: the document has both",
+        ),
         (format!("{head}---\n{head}"), "4:8: `kprobes/a` stands in line 1 already"),
         (format!("{head}enabled: true\nenabled: true\n"), "4:1: `enabled` stands in line 3 already"),
         (format!("{head}owner: *a\n"), "3:8: "),
@@ -259,11 +262,12 @@ fn mistakes_have_their_place_and_what_to_write() {
         ("- probe: kprobes/a\n".to_owned(), "1:1: this is a list, and no document of a probe"),
         ("probe: a\n\tdefinition: b\n".to_owned(), "1:8: this is not YAML: "),
         (
-            "probe: kprobes/a\nspec:\n  kind: entry\n  place: {symbol: {symbol: f, ofset: 3}}\n".to_owned(),
-            "4:31: unknown field `ofset`, expected one of",
+            "probe: kprobes/a\nspec:\n  kind: PROBE_KIND_ENTRY\n  place: {symbol: {symbol: f, ofset: 3}}\n"
+                .to_owned(),
+            "4:31: `place.symbol.ofset` is not a field (did you mean `offset`?)",
         ),
         (
-            "probe: kprobes/a\nspec: {kind: entry, event: b, place: {address: 1}}\n".to_owned(),
+            "probe: kprobes/a\nspec: {kind: PROBE_KIND_ENTRY, event: b, place: {address: 1}}\n".to_owned(),
             "2:7: the `event` of the definition is `b`, and the probe is `kprobes/a` (write `event: a`)",
         ),
     ] {

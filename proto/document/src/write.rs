@@ -7,8 +7,8 @@ use kprobed_proto::v1;
 use serde::Serialize;
 
 use crate::document::{Definition, Document, KernelChange, Lease};
+use crate::json::Json;
 use crate::lease;
-use crate::spec::Spec;
 
 /// The document of a probe: applied, it changes nothing.
 pub fn document_of(probe: &v1::Probe) -> Document {
@@ -35,12 +35,17 @@ pub fn write(documents: &[Document]) -> Result<String, serde_yaml_ng::Error> {
         if documents.len() > 1 {
             text.push_str("---\n");
         }
-        text.push_str(&one(&View::new(document))?);
+        text.push_str(&yaml(&View::new(document))?);
     }
     Ok(text)
 }
 
-fn one(view: &View<'_>) -> Result<String, serde_yaml_ng::Error> {
+/// Writes a value as a document of YAML; as JSON if it has characters that YAML has no plain way
+/// for.
+///
+/// # Errors
+/// As [`write`].
+pub fn yaml(view: &impl Serialize) -> Result<String, serde_yaml_ng::Error> {
     let text = serde_yaml_ng::to_string(view)?;
     if !text.contains(is_special) {
         return Ok(text);
@@ -70,8 +75,8 @@ struct View<'a> {
     probe: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     definition: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::spec::serialize")]
-    spec: Option<Spec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<Json>,
     enabled: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
     filter: &'a str,
@@ -98,7 +103,7 @@ impl<'a> View<'a> {
     fn new(document: &'a Document) -> Self {
         let (definition, spec) = match &document.definition {
             Definition::Text(text) => (Some(text.as_str()), None),
-            Definition::Fields(spec) => (None, Spec::from_message(spec)),
+            Definition::Fields(spec) => (None, Some(Json::brief(&**spec))),
         };
         let policy = document.on_kernel_change;
         Self {

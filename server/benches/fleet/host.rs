@@ -7,21 +7,21 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
 use kprobed::config::Listen;
-use kprobed::control::{
-    Controller, Doctor, Guarded, Observer, Probe, ProbeState, ProbeStates, Registry, Storage,
-};
+use kprobed::control::{Controller, Observer, Probe, ProbeState, ProbeStates, Registry};
+use kprobed::doctor::Doctor;
 use kprobed::export::Exporters;
 use kprobed::front;
+use kprobed::health::Storage;
 use kprobed::rpc::{
     AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
     ProfileServer,
 };
 use kprobed::shutdown::Tasks;
-use kprobed::store::Store;
+use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{Labels, Metadata, ProbeUid};
+use kprobed_lang::model::ProbeUid;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -31,6 +31,7 @@ use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::pipeline::{Binder, Hub};
 use kprobed_trace::spool::{BootId, Cursor};
+use kprobed_verdict::checker::DefinitionText;
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
@@ -58,29 +59,12 @@ pub(crate) struct Host {
 fn probe(number: usize) -> anyhow::Result<Probe> {
     let name: kprobed_lang::model::ProbeName = format!("kprobes/open_{number:02}").parse()?;
     let line = format!("p:{name} do_sys_openat2 dfd=%di path=+0(%si):string");
-    Ok(Probe {
-        uid: ProbeUid(i64::try_from(number)? + 1),
-        name,
-        definition: line.clone(),
-        kernel_definition: line,
-        kind: ProbeKind::Entry,
-        enabled: true,
-        filter: String::new(),
-        labels: Labels::default(),
-        metadata: Metadata::default(),
-        state: ProbeState::Pending,
-        state_time: None,
-        own: None,
-        left_alone: None,
-        revision: 1,
-        create_time: SystemTime::UNIX_EPOCH,
-        update_time: SystemTime::UNIX_EPOCH,
-        schema: None,
-        warnings: Vec::new(),
-        location: "do_sys_openat2+0x0".to_owned(),
-        arming: None,
-        guarded: Guarded::default(),
-    })
+    let definition = Arc::new(DefinitionText::new(line.clone()));
+    let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
+    let mut record = Record::new(name, spec, line, SystemTime::UNIX_EPOCH);
+    record.uid = ProbeUid(i64::try_from(number)? + 1);
+    let probe = Probe::unresolved(record, ProbeKind::Entry, ProbeState::Pending);
+    Ok(Probe { location: "do_sys_openat2+0x0".to_owned(), ..probe })
 }
 
 impl Host {

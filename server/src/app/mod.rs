@@ -36,13 +36,15 @@ use tonic_health::server::HealthReporter;
 
 use crate::config::{Config, HostSize, certificate_end};
 use crate::control::{
-    ControlHandle, Controller, ControllerParts, Declarations, Doctor, Foreign, Holds, LabelsFile, Names,
-    Observer, ProbeStates, Registry, Storage,
+    ControlHandle, Controller, ControllerParts, Declarations, Foreign, Holds, Names, Observer, ProbeStates,
+    Registry,
 };
 use crate::declared::Keeper;
+use crate::doctor::Doctor;
 use crate::export::figures::Sources;
 use crate::export::{self, ExportParts};
 use crate::front;
+use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer,
     ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,

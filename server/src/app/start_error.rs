@@ -87,7 +87,7 @@ pub enum StartError {
     Procfs(#[from] ReadError),
     /// Probes or readers.
     #[error(transparent)]
-    Control(#[from] control::StartError),
+    Control(#[from] control::ControllerStartError),
     /// A socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -267,12 +267,14 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
     }
 }
 
-fn of_control(error: &control::StartError) -> Option<String> {
+fn of_control(error: &control::ControllerStartError) -> Option<String> {
     match error {
-        control::StartError::Readers(ReadersError::Tracefs(error))
-        | control::StartError::Control(control::ControlError::Tracefs(error)) => of_tracefs(&error.source),
-        control::StartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        control::StartError::Control(control::ControlError::Store(error)) => of_database(error),
+        control::ControllerStartError::Readers(ReadersError::Tracefs(error))
+        | control::ControllerStartError::Control(control::ControlError::Tracefs(error)) => {
+            of_tracefs(&error.source)
+        }
+        control::ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
+        control::ControllerStartError::Control(control::ControlError::Store(error)) => of_database(error),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::problem::Problem;
 use super::{Declared, Host, Listen, Spool, State, Tracing};
-use crate::control::read_labels;
+use crate::health::read_labels;
 
 /// Longest name of a socket, in bytes (`struct sockaddr_un`, without the NUL at its end).
 const SOCKET_NAME_BYTES: usize = 107;

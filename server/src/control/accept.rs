@@ -9,9 +9,10 @@ use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
-use super::update::{check_etag, settings};
+use super::update::check_etag;
 use super::{ControlError, Probe, ProbeState};
-use crate::store::{Intent, RequestKey, Settings};
+use crate::store::{Accepted, Intent, RequestKey};
+use kprobed_verdict::checker::DefinitionText;
 
 /// Take what a probe records on this kernel for what it is to record.
 #[derive(Clone, Debug)]
@@ -46,29 +47,25 @@ impl Controller {
         let checker = Arc::clone(&self.parts.checker);
         let observed = self.observer.observe(std::slice::from_ref(&probe));
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        let outcome = checker.check_with(&probe.definition, &mut grounds.facts)?;
-        refuse(&probe.definition, &outcome, None)?;
+        let definition = &probe.spec.definition;
+        let outcome = checker.check_text(definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
         if let Some(module) = &outcome.report.absent_module {
             let reason = format!("its module `{module}` is not loaded, so that there is nothing to accept");
             let hint = format!("`modprobe {module}`");
             return Err(ControlError::HeldBack { name: probe.name.clone(), reason, hint });
         }
         let guarded = Guarded::new(outcome.meaning());
-        let meaning = guarded.to_json();
-        let wanted = Probe {
-            guarded,
-            revision: probe.revision + 1,
-            update_time: SystemTime::now(),
-            left_alone: None,
-            ..Probe::clone(&probe)
-        };
+        let meaning = Accepted { before: probe.guarded.to_json(), now: guarded.to_json() };
+        let mut wanted = Probe { guarded, left_alone: None, ..Probe::clone(&probe) };
+        wanted.record.revision += 1;
+        wanted.record.update_time = SystemTime::now();
         // It is at home here from now on: nothing holds it back.
         let job =
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
-        let before = Settings { meaning: probe.guarded.to_json(), ..settings(&probe) };
-        let intent =
-            Intent::Update { uid: probe.uid, before, wanted: Settings { meaning, ..settings(&job.probe) } };
-        let is_to_record = probe.enabled;
+        let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
+        let intent = Intent::Update { before, wanted, meaning: Some(meaning) };
+        let is_to_record = probe.spec.enabled;
         let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
         let work = Work { intent: Some(intent), request: request.request, before: Some(before), job };
         let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
@@ -82,7 +79,7 @@ impl Controller {
             return Err(ControlError::NotOffered { name: probe.name.clone() });
         };
         let update = UpdateRequest {
-            definition: Some(line),
+            definition: Some(Arc::new(DefinitionText::new(line))),
             request: request.request,
             ..UpdateRequest::of(probe.name.to_string())
         };

@@ -9,21 +9,20 @@ use std::time::SystemTime;
 
 use super::account::{Account, Sample};
 use super::adoptable::{Adoptable, has_guards, judge};
-use super::controller::{Controller, Live};
-use super::create::{new_row, settled_state};
-use super::guard::Guarded;
+use super::controller::{Controller, LiveProbe};
+use super::create::settled_state;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
-use super::step::{self, Seen, Step, Wanted};
-use super::{ControlError, Observed, Obstacle, Probe, ProbeState, own};
-use crate::store::{Intent, RequestKey, Undo};
+use super::step::{self, Aim, Seen, Step};
+use super::{ControlError, Observed, Obstacle, Probe, own};
+use crate::store::{Intent, ProbeSpec, Record, RequestKey, Undo};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::{Code, ProbeDefinition};
 use kprobed_lang::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
-use kprobed_verdict::checker::{CheckOutcome, Taken};
+use kprobed_verdict::checker::{CheckOutcome, DefinitionText, Taken};
 
 /// Make a probe of an event that the kernel has.
 #[derive(Clone, Debug)]
@@ -49,7 +48,7 @@ pub struct AdoptRequest {
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// The definition, in the words of the file.
-    pub definition: String,
+    pub definition: Arc<DefinitionText>,
     /// What is kept with the probe.
     pub metadata: MetadataChange,
 }
@@ -98,7 +97,8 @@ impl Controller {
             return Ok(Adopted { probe: Arc::new(adoption.probe), enabled_in, plan });
         }
         let Adoption { probe, own, .. } = &adoption;
-        let intent = Intent::Adopt { probe: new_row(probe), listing: own.listing.clone() };
+        let (record, meaning) = (Box::new(probe.record.clone()), probe.guarded.to_json());
+        let intent = Intent::Adopt { record, meaning, listing: own.listing.clone() };
         let uids = self.parts.store.begin(&[(intent, request.request.clone()).into()]).await?;
         let uid = uids.first().copied().unwrap_or(probe.uid);
         let done = match self.carry_out_adoption(adoption, uid) {
@@ -146,7 +146,7 @@ impl Controller {
             None => outcome,
             Some(declared) => {
                 let ours = has_guards(&listing) || self.parts.instance.is_enabled(name).unwrap_or(false);
-                let as_declared = checker.check_with(&declared.definition, &mut checker.recent_facts())?;
+                let as_declared = checker.check_text(&declared.definition, &mut checker.recent_facts())?;
                 let is_same = |taken: Taken| taken.name == *name && taken.problem.code == Code::SameProbe;
                 if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
                     return Err(ControlError::ExistsForeign { name: name.clone() });
@@ -158,32 +158,12 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent { name: name.clone(), listing, id };
-        let guarded = Guarded::new(outcome.meaning());
+        let meaning = outcome.meaning();
         let CheckOutcome { definition, text, report, .. } = outcome;
-        let now = SystemTime::now();
-        let probe = Probe {
-            uid: ProbeUid(0),
-            name: name.clone(),
-            definition: text,
-            kernel_definition: own.listing.clone(),
-            kind: definition.kind,
-            enabled: false,
-            filter: String::new(),
-            labels: labels.clone(),
-            metadata,
-            state: ProbeState::Pending,
-            revision: 1,
-            create_time: now,
-            update_time: now,
-            schema: None,
-            warnings: definition.warnings.clone(),
-            location: report.location.clone(),
-            arming: report.arming,
-            own: Some(own.clone()),
-            left_alone: None,
-            guarded,
-            state_time: None,
-        };
+        let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
+        let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
+        let mut probe =
+            Probe { own: Some(own.clone()), ..Probe::checked(record, &definition, &report, meaning) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {
@@ -194,14 +174,17 @@ impl Controller {
         if enabled {
             switches.require_firing(report.arming)?;
         }
-        let filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
-        let state = settled_state(enabled, &report);
-        Ok(Adoption { probe: Probe { enabled, filter, state, ..probe }, definition, own, seen })
+        probe.state = settled_state(enabled, &report);
+        let wanted = &mut probe.record.spec;
+        wanted.enabled = enabled;
+        wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
+        Ok(Adoption { probe, definition, own, seen })
     }
 
     /// Has the kernel judge the filter.
     async fn judge_filter(&self, adoption: &Adoption) -> Result<(), ControlError> {
-        let Adoption { probe: Probe { name, filter, .. }, seen, .. } = adoption;
+        let Adoption { probe, seen, .. } = adoption;
+        let (name, filter) = (&probe.name, &probe.spec.filter);
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
         }
@@ -218,7 +201,7 @@ impl Controller {
         let mut steps = steps(&adoption);
         let Adoption { probe, definition, own, seen } = adoption;
         let (_id, source) = event_source(self.tracefs(), uid, &own.name, &plan_options(&definition))?;
-        source.origin.set_labels(probe.labels.clone());
+        source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {
             // What it has recorded before is read while it is of no probe, so that the account begins with what is hit from now on.
@@ -230,7 +213,8 @@ impl Controller {
         let counted = counted.iter().find(|row| row.listing == own.listing);
         let mut until_now = counted.map(|row| row.hits).unwrap_or_default();
         self.sources.insert([(own.id, Arc::clone(&source))]);
-        let probe = Probe { uid, schema, ..probe };
+        let mut probe = Probe { schema, ..probe };
+        probe.record.uid = uid;
         let mut job = Job::adopt(probe, Arc::clone(&source), steps);
         self.executor().carry_out(std::slice::from_mut(&mut job));
         if let Err(error) = job.outcome {
@@ -246,8 +230,8 @@ impl Controller {
         until_now.hits = job.hits.unwrap_or(until_now.hits);
         let probe = job.probe;
         let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
-        let account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
-        self.live.insert(uid, Live { source, ever_enabled: true, account });
+        let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
+        self.live.insert(uid, LiveProbe { source, ever_enabled: true, account });
         Ok(Done { probe, until_now })
     }
 
@@ -272,5 +256,5 @@ fn steps(adoption: &Adoption) -> Vec<Step> {
     let Adoption { probe, seen, .. } = adoption;
     let is_on = seen.switch != Switch::Off;
     let seen = Seen { unarmed: seen.unarmed || is_on, ..seen.clone() };
-    step::change(&seen, Wanted { enabled: Some(probe.enabled), filter: &probe.filter })
+    step::change(&seen, Aim::of(&probe.spec))
 }

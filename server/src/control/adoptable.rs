@@ -3,11 +3,13 @@
 //! Owns what stands against it. An event is adopted as it is, and defined anew by the daemon when it is lost, or the host was booted: so it has
 //! to be one that the daemon would define itself. Never writes anything.
 
+use std::sync::Arc;
+
 use super::create::refuse;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{BaseType, Place, guard};
 use kprobed_lang::model::ProbeName;
-use kprobed_verdict::checker::{CheckOutcome, Checker};
+use kprobed_verdict::checker::{CheckOutcome, Checker, DefinitionText};
 
 /// Why an event cannot be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +60,8 @@ pub(super) fn judge(
             format!("it has {} places under one name, and a probe of kprobed has one place", lines.len());
         return Err(Obstacle::new("SEVERAL_PLACES", message));
     };
-    let text = without_guards(listing);
-    let written = checker.parse_probe(&text).map_err(|error| {
+    let text = Arc::new(DefinitionText::new(without_guards(listing)));
+    let written = checker.probe(&text).map_err(|error| {
         Obstacle::new("UNREADABLE", format!("its definition is in words that kprobed does not know: {error}"))
     })?;
     if let Place::Address { .. } = written.place {
@@ -73,16 +75,14 @@ pub(super) fn judge(
         return Err(Obstacle::new("SYMBOL_NAMES", message));
     }
     let outcome =
-        checker.check_with(&text, facts).map_err(|error| Obstacle::new("UNREADABLE", error.to_string()))?;
-    refuse(&text, &outcome, None)
+        checker.check_text(&text, facts).map_err(|error| Obstacle::new("UNREADABLE", error.to_string()))?;
+    refuse(text.as_str(), &outcome, None)
         .map_err(|error| Obstacle::new("REFUSED", format!("kprobed would not define it anew: {error}")))?;
     Ok(Adoptable { listing: listing.clone(), outcome })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::account::{Account, Sample};
 use super::batch::Batch;
 use super::command::{Applied, Change, Changed, Unit};
-use super::controller::{Controller, Live};
+use super::controller::{Controller, LiveProbe};
 use super::execute::Executor;
 use super::job::Job;
 use super::observed::Observed;
 use super::remove::Doomed;
 use super::replace::Replacement;
 use super::{ControlError, Probe};
-use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
+use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Settled, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -133,7 +133,7 @@ impl Controller {
         }
         let intents = work.iter().filter_map(|one| match one.intent.clone()? {
             // Remembered when it is settled.
-            intent @ Intent::Create(_) => Some((intent, None)),
+            intent @ Intent::Create { .. } => Some((intent, None)),
             intent => Some((intent, one.request.clone())),
         });
         let intents = intents
@@ -148,7 +148,7 @@ impl Controller {
             }
         };
         for (one, uid) in work.iter_mut().zip(uids) {
-            one.job.probe.uid = uid;
+            one.job.probe.record.uid = uid;
             self.repairs.forget(uid);
         }
         let mut outcomes = self.change(work).await;
@@ -201,13 +201,13 @@ impl Controller {
             self.note(&mut job, before.as_ref());
             if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
                 // A new probe that is left in the kernel is removed by the next start: its row stays as it is.
-                if !job.left_behind || !matches!(intent, Some(Intent::Create(_))) {
+                if !job.left_behind || !matches!(intent, Some(Intent::Create { .. })) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
                 done.push(Err(error));
                 continue;
             }
-            let is_new = matches!(intent, Some(Intent::Create(_)));
+            let is_new = matches!(intent, Some(Intent::Create { .. }));
             if let (Some(own), Some(_)) = (&job.probe.own, &job.basis)
                 && (is_new || !is_known(&job.probe, before.as_ref()))
             {
@@ -234,7 +234,7 @@ impl Controller {
         let probes: Vec<_> = lost.iter().map(|(probe, ..)| Arc::clone(probe)).collect();
         for (is_out, (probe, intent, request)) in self.take_back(&probes).into_iter().zip(lost) {
             // What is left in the kernel is removed by the next start.
-            if is_out || !matches!(intent, Some(Intent::Create(_))) {
+            if is_out || !matches!(intent, Some(Intent::Create { .. })) {
                 undo.extend(undone(probe.uid, intent, request));
             }
         }
@@ -281,26 +281,26 @@ impl Controller {
         let Job { probe, outcome, source, hits, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             let baseline = Sample { losses: self.losses(), ..Sample::default() };
-            let account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
-            self.live.insert(probe.uid, Live { source, ever_enabled: probe.enabled, account });
+            let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
+            self.live.insert(probe.uid, LiveProbe { source, ever_enabled: probe.spec.enabled, account });
             return;
         }
         let Some(before) = before else { return };
         // One that was switched on and off again has recorded meanwhile.
         let hits_now = if outcome.is_ok() { *hits } else { self.hits_of(&probe.name) };
         let Some(live) = self.live.get_mut(&probe.uid) else { return };
-        if probe.enabled
-            && !before.probe.enabled
+        if probe.spec.enabled
+            && !before.probe.spec.enabled
             && let Some(hits) = *hits
         {
             // What it was hit while it was disabled ends here.
             live.account.note_enabled(hits);
         }
         let now = if outcome.is_ok() { &*probe } else { &*before.probe };
-        if !now.filter.is_empty() {
+        if !now.spec.filter.is_empty() {
             live.account.note_filter();
         }
-        if !now.enabled
+        if !now.spec.enabled
             && let Some(hits) = hits_now
         {
             live.account.note_disabled(hits);
@@ -310,17 +310,18 @@ impl Controller {
     /// A probe was made or changed, and that is durable.
     pub(super) fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
         if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= probe.enabled;
+            live.ever_enabled |= probe.spec.enabled;
             if before.is_some() {
-                live.source.origin.set_labels(probe.labels.clone());
+                live.source.origin.set_labels(probe.spec.labels.clone());
                 self.parts.hub.selections_changed();
             }
         }
-        let Probe { name, uid, enabled, filter, labels, state, .. } = &probe;
+        let Record { name, uid, spec, .. } = &probe.record;
+        let ProbeSpec { enabled, filter, labels, .. } = spec;
         if before.is_some() {
             tracing::info!(probe = %name, enabled, filter, %labels, "updated");
         } else {
-            tracing::info!(probe = %name, %uid, ?state, "created");
+            tracing::info!(probe = %name, %uid, state = ?probe.state, "created");
         }
         Changed::Probe(self.parts.registry.put(probe))
     }
@@ -366,8 +367,10 @@ fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
 pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
     let request = request.map(|request| request.id);
     Some(match intent? {
-        Intent::Create(_) | Intent::Adopt { .. } => Undo::Probe(uid),
-        Intent::Update { before, .. } => Undo::Update { uid, before, request },
+        Intent::Create { .. } | Intent::Adopt { .. } => Undo::Probe(uid),
+        Intent::Update { before, meaning, .. } => {
+            Undo::Update { before, meaning: meaning.and_then(|accepted| accepted.before), request }
+        }
         Intent::Remove(_) => Undo::Deletion(uid),
     })
 }

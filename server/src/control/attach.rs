@@ -14,7 +14,7 @@ use super::harm::refuse_harm;
 use super::observed::Switch;
 use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
-use super::step::{self, Seen, Step, Wanted};
+use super::step::{self, Aim, Seen, Step};
 use crate::store::{Phase, StoredAttachment, Undo};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -51,7 +51,7 @@ impl Controller {
         if seen.switch == Switch::Off && !filter.is_empty() {
             self.try_first_filter(name, filter, &seen.filter).await?;
         }
-        let planned = step::change(&seen, Wanted { enabled: Some(true), filter }).into_iter();
+        let planned = step::change(&seen, Aim { enabled: Some(true), filter }).into_iter();
         Ok(planned.map(|step| PlannedStep::for_event(instance.name(), name, step)).collect())
     }
 
@@ -257,7 +257,7 @@ fn record(
     let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
     refuse_harm(&parts.mounted.tracefs, name, filter)?;
-    for step in step::change(&seen(&parts.instance, name)?, Wanted { enabled: Some(true), filter }) {
+    for step in step::change(&seen(&parts.instance, name)?, Aim { enabled: Some(true), filter }) {
         match step {
             Step::Disable => parts.instance.set_enabled(name, false)?,
             Step::Filter { after, .. } => first_filter(&parts.instance, name, &after)?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::apply::{Judged, Work};
 use super::command::{Changed, Removed, Unit};
 use super::controller::Controller;
-use super::plan::{Plan, PlannedStep};
+use super::plan::{KernelPlan, PlannedStep};
 use super::remove::{Doomed, Room};
 use super::together::Together;
 use super::{Probe, ProbeState};
@@ -54,7 +54,7 @@ impl Batch {
 }
 
 fn made(Work { intent, job, .. }: Work) -> Changed {
-    let is_new = matches!(intent, Some(Intent::Create(_)));
+    let is_new = matches!(intent, Some(Intent::Create { .. }));
     // What it would come to, the kernel decides.
     let state = if is_new { ProbeState::Pending } else { job.probe.state.clone() };
     Changed::Probe(Arc::new(Probe { state, ..job.probe }))
@@ -76,10 +76,10 @@ impl Controller {
         plan.into_steps()
     }
 
-    fn new_plan(&self) -> Plan {
+    fn new_plan(&self) -> KernelPlan {
         let options = &self.parts.instance_options;
         let other = self.parts.instance.next_name(options);
-        Plan::new(self.parts.instance.name(), &other, options.buffer_kib)
+        KernelPlan::new(self.parts.instance.name(), &other, options.buffer_kib)
     }
 
     /// What would be done for a batch, in the order in which [`Self::apply`] does it.
@@ -108,7 +108,7 @@ impl Controller {
         plan.into_steps()
     }
 
-    fn plan_deletions(&self, plan: &mut Plan, mut there: Vec<&Probe>) {
+    fn plan_deletions(&self, plan: &mut KernelPlan, mut there: Vec<&Probe>) {
         there.retain(|probe| probe.own.is_some());
         let room = if there.iter().any(|probe| self.is_wiping(probe)) {
             let doomed: HashSet<_> = there.iter().map(|probe| probe.uid).collect();

@@ -9,12 +9,13 @@ use super::plan::PlannedStep;
 use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation};
 use crate::store::RequestKey;
 use kprobed_lang::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
+use kprobed_verdict::checker::DefinitionText;
 
 /// Make a probe.
 #[derive(Clone, Debug, Default)]
 pub struct CreateRequest {
     /// The client's text.
-    pub definition: String,
+    pub definition: Arc<DefinitionText>,
     /// Record from now on.
     pub enabled: bool,
     /// Kernel filter; empty for none.
@@ -35,7 +36,7 @@ pub struct UpdateRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
     /// Replace the definition.
-    pub definition: Option<String>,
+    pub definition: Option<Arc<DefinitionText>>,
     /// Switch recording.
     pub enabled: Option<bool>,
     /// Replace the filter; empty removes it.

@@ -98,7 +98,7 @@ pub struct Controller {
     pub(super) sources: Arc<SourceTable>,
     pub(super) readers: Readers,
     /// Sources by probe, for the ledger.
-    pub(super) live: HashMap<ProbeUid, Live>,
+    pub(super) live: HashMap<ProbeUid, LiveProbe>,
     /// Events of the host that clients want recorded.
     pub(super) attached: BTreeMap<ProbeName, Attachment>,
     pub(super) sampler: Sampler,
@@ -113,7 +113,7 @@ pub struct Controller {
 
 /// What is known of a probe that the kernel has.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveProbe {
     pub(super) source: Arc<EventSource>,
     /// Whether the event was enabled in our instance at any time: its removal then empties the buffers.
     pub(super) ever_enabled: bool,
@@ -126,7 +126,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`ControlError`] when the database or tracefs cannot be used at all; a single probe that cannot be brought back is only marked.
-    pub async fn start(parts: ControllerParts) -> Result<Self, StartError> {
+    pub async fn start(parts: ControllerParts) -> Result<Self, ControllerStartError> {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
@@ -515,7 +515,7 @@ impl CommandQueue {
 
 /// Why the control thread could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ControllerStartError {
     /// Kernel or database.
     #[error(transparent)]
     Control(#[from] ControlError),

@@ -1,19 +1,18 @@
 //! Whether a probe can be made, and how.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
-use super::guard::Guarded;
 use super::job::{Basis, Job};
 use super::observed::Switches;
-use super::step::{self, Wanted};
+use super::step::{self, Aim};
 use super::{ControlError, Probe, ProbeState};
-use crate::store::{Intent, NewProbe};
-use kprobed_lang::model::{Metadata, ProbeName, ProbeUid};
-use kprobed_verdict::checker::Taken;
-use kprobed_verdict::checker::{Against, CheckOutcome};
+use crate::store::{Intent, ProbeSpec, Record};
+use kprobed_lang::model::{Metadata, ProbeName};
+use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
 use kprobed_verdict::validate::{Arming, Report};
 
 impl Controller {
@@ -30,51 +29,46 @@ impl Controller {
             let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
-        let outcome = self.parts.checker.check_with(&request.definition, &mut grounds.facts)?;
-        let taken = self.parts.checker.taken(&outcome);
-        refuse(&request.definition, &outcome, taken.as_ref())?;
-        let line = self.parts.checker.new_line(&outcome.definition, &grounds.claimed);
-        let guarded = Guarded::new(outcome.meaning());
-        let CheckOutcome { definition, text, report, .. } = outcome;
-        if request.enabled {
-            grounds.observed.switches.require_firing(report.arming)?;
-        }
-        let name = ProbeName::new(&line.group, &line.event)
-            .map_err(|error| ControlError::BadArgument { field: "definition", message: error.to_string() })?;
-        if !grounds.claimed.insert(name.clone()) {
-            return Err(ControlError::Twice { name });
-        }
-        let now = SystemTime::now();
-        let probe = Probe {
-            uid: ProbeUid(0),
-            name,
-            definition: text,
-            kernel_definition: line.text,
-            kind: definition.kind,
-            enabled: request.enabled,
-            filter: request.filter,
-            labels: request.labels,
-            metadata: Metadata::default().changed(self.with_hold(request.metadata)?, now),
-            state: ProbeState::Pending,
-            revision: 1,
-            create_time: now,
-            update_time: now,
-            schema: None,
-            warnings: definition.warnings.clone(),
-            location: report.location.clone(),
-            arming: report.arming,
-            own: None,
-            left_alone: None,
-            guarded,
-            state_time: None,
-        };
-        let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
-        let steps = step::define(&probe.kernel_definition, wanted);
-        let intent = Some(Intent::Create(new_row(&probe)));
-        let state = settled_state(probe.enabled, &report);
-        let job = Job::define(Probe { state, ..probe }, Basis { definition, report }, steps);
-        Ok(Judged::Work(Box::new(Work { intent, request: request.request, before: None, job })))
+        let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
+        Ok(Judged::Work(Box::new(new_probe(&self.parts.checker, request, grounds)?)))
     }
+}
+
+/// Judges a probe that is to be made. Writes nothing.
+fn new_probe(
+    checker: &Checker,
+    request: CreateRequest,
+    grounds: &mut Grounds<'_>,
+) -> Result<Work, ControlError> {
+    let outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
+    let taken = checker.taken(&outcome);
+    refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
+    if request.enabled {
+        grounds.observed.switches.require_firing(outcome.report.arming)?;
+    }
+    let line = checker.new_line(&outcome.definition, &grounds.claimed);
+    let now = SystemTime::now();
+    let metadata = Metadata::default().changed(request.metadata, now);
+    let CreateRequest { enabled, filter, labels, request, .. } = request;
+    let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
+    let name = ProbeName::new(&line.group, &line.event)
+        .map_err(|error| ControlError::BadArgument { field: "definition", message: error.to_string() })?;
+    if !grounds.claimed.insert(name.clone()) {
+        return Err(ControlError::Twice { name });
+    }
+    let (job, intent) = creation(Record::new(name, spec, line.text, now), outcome);
+    Ok(Work { intent: Some(intent), request, before: None, job })
+}
+
+/// What has to be done to make a probe whose definition was checked, and what is written down
+/// first.
+pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
+    let meaning = outcome.meaning();
+    let CheckOutcome { definition, report, .. } = outcome;
+    let probe = Probe::checked(record, &definition, &report, meaning);
+    let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));
+    let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
+    (Job::define(probe, Basis { definition, report }, steps), intent)
 }
 
 impl Switches {
@@ -106,25 +100,39 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
     })
 }
 
-pub(super) fn new_row(probe: &Probe) -> NewProbe {
-    NewProbe {
-        name: probe.name.clone(),
-        definition: probe.definition.clone(),
-        kernel_definition: probe.kernel_definition.clone(),
-        enabled: probe.enabled,
-        filter: probe.filter.clone(),
-        labels: probe.labels.clone(),
-        metadata: probe.metadata.clone(),
-        meaning: probe.guarded.to_json(),
-        time: probe.create_time,
-    }
-}
-
 /// The state of a probe that the kernel has.
 pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
     match (&report.absent_module, enabled) {
         (Some(_), _) => ProbeState::PendingModule,
         (None, true) => ProbeState::Armed,
         (None, false) => ProbeState::Disabled,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::control::Observed;
+    use kprobed_host::kernel::Livepatches;
+
+    /// A host on which everything can fire, and that has no event of ours.
+    pub(crate) fn observed() -> Observed {
+        let switches = Switches {
+            instance: "/nonexistent".to_owned(),
+            recording: true,
+            limited_to_tasks: false,
+            wrong_clock: None,
+            kprobes: true,
+            ftrace: true,
+        };
+        Observed { switches, events: HashMap::new(), livepatches: Livepatches::default() }
+    }
+
+    /// The probe that a request makes, before the kernel has it.
+    pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
+        let mut grounds = Grounds::new(checker.recent_facts(), observed());
+        new_probe(checker, request, &mut grounds).unwrap().job.probe
     }
 }

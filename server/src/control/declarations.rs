@@ -6,8 +6,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::doctor::{failed, ok};
-use super::{ControlError, HostCheck, Probe};
+use super::{ControlError, Probe};
+use crate::health::{HostCheck, failed, ok};
 use kprobed_lang::model::ProbeName;
 
 /// Problems that are told in one finding at most.
@@ -101,7 +101,7 @@ impl fmt::Display for DeclarationProblem {
 
 /// Refuses a change of a probe that a file declares, unless it is to be taken over.
 pub(super) fn require_undeclared(probe: &Probe, take_over: bool) -> Result<(), ControlError> {
-    match &probe.metadata.declared_by {
+    match &probe.spec.metadata.declared_by {
         Some(file) if !take_over => {
             Err(ControlError::Declared { name: probe.name.clone(), file: file.clone() })
         }
@@ -112,7 +112,7 @@ pub(super) fn require_undeclared(probe: &Probe, take_over: bool) -> Result<(), C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::CheckStatus;
+    use crate::health::CheckStatus;
 
     fn problem(file: &str, place: Option<(usize, usize)>) -> DeclarationProblem {
         let message = "`fliter` is not a key of a document".to_owned();
@@ -159,7 +159,7 @@ mod tests {
     fn a_probe_belongs_to_its_file_until_it_is_taken_over() {
         let mut probe = super::super::test_probe(1, "kprobes/open");
         require_undeclared(&probe, false).unwrap();
-        probe.metadata.declared_by = Some("a.yaml".to_owned());
+        probe.record.spec.metadata.declared_by = Some("a.yaml".to_owned());
         require_undeclared(&probe, true).unwrap();
         let refused = require_undeclared(&probe, false).unwrap_err();
         assert_eq!(refused.to_string(), "the file `a.yaml` declares `kprobes/open`");

@@ -119,7 +119,7 @@ impl Executor<'_> {
         let Some(basis) = &job.basis else { return Ok(()) };
         let (_id, source) =
             event_source(self.tracefs, probe.uid, &probe.name, &plan_options(&basis.definition))?;
-        source.origin.set_labels(probe.labels.clone());
+        source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
         Ok(())

@@ -86,7 +86,10 @@ impl Foreign {
             let enabled_in: Vec<_> = enabled_in.iter().map(|recorder| recorder.name().to_owned()).collect();
             let is_attached = ProbeName::new(group, event).is_ok_and(|name| attached.contains(&name));
             let adoptable = self.obstacle(group, event, is_attached).map_or_else(
-                || judge(&self.checker, &mut facts, (group, event), lines).map(|found| found.outcome.text),
+                || {
+                    judge(&self.checker, &mut facts, (group, event), lines)
+                        .map(|found| found.outcome.text.to_string())
+                },
                 Err,
             );
             let hits = lines.iter().map(|line| counted.get(line.as_str()).copied());

@@ -120,7 +120,7 @@ pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>
     if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
         return clear();
     }
-    match checker.check_with(&probe.definition, facts) {
+    match checker.check_text(&probe.spec.definition, facts) {
         Ok(outcome) => look_at(checker, probe, &outcome, facts),
         Err(_) => clear(),
     }
@@ -132,7 +132,7 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
     let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
     let now = outcome.meaning();
     let clear = || Looked::Clear(guarded.with(None, &now, &facts));
-    let holds = probe.metadata.on_kernel_change == KernelChange::Hold;
+    let holds = probe.spec.metadata.on_kernel_change == KernelChange::Hold;
     let Some(before) = guarded.meaning.as_deref() else {
         if !now.is_raw() {
             return Looked::Clear(Guarded::new(now));
@@ -185,7 +185,7 @@ fn decide(
     let trouble = trouble(probe, before, &differences);
     let change = MeaningChange::new(before, now, differences);
     let guarded = probe.guarded.with(Some(change), now, facts);
-    match probe.metadata.on_kernel_change {
+    match probe.spec.metadata.on_kernel_change {
         KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),
         KernelChange::ArmAnyway => {
             tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");

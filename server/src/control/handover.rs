@@ -39,7 +39,7 @@ pub(super) struct Recorded {
 impl Recorded {
     /// What has it recorded in another instance as it is in ours.
     pub(super) fn steps(&self) -> Vec<Step> {
-        step::change(&Seen::FRESH, step::Wanted { enabled: Some(self.enabled), filter: &self.filter })
+        step::change(&Seen::FRESH, step::Aim { enabled: Some(self.enabled), filter: &self.filter })
     }
 }
 
@@ -102,9 +102,9 @@ impl Controller {
             let (enabled, filter) = match observed.events.get(&probe.uid) {
                 Some(ObservedEvent::Lost(_)) => continue,
                 Some(ObservedEvent::There { switch, filter, .. }) => {
-                    (probe.enabled && *switch != Switch::Off, filter.clone())
+                    (probe.spec.enabled && *switch != Switch::Off, filter.clone())
                 }
-                Some(ObservedEvent::Unknown(_)) | None => (probe.enabled, probe.filter.clone()),
+                Some(ObservedEvent::Unknown(_)) | None => (probe.spec.enabled, probe.spec.filter.clone()),
             };
             recorded.push(Recorded {
                 name: probe.name.clone(),

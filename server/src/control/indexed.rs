@@ -71,7 +71,7 @@ impl Indexed {
         if let Some(own) = &probe.own {
             self.listings.insert(own.listing.clone(), name());
         }
-        if probe.metadata.lease.is_some() {
+        if probe.spec.metadata.lease.is_some() {
             self.leased.insert(name());
         }
         if is_in_instance(probe) {
@@ -106,7 +106,7 @@ impl Indexed {
 
 /// Whether the kernel has a probe that is to record or has a filter.
 fn is_in_instance(probe: &Probe) -> bool {
-    in_kernel(&probe.state) && (probe.enabled || !probe.filter.is_empty())
+    in_kernel(&probe.state) && (probe.spec.enabled || !probe.spec.filter.is_empty())
 }
 
 /// Whether a probe can come to mean something else when its module is loaded again.
@@ -146,16 +146,16 @@ mod tests {
     }
 
     fn made(put: &Put) -> Arc<Probe> {
-        let mut probe = Probe { enabled: put.enabled, ..probe(put.uid, put.name) };
+        let mut probe = probe(put.uid, put.name).with(|record| record.spec.enabled = put.enabled);
         if put.is_filtered {
-            "common_pid > 1".clone_into(&mut probe.filter);
+            "common_pid > 1".clone_into(&mut probe.record.spec.filter);
         }
         if !put.is_defined {
             (probe.own, probe.state) = (None, ProbeState::Pending);
         }
         if put.has_lease {
             let (duration, expire_time) = (Duration::from_mins(1), SystemTime::UNIX_EPOCH);
-            probe.metadata.lease = Some(Lease::Until { duration, expire_time });
+            probe.record.spec.metadata.lease = Some(Lease::Until { duration, expire_time });
         }
         Arc::new(probe)
     }
@@ -179,7 +179,7 @@ mod tests {
                 }
                 let all: Vec<_> = indexed.named().values().cloned().collect();
                 let walk = |is: &dyn Fn(&Probe) -> bool| uids(&all.iter().filter(|probe| is(probe)).collect::<Vec<_>>());
-                let leased = walk(&|probe| probe.metadata.lease.is_some());
+                let leased = walk(&|probe| probe.spec.metadata.lease.is_some());
                 prop_assert_eq!(uids(&indexed.leased().collect::<Vec<_>>()), leased);
                 prop_assert_eq!(uids(&indexed.in_instance().collect::<Vec<_>>()), walk(&is_in_instance));
                 prop_assert_eq!(indexed.uids.len(), all.len());

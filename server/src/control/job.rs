@@ -81,7 +81,7 @@ impl Job {
 
     /// Whether it leaves an event switched off that was there before and is not known to have been hit so often.
     pub(super) fn is_off_and_not_counted(&self) -> bool {
-        !self.probe.enabled && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
+        !self.probe.spec.enabled && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
     }
 
     /// Whether it is about an event that is there.

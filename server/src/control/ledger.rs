@@ -106,7 +106,7 @@ impl Controller {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
                 let baseline = read.sample(probe.uid, hits);
-                live.account = Account::begin(baseline, probe.enabled, !probe.filter.is_empty());
+                live.account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
             }
         }
         self.resized.set(self.parts.instance.root(), self.parts.instance.buffer_kib()?);

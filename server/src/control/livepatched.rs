@@ -30,7 +30,7 @@ pub(super) struct PatchedPlace<'a> {
 /// What the writer of a definition that was checked should know of a livepatch that has redirected its function.
 pub fn livepatch_warning(outcome: &CheckOutcome, livepatches: &Livepatches) -> Option<Diagnostic> {
     let CheckOutcome { definition, report, text, .. } = outcome;
-    PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text)
+    PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text.as_str())
 }
 
 /// What becomes of a probe.

@@ -16,7 +16,6 @@ mod command;
 mod controller;
 mod create;
 mod declarations;
-mod doctor;
 mod error;
 mod execute;
 mod foreign;
@@ -27,7 +26,6 @@ mod handover;
 mod harm;
 mod indexed;
 mod job;
-mod labels_file;
 mod lease;
 mod ledger;
 mod livepatched;
@@ -49,7 +47,6 @@ mod source;
 mod state_log;
 mod states;
 mod step;
-mod storage;
 pub mod stricter;
 mod together;
 mod triggers;
@@ -69,28 +66,29 @@ pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, OnExit, StartError};
+pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
+#[cfg(test)]
+pub(crate) use create::tests::made as test_made;
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
-pub use doctor::{CheckStatus, Doctor, HostCheck, certificate_check};
 pub use error::ControlError;
 pub use foreign::{Foreign, ForeignEvent};
 pub use guard::Guarded;
-pub use labels_file::{LabelsFile, read as read_labels};
 pub use lease::{Hold, HoldError, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use livepatched::livepatch_warning;
 pub use names::Names;
 pub use observed::{KPROBES_ON, Observed};
-pub use observer::Observer;
+pub use observer::{Observer, ftrace_enabled};
 pub use plan::{InstanceStep, PlannedStep};
 #[cfg(test)]
 pub(crate) use probe::tests::probe as test_probe;
 pub use probe::{Probe, ProbeState, Trouble};
+#[cfg(test)]
+pub(crate) use reconcile::tests::recalled as test_recalled;
 pub use recorded::Recorded;
 pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled, Reconciliation};
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;
-pub use storage::Storage;
 pub use watch::{ProbeWatch, Watched, WatchedEvent};

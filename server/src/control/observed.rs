@@ -96,7 +96,8 @@ impl Observed {
         let state = self.state(probe);
         let is_said = matches!(state, ProbeState::ShadowedByLivepatch(_));
         let place = PatchedPlace::of(probe).filter(|_| !is_said);
-        let warning = place.and_then(|place| place.warning(&self.livepatches, &probe.definition));
+        let warning =
+            place.and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
         let mut shown = Probe { state, ..probe.clone() };
         shown.warnings.extend(warning);
         shown
@@ -117,10 +118,10 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     let mut troubles = Vec::new();
     let mut trouble =
         |code: &'static str, reason: String, hint: String| troubles.push(Trouble { code, reason, hint });
-    if probe.enabled && !module_is_absent {
+    if probe.spec.enabled && !module_is_absent {
         silent(probe, switches, &mut trouble);
     }
-    match (probe.enabled, switch) {
+    match (probe.spec.enabled, switch) {
         (true, Switch::Off) => trouble(
             "SWITCHED_OFF",
             "its event is switched off in the daemon's instance".to_owned(),
@@ -143,13 +144,13 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         ),
         _ => {}
     }
-    if filter.trim() != probe.filter.trim() {
+    if filter.trim() != probe.spec.filter.trim() {
         let has = if filter.is_empty() {
             "removed its filter".to_owned()
         } else {
             format!("changed its filter to `{filter}`")
         };
-        let again = if probe.enabled { "enable" } else { "disable" };
+        let again = if probe.spec.enabled { "enable" } else { "disable" };
         trouble(
             "FILTER_CHANGED",
             format!("another program has {has} in the daemon's instance"),
@@ -166,7 +167,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
         None if *module_is_absent => ProbeState::PendingModule,
-        None if probe.enabled => ProbeState::Armed,
+        None if probe.spec.enabled => ProbeState::Armed,
         None => ProbeState::Disabled,
     }
 }
@@ -246,7 +247,8 @@ mod tests {
     use crate::control::probe::tests;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
-        Probe { enabled, filter: filter.to_owned(), ..tests::probe(1, "kprobes/fork") }
+        tests::probe(1, "kprobes/fork")
+            .with(|record| (record.spec.enabled, record.spec.filter) = (enabled, filter.to_owned()))
     }
 
     fn all_on() -> Switches {
@@ -342,7 +344,7 @@ mod tests {
             let switches = Switches { recording, limited_to_tasks, kprobes, ftrace, ..all_on() };
             let records = match &event {
                 ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } => {
-                    *switch == Switch::On && *filter == probe.filter && !shared && !unarmed && !module_is_absent
+                    *switch == Switch::On && *filter == probe.spec.filter && !shared && !unarmed && !module_is_absent
                         && recording && !limited_to_tasks && kprobes && ftrace
                 }
                 _ => false,

@@ -3,10 +3,9 @@
 //! Reads each list once at most, however many probes are looked at, and of each probe three short files. Never writes.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::doctor::ftrace_enabled;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::probe::Probe;
 use kprobed_host::kernel::{Livepatches, TRACE_CLOCK};
@@ -202,15 +201,22 @@ impl Unarmed {
     }
 }
 
+/// Whether ftrace is switched on. A kernel without the switch has it on.
+pub fn ftrace_enabled(procfs: &Path) -> bool {
+    std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::SystemTime;
 
     use super::*;
     use crate::control::ProbeState;
+    use crate::control::probe::tests::probe;
+    use crate::store::Record;
     use kprobed_host::tracefs::OwnEvent;
-    use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
+    use kprobed_lang::model::ProbeName;
+    use kprobed_verdict::checker::DefinitionText;
     use kprobed_verdict::validate::Arming;
 
     /// Files as the kernel has them, in a directory.
@@ -259,28 +265,16 @@ mod tests {
             self.write(&format!("instances/kprobed/events/{name}/enable"), "1\n");
             self.write(&format!("instances/kprobed/events/{name}/filter"), "none\n");
             let id = u16::try_from(1000 + uid).unwrap();
+            let of_listing = |record: &mut Record| {
+                record.spec.definition = Arc::new(DefinitionText::new(listing.clone()));
+                record.kernel_definition.clone_from(&listing);
+            };
+            let probe = probe(uid, &name.to_string()).with(of_listing);
             Arc::new(Probe {
-                uid: ProbeUid(uid),
-                left_alone: None,
-                guarded: crate::control::Guarded::default(),
-                state_time: None,
-                metadata: Metadata::default(),
-                own: Some(OwnEvent { name: name.clone(), listing: listing.clone(), id }),
-                name,
-                definition: listing.clone(),
-                kernel_definition: listing,
-                kind: ProbeKind::Entry,
-                enabled: true,
-                filter: String::new(),
-                labels: Labels::default(),
-                state: ProbeState::Armed,
-                revision: 1,
-                create_time: SystemTime::UNIX_EPOCH,
-                update_time: SystemTime::UNIX_EPOCH,
-                schema: None,
-                warnings: Vec::new(),
+                own: Some(OwnEvent { name, listing, id }),
                 location: place.to_owned(),
                 arming: Some(Arming::Breakpoint),
+                ..probe
             })
         }
 
@@ -392,7 +386,7 @@ mod tests {
                 assert_eq!(shown(fires).warnings.len(), usize::from(expected.is_some()));
             }
             // What is switched off is as it should be.
-            let off = Arc::new(Probe { enabled: false, ..Probe::clone(&inside) });
+            let off = Arc::new(Probe::clone(&inside).with(|record| record.spec.enabled = false));
             host.write("instances/kprobed/events/kprobes/p1/enable", "0\n");
             assert_eq!(shown(&off).state, ProbeState::Disabled);
             assert_eq!(shown(&off).warnings.len(), usize::from(expected.is_some()));

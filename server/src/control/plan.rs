@@ -107,7 +107,7 @@ struct After {
 
 /// A plan that is being made.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct KernelPlan {
     /// The daemon's instance once the steps so far are done.
     instance: String,
     /// The one that can take its place, and the size of its buffers.
@@ -118,7 +118,7 @@ pub(super) struct Plan {
     deleted: HashSet<ProbeName>,
 }
 
-impl Plan {
+impl KernelPlan {
     /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its place, with buffers of that size.
     pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
         let (instance, other) = (instance.to_owned(), other.to_owned());
@@ -148,7 +148,7 @@ impl Plan {
             }
         }
         for job in jobs {
-            let after = After { filter: job.probe.filter.clone(), enabled: job.probe.enabled };
+            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.spec.enabled };
             self.deleted.remove(&job.probe.name);
             self.changed.insert(job.probe.name.clone(), after);
         }
@@ -226,8 +226,8 @@ pub(super) fn shut_down<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::step::{self, Wanted};
-    use crate::control::{Probe, test_probe};
+    use crate::control::step::{self, Aim};
+    use crate::control::test_probe;
 
     fn print(steps: &[PlannedStep]) -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
@@ -239,16 +239,16 @@ mod tests {
 
     fn job(event: &str, steps: Vec<Step>) -> Job {
         let probe = test_probe(1, &format!("kprobes/{event}"));
-        Job::change(Probe { filter: "a == 1".to_owned(), ..probe }, steps)
+        Job::change(probe.with(|record| "a == 1".clone_into(&mut record.spec.filter)), steps)
     }
 
     #[test]
     fn steps_of_many_go_by_phases() {
-        let wanted = Wanted { enabled: Some(true), filter: "comm == 'a'" };
-        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, wanted));
+        let aim = Aim { enabled: Some(true), filter: "comm == 'a'" };
+        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, aim));
         let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
         let old = job("old", vec![Step::Disable, filter, Step::Enable]);
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&new, &old]);
         assert_eq!(
             print(&plan.into_steps()),
@@ -271,7 +271,7 @@ mod tests {
             enabled,
             id: 7,
         };
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&job("new", Vec::new())]);
         let recorded =
             plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_cannot_move_is_paused() {
-        let mut plan = Plan::new("kprobed", "kprobed-next", 64);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.delete(&[&name("kprobes/a"), &name("kprobes/b")], &Room::Pause);
         assert_eq!(
             print(&plan.into_steps()),

@@ -1,15 +1,18 @@
 //! A probe as the daemon knows it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ControlError;
+use super::create::settled_state;
 use super::guard::Guarded;
+use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Diagnostic, ProbeKind};
-use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
+use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
 use kprobed_trace::decode::Schema;
-use kprobed_verdict::validate::Arming;
+use kprobed_verdict::meaning::Meaning;
+use kprobed_verdict::validate::{Arming, Report};
 
 /// Where a probe stands between what was asked and what the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,27 +121,14 @@ impl Trouble {
     }
 }
 
-/// A probe: what was asked, and what the kernel has of it.
+/// A probe: its record, and what the kernel has of it. It reads as its record does (`probe.name`,
+/// `probe.spec.filter`), so that no field stands in two places.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Its incarnation.
-    pub uid: ProbeUid,
-    /// Its event.
-    pub name: ProbeName,
-    /// The text that the client wrote, with its dialect where another kernel could read another one.
-    pub definition: String,
-    /// The line that the kernel was given, guards included.
-    pub kernel_definition: String,
+    /// What is kept of it, with what is wanted.
+    pub record: Record,
     /// Entry or return.
     pub kind: ProbeKind,
-    /// Whether it should record.
-    pub enabled: bool,
-    /// Kernel filter; empty for none.
-    pub filter: String,
-    /// What it is found by.
-    pub labels: Labels,
-    /// What is kept with it beside that.
-    pub metadata: Metadata,
     /// In the registry, what became of the last change; to clients, what the kernel has: see [`super::Observed::shown`].
     pub state: ProbeState,
     /// Since when it has this state. Absent before that was noted.
@@ -147,12 +137,6 @@ pub struct Probe {
     pub own: Option<OwnEvent>,
     /// How often it was repaired, if the daemon has done so for the last time and leaves it alone now.
     pub left_alone: Option<u32>,
-    /// Counts the changes that clients made, from 1.
-    pub revision: i64,
-    /// When it was created.
-    pub create_time: SystemTime,
-    /// When a client last changed it.
-    pub update_time: SystemTime,
     /// The fields of its events, once the kernel has it.
     pub schema: Option<Arc<Schema>>,
     /// What its writer should know.
@@ -165,7 +149,61 @@ pub struct Probe {
     pub guarded: Guarded,
 }
 
+impl Deref for Probe {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.record
+    }
+}
+
 impl Probe {
+    /// A probe of which nothing is known but its record.
+    pub fn unresolved(record: Record, kind: ProbeKind, state: ProbeState) -> Self {
+        Self {
+            record,
+            kind,
+            state,
+            state_time: None,
+            own: None,
+            left_alone: None,
+            schema: None,
+            warnings: Vec::new(),
+            location: String::new(),
+            arming: None,
+            guarded: Guarded::default(),
+        }
+    }
+
+    /// A probe whose definition was checked, and which is not in the kernel yet.
+    pub(super) fn checked(
+        record: Record,
+        definition: &ProbeDefinition,
+        report: &Report,
+        meaning: Meaning,
+    ) -> Self {
+        let state = settled_state(record.spec.enabled, report);
+        Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
+            .resolved(definition, report)
+    }
+
+    /// With what a check has found of its definition.
+    pub(super) fn resolved(self, definition: &ProbeDefinition, report: &Report) -> Self {
+        Self {
+            warnings: definition.warnings.clone(),
+            location: report.location.clone(),
+            arming: report.arming,
+            ..self
+        }
+    }
+
+    /// The same probe, of which something else is wanted.
+    pub(super) fn wanting(&self, spec: ProbeSpec) -> Self {
+        let mut probe = self.clone();
+        probe.record.spec = spec;
+        probe
+    }
+
     /// The module that its place is in.
     pub(super) fn module(&self) -> Option<&str> {
         let place = self.own.as_ref().and_then(|own| own.listing.split(' ').nth(1)).unwrap_or_default();
@@ -181,33 +219,29 @@ impl Probe {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use kprobed_lang::model::{ProbeName, ProbeUid};
+    use kprobed_verdict::checker::DefinitionText;
 
     /// A probe that is armed.
     pub(crate) fn probe(uid: i64, name: &str) -> Probe {
         let name: ProbeName = name.parse().unwrap();
         let line = format!("p:{name} kernel_clone");
+        let definition = Arc::new(DefinitionText::new(line.clone()));
+        let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
+        let record = Record::new(name.clone(), spec, line.clone(), SystemTime::UNIX_EPOCH);
         Probe {
-            uid: ProbeUid(uid),
-            own: Some(OwnEvent { name: name.clone(), listing: line.clone(), id: 1500 }),
-            name,
-            definition: line.clone(),
-            kernel_definition: line,
-            kind: ProbeKind::Entry,
-            enabled: true,
-            filter: String::new(),
-            labels: Labels::default(),
-            metadata: Metadata::default(),
-            state: ProbeState::Armed,
-            state_time: None,
-            left_alone: None,
-            guarded: Guarded::default(),
-            revision: 1,
-            create_time: SystemTime::UNIX_EPOCH,
-            update_time: SystemTime::UNIX_EPOCH,
-            schema: None,
-            warnings: Vec::new(),
+            own: Some(OwnEvent { name, listing: line, id: 1500 }),
             location: "kernel_clone+0x0".to_owned(),
             arming: Some(Arming::Ftrace),
+            ..Probe::unresolved(Record { uid: ProbeUid(uid), ..record }, ProbeKind::Entry, ProbeState::Armed)
+        }
+    }
+
+    impl Probe {
+        /// The same, of which something else is kept.
+        pub(crate) fn with(mut self, change: impl FnOnce(&mut Record)) -> Self {
+            change(&mut self.record);
+            self
         }
     }
 }

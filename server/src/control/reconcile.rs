@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::Account;
-use super::controller::{Controller, ControllerParts, Live};
+use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
 use super::guard::{Guarded, Looked, look};
@@ -16,14 +16,15 @@ use super::job::{Basis, Job};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, plan_options};
-use super::step::{self, Seen, Wanted};
+use super::step::{self, Aim, Seen};
 use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
-use crate::store::{Phase, Settled, StoredProbe, Undo};
+use crate::store::{Phase, Record, Settled, StoredProbe, Undo};
 use kprobed_host::kernel::RecentFacts;
-use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence};
+use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
+use kprobed_lang::definition::{Definition, ProbeKind};
 use kprobed_lang::model::ProbeUid;
 use kprobed_trace::pipeline::SourceTable;
-use kprobed_verdict::checker::CheckOutcome;
+use kprobed_verdict::checker::{CheckOutcome, Checker};
 
 /// A probe that was on its way out, or never acknowledged, when the daemon ended.
 pub(super) struct Unfinished {
@@ -38,22 +39,25 @@ pub(super) async fn reconcile(
     observer: &Observer,
     sources: &SourceTable,
     leases: &mut Leases,
-) -> Result<(HashMap<ProbeUid, Live>, Vec<Unfinished>), ControlError> {
+) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
     let rows = parts.store.probes().await?;
     // Changes that were to be made all or not at all: what was read has them taken back already.
-    parts.store.undo_all(parts.store.reversals().await?).await;
+    let reversals = rows.iter().filter(|row| row.is_reversed);
+    let reversals = reversals.map(|row| Undo::Reversal { before: Box::new(row.record.clone()) });
+    parts.store.undo_all(reversals.collect()).await;
     let mut meanings = super::guard::read(&parts.store).await?;
     let mut claimed = HashSet::new();
     let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
     for row in settled.into_iter().chain(others) {
-        let left = tracefs.find_left(&list, &row.name, &row.kernel_listing, &row.kernel_definition)?;
+        let StoredProbe { record, kernel_listing, .. } = &row;
+        let left = tracefs.find_left(&list, &record.name, kernel_listing, &record.kernel_definition)?;
         // One that was to take the place of another may look like it.
         let left = left.filter(|left| claimed.insert(left.id));
-        let at_start = leases.at_start(&row, left.is_some());
+        let at_start = leases.at_start(record, left.is_some());
         let phase = match (row.phase, at_start) {
             // Nobody is left who held it.
             (Phase::Settled, AtStart::Unheld) => Phase::Removing,
@@ -64,12 +68,12 @@ pub(super) async fn reconcile(
             continue;
         }
         if left.is_some()
-            && let Some(entry) = still_recorded(parts, sources, &row)
+            && let Some(entry) = still_recorded(parts, sources, record)
         {
-            live.insert(row.uid, entry);
+            live.insert(record.uid, entry);
         }
-        let guarded = meanings.remove(&row.uid).unwrap_or_default();
-        let probe = Probe { own: left, guarded, ..as_probe(parts, row, ProbeState::Pending) };
+        let guarded = meanings.remove(&record.uid).unwrap_or_default();
+        let probe = Probe { own: left, guarded, ..as_probe(&parts.checker, row.record, ProbeState::Pending) };
         match (phase, expired(&probe)) {
             // What the kernel has of it is taken out with all others that have expired.
             (Phase::Settled, Some(trouble)) => {
@@ -98,8 +102,9 @@ async fn hold_back(
     let (mut clear, mut unsaved) = (Vec::with_capacity(rows.len()), Vec::new());
     let mut facts = parts.checker.recent_facts();
     for (row, left) in rows {
-        let guarded = known.remove(&row.uid).unwrap_or_default();
-        let probe = Probe { guarded, ..as_probe(parts, row.clone(), ProbeState::Pending) };
+        let uid = row.record.uid;
+        let guarded = known.remove(&uid).unwrap_or_default();
+        let probe = Probe { guarded, ..as_probe(&parts.checker, row.record.clone(), ProbeState::Pending) };
         match look(&parts.checker, &probe, &mut facts) {
             Looked::Held(held) => {
                 // It can be there still: its module was loaded anew, as another build.
@@ -108,9 +113,9 @@ async fn hold_back(
             }
             Looked::Clear(guarded) => {
                 if guarded.is_other_than(&probe.guarded) {
-                    unsaved.extend(guarded.to_json().map(|text| (row.uid, text)));
+                    unsaved.extend(guarded.to_json().map(|text| (uid, text)));
                 }
-                known.insert(row.uid, guarded);
+                known.insert(uid, guarded);
                 clear.push((row, left));
             }
         }
@@ -143,7 +148,7 @@ impl Controller {
                         continue;
                     }
                     undo.push(Undo::Deletion(probe.uid));
-                    let state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled };
+                    let state = if probe.spec.enabled { ProbeState::Armed } else { ProbeState::Disabled };
                     let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
                     self.parts.registry.put(Probe { state, schema, ..Probe::clone(probe) });
                 }
@@ -160,16 +165,16 @@ impl Controller {
 }
 
 /// Makes known what the buffers hold of a probe that is to be removed: it has recorded until now.
-fn still_recorded(parts: &ControllerParts, sources: &SourceTable, row: &StoredProbe) -> Option<Live> {
-    let definition = parts.checker.parse_probe(&row.definition).ok()?;
-    match event_source(&parts.mounted.tracefs, row.uid, &row.name, &plan_options(&definition)) {
+fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<LiveProbe> {
+    let definition = parts.checker.probe(&record.spec.definition).ok()?;
+    match event_source(&parts.mounted.tracefs, record.uid, &record.name, &plan_options(&definition)) {
         Ok((id, source)) => {
-            source.origin.set_labels(row.labels.clone());
+            source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
-            Some(Live { source, ever_enabled: true, account: Account::default() })
+            Some(LiveProbe { source, ever_enabled: true, account: Account::default() })
         }
         Err(error) => {
-            tracing::warn!(probe = %row.name, %error, "what it has recorded cannot be read");
+            tracing::warn!(probe = %record.name, %error, "what it has recorded cannot be read");
             None
         }
     }
@@ -183,23 +188,24 @@ async fn bring_back(
     sources: &SourceTable,
     list: &KprobeList,
     wanted: Vec<(StoredProbe, Option<OwnEvent>)>,
-) -> Vec<(Probe, Option<Live>)> {
+) -> Vec<(Probe, Option<LiveProbe>)> {
     let tracefs = &parts.mounted.tracefs;
     let left = wanted.iter().filter(|(_, left)| left.is_some());
     let left = left.map(|(row, left)| {
-        let state = if row.enabled { ProbeState::Armed } else { ProbeState::Disabled };
-        Arc::new(Probe { own: left.clone(), ..as_probe(parts, row.clone(), state) })
+        let record = row.record.clone();
+        let state = if record.spec.enabled { ProbeState::Armed } else { ProbeState::Disabled };
+        Arc::new(Probe { own: left.clone(), ..as_probe(&parts.checker, record, state) })
     });
     let observed = observer.observe(&left.collect::<Vec<_>>());
     let mut facts = parts.checker.recent_facts();
     let (mut brought, mut jobs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for (row, left) in wanted {
-        match job(parts, &mut facts, &observed, list, &row, left) {
+        match job(&parts.checker, tracefs, &mut facts, &observed, list, &row.record, left) {
             Ok(job) => {
                 jobs.push(job);
                 rows.push(row);
             }
-            Err(error) => brought.push((failed(parts, row, &error), None)),
+            Err(error) => brought.push((failed(&parts.checker, row.record, &error), None)),
         }
     }
     let known =
@@ -212,16 +218,16 @@ async fn bring_back(
         match (std::mem::replace(&mut job.outcome, Ok(())), job.source.take()) {
             (Ok(()), Some(source)) => {
                 let (state, adopted) = (&job.probe.state, job.basis.is_none());
-                tracing::info!(probe = %row.name, ?state, adopted, "brought back");
+                tracing::info!(probe = %row.record.name, ?state, adopted, "brought back");
                 // Whoever was here before may have had it enabled: its removal is to be treated so.
-                let entry = Live { source, ever_enabled: true, account: Account::default() };
+                let entry = LiveProbe { source, ever_enabled: true, account: Account::default() };
                 brought.push((job.probe, Some(entry)));
             }
             (outcome, _) => {
-                let missing = || own::missing(Presence::Absent, &row.name);
+                let missing = || own::missing(Presence::Absent, &row.record.name);
                 let error = outcome.err().unwrap_or_else(missing);
                 take_out(parts, sources, &job.probe);
-                brought.push((failed(parts, row, &error), None));
+                brought.push((failed(&parts.checker, row.record, &error), None));
             }
         }
     }
@@ -230,53 +236,48 @@ async fn bring_back(
 
 /// What is to be done for a row.
 fn job(
-    parts: &ControllerParts,
+    checker: &Checker,
+    tracefs: &Tracefs,
     facts: &mut RecentFacts<'_>,
     observed: &Observed,
     list: &KprobeList,
-    row: &StoredProbe,
+    record: &Record,
     left: Option<OwnEvent>,
 ) -> Result<Job, ControlError> {
-    let outcome = parts.checker.check_with(&row.definition, facts)?;
+    let spec = &record.spec;
+    let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is looked at below.
-    refuse(&row.definition, &outcome, None)?;
+    refuse(spec.definition.as_str(), &outcome, None)?;
     let CheckOutcome { definition, report, .. } = outcome;
-    if left.is_none() && list.lines_of(&row.name).next().is_some() {
-        return Err(ControlError::ExistsForeign { name: row.name.clone() });
+    if left.is_none() && list.lines_of(&record.name).next().is_some() {
+        return Err(ControlError::ExistsForeign { name: record.name.clone() });
     }
-    let enabled = if row.enabled && !observed.switches.kprobes {
+    let enabled = if spec.enabled && !observed.switches.kprobes {
         // One that is switched on now would stay dead when kprobes are switched on again. It is off instead, and its state says why.
-        tracing::warn!(probe = %row.name, "left a probe switched off: kprobes are switched off on this host");
+        tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
         None
     } else {
-        Some(row.enabled)
+        Some(spec.enabled)
     };
-    let wanted = Wanted { enabled, filter: &row.filter };
-    let probe = Probe {
-        own: left,
-        warnings: definition.warnings.clone(),
-        location: report.location.clone(),
-        arming: report.arming,
-        ..as_probe(parts, row.clone(), settled_state(row.enabled, &report))
-    };
+    let aim = Aim { enabled, filter: &spec.filter };
+    let state = settled_state(spec.enabled, &report);
+    let probe = Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report);
+    let mut probe = Probe { own: left, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.
-        let line = parts.checker.kernel_line(&definition, row.name.event().to_owned()).text;
-        let steps = step::define(&line, wanted);
-        return Ok(Job::define(
-            Probe { kernel_definition: line, ..probe },
-            Basis { definition, report },
-            steps,
-        ));
+        let line = checker.kernel_line(&definition, record.name.event().to_owned()).text;
+        let steps = step::define(&line, aim);
+        probe.record.kernel_definition = line;
+        return Ok(Job::define(probe, Basis { definition, report }, steps));
     };
-    let (_id, source) = event_source(&parts.mounted.tracefs, row.uid, &own.name, &plan_options(&definition))?;
-    source.origin.set_labels(row.labels.clone());
+    let (_id, source) = event_source(tracefs, record.uid, &own.name, &plan_options(&definition))?;
+    source.origin.set_labels(spec.labels.clone());
     let schema = Some(Arc::clone(&source.origin.schema));
-    let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&row.uid) else {
-        return Err(own::missing(Presence::Absent, &row.name));
+    let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&record.uid) else {
+        return Err(own::missing(Presence::Absent, &record.name));
     };
     let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
-    let steps = step::change(&seen, wanted);
+    let steps = step::change(&seen, aim);
     Ok(Job::adopt(Probe { schema, ..probe }, source, steps))
 }
 
@@ -285,9 +286,11 @@ async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[Stor
     let mut redefined = Vec::new();
     let mut changed = Vec::new();
     for (job, row) in jobs.iter_mut().zip(rows) {
-        let (Job { probe, basis: Some(_), outcome: Ok(()), .. }, uid) = (&*job, row.uid) else { continue };
+        let (Job { probe, basis: Some(_), outcome: Ok(()), .. }, uid) = (&*job, row.record.uid) else {
+            continue;
+        };
         let listing = probe.own.as_ref().map(|own| own.listing.clone()).unwrap_or_default();
-        if row.kernel_definition != probe.kernel_definition || row.kernel_listing != listing {
+        if row.record.kernel_definition != probe.kernel_definition || row.kernel_listing != listing {
             let kernel_definition = probe.kernel_definition.clone();
             redefined.push((Settled::Redefined { uid, kernel_definition, listing }, None));
             changed.push(job);
@@ -317,35 +320,39 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
 }
 
 /// A probe that the kernel does not have.
-fn failed(parts: &ControllerParts, row: StoredProbe, error: &ControlError) -> Probe {
-    tracing::warn!(probe = %row.name, %error, "cannot bring a probe back");
-    as_probe(parts, row, ProbeState::Failed(Trouble::because(error)))
+fn failed(checker: &Checker, record: Record, error: &ControlError) -> Probe {
+    tracing::warn!(probe = %record.name, %error, "cannot bring a probe back");
+    as_probe(checker, record, ProbeState::Failed(Trouble::because(error)))
 }
 
-/// A row as clients see it.
-fn as_probe(parts: &ControllerParts, row: StoredProbe, state: ProbeState) -> Probe {
-    let definition = parts.checker.parse_probe(&row.definition).ok();
-    Probe {
-        uid: row.uid,
-        name: row.name,
-        definition: row.definition,
-        kernel_definition: row.kernel_definition,
-        kind: definition.map_or(kprobed_lang::definition::ProbeKind::Entry, |definition| definition.kind),
-        enabled: row.enabled,
-        filter: row.filter,
-        labels: row.labels,
-        metadata: row.metadata,
-        state,
-        revision: row.revision,
-        create_time: row.create_time,
-        update_time: row.update_time,
-        schema: None,
-        warnings: Vec::new(),
-        location: String::new(),
-        arming: None,
-        own: None,
-        left_alone: None,
-        guarded: Guarded::default(),
-        state_time: None,
+/// A probe of which nothing is known but its row, and what its definition says.
+fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
+    let reading = checker.reading(&record.spec.definition);
+    let kind = match &reading.result {
+        Ok(Definition::Probe(definition)) => definition.kind,
+        Ok(Definition::Delete(_)) | Err(_) => ProbeKind::Entry,
+    };
+    Probe::unresolved(record, kind, state)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::control::create::tests::observed;
+
+    /// What a start makes of records whose events the kernel does not have: compared with what they
+    /// meant, and judged anew.
+    pub(crate) fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
+        let (tracefs, list) = (Tracefs::new("/nonexistent", "/nonexistent"), KprobeList::default());
+        let (observed, mut facts) = (observed(), checker.recent_facts());
+        let recalled = records.into_iter().map(|record| {
+            let probe = as_probe(checker, record, ProbeState::Pending);
+            let Looked::Clear(guarded) = look(checker, &probe, &mut facts) else {
+                panic!("`{}` is held back", probe.name)
+            };
+            let job = job(checker, &tracefs, &mut facts, &observed, &list, &probe.record, None).unwrap();
+            Probe { guarded, ..job.probe }
+        });
+        recalled.collect()
     }
 }

@@ -43,7 +43,7 @@ impl Registry {
 
     /// Those that the kernel has and that are to record, by name.
     pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
-        self.probes().in_instance().filter(|probe| probe.enabled).cloned().collect()
+        self.probes().in_instance().filter(|probe| probe.spec.enabled).cloned().collect()
     }
 
     /// Those whose meaning depends on a module that may be loaded as another build, by name.

@@ -264,13 +264,13 @@ impl Controller {
     fn restore(&mut self, probe: &Probe) {
         let Some(event) = &probe.own else { return };
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
-        let filtered = own::set_filter(tracefs, instance, event, &probe.filter);
-        let restored = filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.enabled));
+        let filtered = own::set_filter(tracefs, instance, event, &probe.spec.filter);
+        let restored = filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.spec.enabled));
         if let Err(error) = restored {
             tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
         }
         if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= probe.enabled;
+            live.ever_enabled |= probe.spec.enabled;
         }
     }
 }

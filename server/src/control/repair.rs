@@ -333,7 +333,7 @@ impl Controller {
         grounds: &mut Grounds<'_>,
     ) -> Result<Option<Work>, ControlError> {
         let wanted = Probe::clone(probe);
-        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.enabled);
+        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.spec.enabled);
         let job = match grounds.observed.events.get(&probe.uid) {
             Some(ObservedEvent::Lost(Presence::Absent)) => self.define_anew(wanted, grounds)?,
             Some(ObservedEvent::There { .. }) if in_kernel(&probe.state) => {
@@ -342,12 +342,12 @@ impl Controller {
             _ => return Ok(None),
         };
         let Switches { recording, wrong_clock, .. } = &grounds.observed.switches;
-        let records = !probe.enabled || (*recording && wrong_clock.is_none());
+        let records = !probe.spec.enabled || (*recording && wrong_clock.is_none());
         if job.next().is_none() && records {
             return Ok(None);
         }
-        let drifted = probe.enabled && job.basis.is_none();
-        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.enabled };
+        let drifted = probe.spec.enabled && job.basis.is_none();
+        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.spec.enabled };
         Ok(Some(Work { intent: None, request: None, before: Some(before), job }))
     }
 }

@@ -6,21 +6,18 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::apply::{Before, Grounds, Judged, Work};
+use super::apply::{Grounds, Judged, Work};
 use super::command::UpdateRequest;
 use super::controller::Controller;
-use super::create::{new_row, refuse, settled_state};
-use super::guard::Guarded;
-use super::job::{Basis, Job};
+use super::create::{creation, refuse};
 use super::observed::ObservedEvent;
 use super::remove::Doomed;
-use super::step::{self, Wanted};
 use super::{ControlError, Probe};
-use crate::store::Intent;
+use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeDefinition;
-use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_verdict::checker::CheckOutcome;
+use kprobed_lang::model::ProbeName;
+use kprobed_verdict::checker::DefinitionText;
 
 /// A probe that takes the place of another one.
 pub(super) struct Replacement {
@@ -29,12 +26,12 @@ pub(super) struct Replacement {
 }
 
 impl Controller {
-    /// `wanted` is the probe with everything that the request changes but the definition.
+    /// `wanted` is what is wanted, but for the definition.
     pub(super) fn judge_replacement(
         &self,
         probe: &Arc<Probe>,
-        wanted: Probe,
-        text: &str,
+        wanted: ProbeSpec,
+        definition: &Arc<DefinitionText>,
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
@@ -47,42 +44,19 @@ impl Controller {
         {
             return Err(ControlError::ExistsForeign { name: probe.name.clone() });
         }
-        let outcome = self.parts.checker.check_with(text, &mut grounds.facts)?;
-        refuse(text, &outcome, None)?;
-        let guarded = Guarded::new(outcome.meaning());
-        let CheckOutcome { definition, text, report, .. } = outcome;
-        require_name(&definition, &probe.name)?;
+        let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
+        require_name(&outcome.definition, &probe.name)?;
         if wanted.enabled {
-            grounds.observed.switches.require_firing(report.arming)?;
+            grounds.observed.switches.require_firing(outcome.report.arming)?;
         }
-        let line = self.parts.checker.kernel_line(&definition, probe.name.event().to_owned()).text;
-        let now = SystemTime::now();
-        let next = Probe {
-            uid: ProbeUid(0),
-            definition: text,
-            kernel_definition: line,
-            kind: definition.kind,
-            state: settled_state(wanted.enabled, &report),
-            state_time: None,
-            revision: 1,
-            create_time: now,
-            update_time: now,
-            schema: None,
-            warnings: definition.warnings.clone(),
-            location: report.location.clone(),
-            arming: report.arming,
-            own: None,
-            left_alone: None,
-            guarded,
-            ..wanted
-        };
-        let wanted = Wanted { enabled: Some(next.enabled), filter: &next.filter };
-        let steps = step::define(&next.kernel_definition, wanted);
+        let event = probe.name.event().to_owned();
+        let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
+        let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
+        let (job, intent) = creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
         let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
-        let intent = Some(Intent::Create(new_row(&next)));
-        let job = Job::define(next, Basis { definition, report }, steps);
-        let work = Work { intent, request: request.request, before: None::<Before>, job };
+        let work = Work { intent: Some(intent), request: request.request, before: None, job };
         Ok(Judged::Replace(Box::new(Replacement { doomed, work })))
     }
 }

@@ -47,7 +47,7 @@ impl Sampler {
         let listed: HashSet<_> = listed.iter().map(|row| row.listing.as_str()).collect();
         let stored = store.probes().await?;
         let adopted = stored.iter().filter(|probe| listed.contains(probe.kernel_listing.as_str()));
-        let adopted = adopted.map(|probe| probe.uid).collect();
+        let adopted = adopted.map(|probe| probe.record.uid).collect();
         Ok(Self { counters: None, adopted, since, fails: false, forgot: None })
     }
 

@@ -279,7 +279,7 @@ mod tests {
         log.note(&Arc::new(probe(1, "kprobes/a")));
         assert!(newest.has_changed().unwrap());
         newest.mark_unchanged();
-        log.note(&Arc::new(Probe { revision: 2, ..probe(1, "kprobes/a") }));
+        log.note(&Arc::new(probe(1, "kprobes/a").with(|record| record.revision = 2)));
         log.note_removal(&Arc::new(probe(1, "kprobes/a")));
         let (changes, end) = log.since(begin).unwrap();
         assert_eq!(

@@ -4,6 +4,7 @@
 //! [`super::execute`], and printing them is [`super::plan`].
 
 use super::observed::Switch;
+use crate::store::ProbeSpec;
 
 /// One write to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +58,20 @@ impl Step {
     }
 }
 
-/// What an event is to be like.
+/// What the kernel is to have of an event: the part of what is wanted that it knows of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct Aim<'a> {
     /// Whether it is to record. Absent to leave its switch as it is.
     pub(super) enabled: Option<bool>,
     /// Its filter; empty for none.
     pub(super) filter: &'a str,
+}
+
+impl<'a> Aim<'a> {
+    /// That of a probe.
+    pub(super) fn of(spec: &'a ProbeSpec) -> Self {
+        Self { enabled: Some(spec.enabled), filter: &spec.filter }
+    }
 }
 
 /// What an event of ours is like.
@@ -82,24 +90,24 @@ impl Seen {
 }
 
 /// The steps that define an event.
-pub(super) fn define(line: &str, wanted: Wanted<'_>) -> Vec<Step> {
+pub(super) fn define(line: &str, aim: Aim<'_>) -> Vec<Step> {
     let mut steps = vec![Step::Define { line: line.to_owned() }];
-    steps.extend(change(&Seen::FRESH, wanted));
+    steps.extend(change(&Seen::FRESH, aim));
     steps
 }
 
 /// The steps that bring an event to what is wanted. The filter goes first when it is switched on, and last when it is switched off: nothing is
 /// recorded that neither state would have let through.
-pub(super) fn change(seen: &Seen, wanted: Wanted<'_>) -> Vec<Step> {
+pub(super) fn change(seen: &Seen, aim: Aim<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    let rearm = wanted.enabled == Some(true) && seen.unarmed;
-    if rearm || (wanted.enabled == Some(false) && seen.switch != Switch::Off) {
+    let rearm = aim.enabled == Some(true) && seen.unarmed;
+    if rearm || (aim.enabled == Some(false) && seen.switch != Switch::Off) {
         steps.push(Step::Disable);
     }
-    if seen.filter.trim() != wanted.filter.trim() {
-        steps.push(Step::Filter { before: seen.filter.clone(), after: wanted.filter.to_owned() });
+    if seen.filter.trim() != aim.filter.trim() {
+        steps.push(Step::Filter { before: seen.filter.clone(), after: aim.filter.to_owned() });
     }
-    if wanted.enabled == Some(true) && (rearm || seen.switch != Switch::On) {
+    if aim.enabled == Some(true) && (rearm || seen.switch != Switch::On) {
         steps.push(Step::Enable);
     }
     steps
@@ -144,8 +152,8 @@ mod tests {
             filter in filter(),
         ) {
             let seen = Seen { switch, filter: was, unarmed: unarmed && switch == Switch::On };
-            let wanted = Wanted { enabled, filter: &filter };
-            let steps = change(&seen, wanted);
+            let aim = Aim { enabled, filter: &filter };
+            let steps = change(&seen, aim);
             let end = steps.iter().fold(seen.clone(), |seen, step| after(&seen, step));
             prop_assert_eq!(&end.filter, &filter);
             match enabled {
@@ -153,7 +161,7 @@ mod tests {
                 Some(false) => prop_assert_eq!(end.switch, Switch::Off),
                 None => prop_assert_eq!((end.switch, end.unarmed), (seen.switch, seen.unarmed)),
             }
-            prop_assert!(change(&end, wanted).is_empty());
+            prop_assert!(change(&end, aim).is_empty());
             // What is recorded meanwhile passes a filter that was, or is to be.
             let filtered = steps.iter().position(|step| matches!(step, Step::Filter { .. }));
             let off = steps.iter().position(|step| *step == Step::Disable);

@@ -14,7 +14,6 @@ use super::controller::Controller;
 use super::job::Job;
 use super::remove::{Doomed, note};
 use super::replace::Replacement;
-use super::update::settings;
 use super::{ControlError, Probe};
 use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
 use kprobed_lang::model::HitProfile;
@@ -66,14 +65,14 @@ impl Member {
         let doomed = self.doomed.as_ref().map(|doomed| Intended {
             intent: Intent::Remove(doomed.probe.uid),
             request: doomed.request.clone(),
-            reversal: Some(settings(&doomed.probe)),
+            reversal: Some(Box::new(doomed.probe.record.clone())),
         });
         let work = self.work.as_ref().and_then(|made| {
             let intent = made.intent.clone()?;
             let (request, reversal) = match (&intent, &made.before) {
                 // Remembered when it is settled.
-                (Intent::Create(_), _) | (_, None) => (None, None),
-                (_, Some(before)) => (made.request.clone(), Some(settings(&before.probe))),
+                (Intent::Create { .. }, _) | (_, None) => (None, None),
+                (_, Some(before)) => (made.request.clone(), Some(Box::new(before.probe.record.clone()))),
             };
             Some(Intended { intent, request, reversal })
         });
@@ -90,7 +89,7 @@ impl Member {
     fn settled(&self) -> Vec<(Settled, Option<RequestKey>)> {
         let mut settled = Vec::new();
         if let Some(Made { intent, request, job, .. }) = &self.work {
-            let is_new = matches!(intent, Some(Intent::Create(_)));
+            let is_new = matches!(intent, Some(Intent::Create { .. }));
             if let (Some(own), Some(_)) = (&job.probe.own, &job.basis) {
                 let request = request.clone().filter(|_| is_new);
                 settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
@@ -141,7 +140,7 @@ impl Controller {
             if let Some(made) = made
                 && let Some(uid) = uids.next()
             {
-                made.job.probe.uid = uid;
+                made.job.probe.record.uid = uid;
                 self.repairs.forget(uid);
             }
             if let Some(uid) = doomed {
@@ -228,7 +227,7 @@ impl Controller {
         }
         let members: Vec<_> =
             members.iter_mut().filter(|member| failed.contains_key(&member.group)).collect();
-        let is_new = |made: &&Made| matches!(made.intent, Some(Intent::Create(_)));
+        let is_new = |made: &&Made| matches!(made.intent, Some(Intent::Create { .. }));
         let made: Vec<_> = members.iter().filter_map(|member| member.work.as_ref()).filter(is_new).collect();
         let there: Vec<_> = made
             .iter()

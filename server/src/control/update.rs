@@ -11,11 +11,11 @@ use super::declarations::require_undeclared;
 use super::guard::{Looked, look};
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
-use super::step::{self, Seen, Wanted};
+use super::step::{self, Aim, Seen};
 use super::{ControlError, Probe, ProbeState};
-use crate::store::{Intent, Settings};
+use crate::store::{Intent, ProbeSpec};
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
-use kprobed_verdict::checker::CheckOutcome;
+use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
 
 impl Controller {
     pub(super) async fn judge_update(
@@ -33,33 +33,36 @@ impl Controller {
         require_undeclared(&probe, request.take_over)?;
         let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
-        let labels = probe
+        let spec = &probe.spec;
+        let labels = spec
             .labels
             .changed(&request.labels)
             .map_err(|error| ControlError::Labels { field: "set_labels", error })?;
-        let wanted = Probe {
-            enabled: request.enabled.unwrap_or(probe.enabled),
-            filter: request.filter.clone().unwrap_or_else(|| probe.filter.clone()),
+        let wanted = ProbeSpec {
+            definition: Arc::clone(&spec.definition),
+            enabled: request.enabled.unwrap_or(spec.enabled),
+            filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
             labels,
-            metadata: probe.metadata.changed(metadata, now),
-            // Whoever changes it wants it to be so.
-            left_alone: None,
-            ..Probe::clone(&probe)
+            metadata: spec.metadata.changed(metadata, now),
         };
         grounds.claim(&probe, false)?;
-        if let Some(text) = request.definition.clone().filter(|text| text.trim() != probe.definition.trim()) {
+        let is_other = |text: &Arc<DefinitionText>| text.as_str().trim() != spec.definition.as_str().trim();
+        if let Some(definition) = request.definition.clone().filter(is_other) {
             if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
                 return Err(ControlError::LeaseEnded { name: probe.name.clone() });
             }
-            return self.judge_replacement(&probe, wanted, &text, request, grounds);
+            return self.judge_replacement(&probe, wanted, &definition, request, grounds);
         }
+        // Whoever changes it wants it to be so.
+        let wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
         let state = grounds.observed.state(&probe);
         let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
-        let drifted = probe.enabled && !as_asked;
+        let drifted = probe.spec.enabled && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
-        (job.probe.revision, job.probe.update_time) = (probe.revision + 1, now);
-        let (before, wanted) = (settings(&probe), settings(&job.probe));
-        let intent = Some(Intent::Update { uid: probe.uid, before, wanted });
+        let record = &mut job.probe.record;
+        (record.revision, record.update_time) = (probe.revision + 1, now);
+        let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
+        let intent = Some(Intent::Update { before, wanted, meaning: None });
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
         let before = Some(Before { probe, drifted, is_to_record: request.enabled == Some(true) });
@@ -78,9 +81,9 @@ impl Controller {
         if matches!(probe.state, ProbeState::Expired(_)) {
             return self.judge_expired(probe, wanted, request, grounds);
         }
-        let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.filter);
+        let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.spec.filter);
         if matches!(probe.state, ProbeState::HeldBack(_))
-            && probe.enabled
+            && probe.spec.enabled
             && request.metadata.on_kernel_change == Some(KernelChange::ArmAnyway)
         {
             // That was all that kept it from being armed.
@@ -98,7 +101,7 @@ impl Controller {
                     let arming = match probe.arming {
                         // Its module was not loaded when it was looked at.
                         None if !module_is_absent => {
-                            self.parts.checker.check_with(&probe.definition, facts)?.report.arming
+                            self.parts.checker.check_text(&probe.spec.definition, facts)?.report.arming
                         }
                         known => known,
                     };
@@ -108,8 +111,9 @@ impl Controller {
                     self.executor().judge_filter(own, filter, probe.schema.as_deref())?;
                 }
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
-                let steps = step::change(&seen, Wanted { enabled: request.enabled, filter: &wanted.filter });
-                let state = match (*module_is_absent, wanted.enabled) {
+                let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
+                let steps = step::change(&seen, aim);
+                let state = match (*module_is_absent, wanted.spec.enabled) {
                     (true, _) => ProbeState::PendingModule,
                     (false, true) => ProbeState::Armed,
                     (false, false) => ProbeState::Disabled,
@@ -138,29 +142,24 @@ impl Controller {
     /// How a probe is defined again that the kernel has lost.
     pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, ControlError> {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
-            return Err(ControlError::ExistsForeign { name: probe.name });
+            return Err(ControlError::ExistsForeign { name: probe.record.name });
         }
         let guarded = match look(&self.parts.checker, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
             Looked::Held(held) => return Err(held.error(&probe)),
         };
-        let outcome = self.parts.checker.check_with(&probe.definition, &mut grounds.facts)?;
-        refuse(&probe.definition, &outcome, None)?;
+        let definition = Arc::clone(&probe.spec.definition);
+        let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
         let CheckOutcome { definition, report, .. } = outcome;
-        if probe.enabled {
+        if probe.spec.enabled {
             grounds.observed.switches.require_firing(report.arming)?;
         }
-        let line = self.parts.checker.kernel_line(&definition, probe.name.event().to_owned());
-        let probe = Probe {
-            kernel_definition: line.text,
-            state: settled_state(probe.enabled, &report),
-            location: report.location.clone(),
-            arming: report.arming,
-            guarded,
-            ..probe
-        };
-        let wanted = Wanted { enabled: Some(probe.enabled), filter: &probe.filter };
-        let steps = step::define(&probe.kernel_definition, wanted);
+        let state = settled_state(probe.spec.enabled, &report);
+        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report);
+        let event = probe.name.event().to_owned();
+        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, event).text;
+        let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));
         Ok(Job::define(probe, Basis { definition, report }, steps))
     }
 }
@@ -192,19 +191,6 @@ impl UpdateRequest {
             request: None,
             validate_only: false,
         }
-    }
-}
-
-/// What clients can change of a probe, as it is.
-pub(super) fn settings(probe: &Probe) -> Settings {
-    Settings {
-        enabled: probe.enabled,
-        filter: probe.filter.clone(),
-        labels: probe.labels.clone(),
-        metadata: probe.metadata.clone(),
-        revision: probe.revision,
-        time: probe.update_time,
-        meaning: None,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kprobed_document::{Definition, Document, Entry, Place, changed, is_as_described};
+use kprobed_document::{Definition, Document, Place, PlacedDocument, changed, is_as_described};
 use kprobed_proto::v1;
 
 use super::files::Declaration;
@@ -86,7 +86,7 @@ pub(super) fn declared_probes(files: Vec<Declaration>) -> DeclaredProbes {
     declared
 }
 
-fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, DeclarationProblem> {
+fn read(file: &str, content: Result<String, String>) -> Result<Vec<PlacedDocument>, DeclarationProblem> {
     let unread = |place: Option<Place>, message: &str, hint: &str| DeclarationProblem {
         file: file.to_owned(),
         place: place.map(|place| (place.line, place.column)),
@@ -106,8 +106,8 @@ fn read(file: &str, content: Result<String, String>) -> Result<Vec<Entry>, Decla
 }
 
 impl DeclaredProbes {
-    fn add(&mut self, file: &str, entry: Entry) {
-        let Entry { document, name_place, definition_place, take_over } = entry;
+    fn add(&mut self, file: &str, entry: PlacedDocument) {
+        let PlacedDocument { document, name_place, definition_place, take_over } = entry;
         let name = match document.name.parse::<ProbeName>() {
             Ok(name) => name,
             Err(error) => {

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{ExporterStatus, Phase};
-use crate::control::{CheckStatus, HostCheck};
+use crate::health::{CheckStatus, HostCheck};
 
 /// The check of all exporters. Absent without exporters.
 pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck> {

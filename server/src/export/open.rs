@@ -16,7 +16,7 @@ use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
 use crate::config::{PROMETHEUS, TlsError, server_config};
-use crate::control::LabelsFile;
+use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_host::kernel::HostIdentity;

@@ -4,6 +4,7 @@ use kprobed_proto::v1;
 
 use super::{diagnostic, timestamp};
 use crate::control::{Probe, ProbeState, Trouble};
+use crate::store::ProbeSpec;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, Lease};
 use kprobed_trace::wire::schema_message;
@@ -36,16 +37,16 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         ProbeKind::Entry => v1::ProbeKind::Entry,
         ProbeKind::Return => v1::ProbeKind::Return,
     };
-    let metadata = &probe.metadata;
+    let ProbeSpec { definition, enabled, filter, labels, metadata } = &probe.spec;
     v1::Probe {
         name: probe.name.to_string(),
         uid: probe.uid.0,
-        definition: probe.definition.clone(),
+        definition: definition.to_string(),
         kernel_definition: probe.kernel_definition.clone(),
         kind: kind.into(),
-        enabled: probe.enabled,
-        filter: probe.filter.clone(),
-        labels: probe.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        enabled: *enabled,
+        filter: filter.clone(),
+        labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state(&probe.state).into(),
         state_reason: reason.to_owned(),
         state_message: message.to_owned(),

@@ -100,7 +100,7 @@ fn documents(path: &Path, checker: &Checker) -> Result<Vec<(u64, String)>, RunEr
         Some(first) => refused(first.place.line, first.message, first.hint),
         None => refused(1, "it cannot be read".to_owned(), String::new()),
     })?;
-    let definition = |entry: kprobed_document::Entry| {
+    let definition = |entry: kprobed_document::PlacedDocument| {
         let line = entry.definition_place.line;
         let (text, _) = declare::read(checker, &entry.document.definition)
             .map_err(|(message, hint)| refused(line, message, hint))?;

@@ -10,7 +10,7 @@ use crate::control::ControlError;
 use crate::rpc::verdict::{self, Detail};
 use kprobed_host::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
 use kprobed_lang::definition::{Features, Place};
-use kprobed_verdict::checker::{Against, CheckOutcome, Checker, MeaningChange};
+use kprobed_verdict::checker::{Against, CheckOutcome, Checker, DefinitionText, MeaningChange};
 use kprobed_verdict::meaning::Meaning;
 use kprobed_verdict::validate::{BootDependence, typed};
 
@@ -116,9 +116,11 @@ impl OfflineKernel {
     /// [`ControlError::NoKprobeEvents`] when the kernel has no kprobe events. A text that is no
     /// definition has a verdict too.
     pub fn judge(&self, text: &str) -> Result<OfflineVerdict, ControlError> {
-        let answer = verdict::answer(&self.checker, text, &mut self.checker.recent_facts(), Detail::Listing)?;
+        let text = Arc::new(DefinitionText::new(text));
+        let mut facts = self.checker.recent_facts();
+        let answer = verdict::answer(&self.checker, &text, &mut facts, Detail::Listing)?;
         let accepted = answer.verdict() == v1::Verdict::Accepted;
-        let checked = self.checker.check(text).ok();
+        let checked = self.checker.check_text(&text, &mut facts).ok();
         let of_place = checked
             .as_ref()
             .filter(|outcome| matches!(outcome.against(None), None | Some(Against::Place(_))));

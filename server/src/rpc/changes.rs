@@ -1,5 +1,7 @@
 //! Changes of probes as requests to the control thread: alone, and several at once.
 
+use std::sync::Arc;
+
 use kprobed_proto::v1;
 use kprobed_proto::v1::probe_change::Change as Asked;
 use kprobed_proto::v1::probe_outcome::Outcome;
@@ -19,9 +21,9 @@ pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result
     let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
     let fingerprint =
-        format!("create {} {:?} {:?} {labels} {metadata:?}", request.enabled, request.filter, given.text);
+        format!("create {} {:?} {:?} {labels} {metadata:?}", request.enabled, request.filter, given.text());
     Ok(CreateRequest {
-        definition: given.text.clone(),
+        definition: Arc::clone(&given.definition),
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -44,7 +46,7 @@ pub(super) fn update(
     );
     Ok(UpdateRequest {
         name: request.name,
-        definition: given.map(|given| given.text.clone()),
+        definition: given.map(|given| Arc::clone(&given.definition)),
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -122,6 +124,8 @@ mod tests {
 
     use super::*;
     use crate::control::ControlError;
+    use crate::rpc::spec::tests::checker_of;
+    use kprobed_lang::definition::Features;
 
     fn to_delete(name: &str, request_id: &str) -> v1::ProbeChange {
         let request = v1::DeleteProbeRequest {
@@ -140,9 +144,9 @@ mod tests {
     }
 
     fn read(changes: Vec<v1::ProbeChange>) -> Result<Vec<(Change, Option<Given>)>, Status> {
-        let features = kprobed_lang::definition::Features::from_readme("");
+        let checker = checker_of(Features::from_readme(""));
         all(changes, |definition, spec| {
-            Given::of(definition.to_owned(), spec, &features).map_err(status::not_given)
+            Given::of(definition.to_owned(), spec, &checker).map_err(status::not_given)
         })
     }
 
@@ -172,7 +176,7 @@ mod tests {
             ("kprobes/open", Some("e1"), true)
         );
         assert!(remove.request.is_some() && create.request.is_none() && update.request.is_none());
-        assert_eq!((create.definition.as_str(), given.text.as_str()), ("p:a f", "p:a f"));
+        assert_eq!((create.definition.as_str(), given.text()), ("p:a f", "p:a f"));
         assert_eq!((update.name.as_str(), update.enabled), ("read", Some(true)));
         assert_eq!(read(vec![to_delete("open", ""); MOST]).unwrap().len(), MOST);
         assert_eq!(refused_field(vec![to_delete("open", ""); MOST + 1]), "changes");

@@ -16,7 +16,7 @@ use super::status;
 use super::verdict::{Detail, answer};
 use crate::control::ControlError;
 use kprobed_lang::definition::{CutDefinition, Cutter};
-use kprobed_verdict::checker::Checker;
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// The responses to a stream of checks.
 pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;
@@ -88,7 +88,7 @@ fn judge(
     let mut checked = Vec::new();
     let mut bytes = 0;
     let mut judge = |CutDefinition { line, offset, text }| {
-        let check = answer(checker, &text, &mut facts, detail)?;
+        let check = answer(checker, &Arc::new(DefinitionText::new(text.as_str())), &mut facts, detail)?;
         Ok::<_, ControlError>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
     };
     while checked.len() < MESSAGE_CHECKS && bytes < MESSAGE_BYTES {

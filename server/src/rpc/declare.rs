@@ -24,8 +24,8 @@ pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String
         Definition::Text(text) => given(checker, text.clone(), None)?,
         Definition::Fields(spec) => given(checker, String::new(), Some(spec))?,
     };
-    let read = checker.parse_probe(&given.text).map_err(|error| refused(&error.into()))?;
-    Ok((given.text, spec::write(&read)))
+    let read = checker.probe(&given.definition).map_err(|error| refused(&error.into()))?;
+    Ok((given.text().to_owned(), spec::write(&read)))
 }
 
 /// To make a probe that a file declares.
@@ -67,7 +67,7 @@ pub(crate) fn refused(error: &ControlError) -> Refused {
 }
 
 fn given(checker: &Checker, text: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Refused> {
-    Given::of(text, spec, checker.features()).map_err(|error| unusable(&status::not_given(error)))
+    Given::of(text, spec, checker).map_err(|error| unusable(&status::not_given(error)))
 }
 
 fn unusable(status: &Status) -> Refused {

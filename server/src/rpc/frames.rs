@@ -62,7 +62,7 @@ impl Service<http::Request<tonic::body::Body>> for EventRoutes {
         if request.uri().path() != STREAM_EVENTS {
             return self.others.call(request);
         }
-        let begin = Begin { server: Arc::clone(&self.server), stream: Arc::default() };
+        let begin = StartStream { server: Arc::clone(&self.server), stream: Arc::default() };
         let begun = Arc::clone(&begin.stream);
         Box::pin(async move {
             let response = Grpc::new(ProstCodec::default()).server_streaming(begin, request).await;
@@ -77,12 +77,12 @@ impl Service<http::Request<tonic::body::Body>> for EventRoutes {
 }
 
 /// Begins a stream in tonic's way, and keeps it.
-struct Begin {
+struct StartStream {
     server: Arc<EventServer>,
     stream: Arc<Mutex<Option<Responses<StreamEventsResponse>>>>,
 }
 
-impl ServerStreamingService<StreamEventsRequest> for Begin {
+impl ServerStreamingService<StreamEventsRequest> for StartStream {
     type Response = StreamEventsResponse;
     type ResponseStream = Empty<Result<StreamEventsResponse, Status>>;
     type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;

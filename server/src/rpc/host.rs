@@ -10,10 +10,10 @@ use tonic::{Request, Response, Status};
 
 use super::convert::known;
 use super::{convert, status};
-use crate::control::{
-    CheckStatus, Declarations, Doctor, HostCheck, LabelsFile, ProbeStates, Storage, certificate_check,
-};
+use crate::control::{Declarations, ProbeStates};
+use crate::doctor::Doctor;
 use crate::export::{self, Exporters};
+use crate::health::{CheckStatus, HostCheck, LabelsFile, Storage, certificate_check};
 use crate::messages;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use kprobed_host::ring::PageLayout;

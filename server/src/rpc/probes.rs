@@ -66,7 +66,7 @@ pub(super) fn non_empty(text: String) -> Option<String> {
 
 /// A probe as a message, with its definition as fields.
 pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
-    let fields = checker.parse_probe(&probe.definition).ok().map(|definition| v1::ProbeSpec {
+    let fields = checker.probe(&probe.spec.definition).ok().map(|definition| v1::ProbeSpec {
         group: probe.name.group().to_owned(),
         event: probe.name.event().to_owned(),
         ..spec::write(&definition)
@@ -83,8 +83,7 @@ fn position(token: &str) -> Option<SamplePosition> {
 impl ProbeServer {
     /// The definition of a request, in whichever of the two forms it was sent.
     fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
-        let features = self.checker.features();
-        Given::of(definition, spec, features).map_err(status::not_given)
+        Given::of(definition, spec, &self.checker).map_err(status::not_given)
     }
 
     fn message(&self, probe: &Probe) -> v1::Probe {
@@ -101,7 +100,7 @@ impl ProbeServer {
         let create = changes::creation(request, &given)?;
         let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
-        given.locate(&probe.definition, &mut message.warnings);
+        given.locate(probe.spec.definition.as_str(), &mut message.warnings);
         Ok(message)
     }
 
@@ -116,7 +115,7 @@ impl ProbeServer {
             Ok(Changed::Probe(probe)) => {
                 let mut message = self.message(&probe);
                 if let Some(given) = given {
-                    given.locate(&probe.definition, &mut message.warnings);
+                    given.locate(probe.spec.definition.as_str(), &mut message.warnings);
                 }
                 Outcome::Probe(Box::new(message))
             }
@@ -126,8 +125,7 @@ impl ProbeServer {
     }
 
     fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
-        let features = self.checker.features();
-        let given = match Given::of(request.definition, request.spec.as_ref(), features) {
+        let given = match Given::of(request.definition, request.spec.as_ref(), &self.checker) {
             Ok(given) => given,
             Err(GivenError::Fields(Unwritable { field, problem, text })) => {
                 let mut response = unreadable(std::slice::from_ref(&problem));
@@ -137,10 +135,10 @@ impl ProbeServer {
             Err(error) => return Err(status::not_given(error)),
         };
         let mut response =
-            answer(&self.checker, &given.text, &mut self.checker.recent_facts(), Detail::Listing)
+            answer(&self.checker, &given.definition, &mut self.checker.recent_facts(), Detail::Listing)
                 .map_err(|error| status::located(&error.into(), &given))?;
-        given.locate(&given.text, &mut response.diagnostics);
-        Ok(v1::CheckProbeResponse { definition: given.text, ..response })
+        given.locate(given.text(), &mut response.diagnostics);
+        Ok(v1::CheckProbeResponse { definition: given.text().to_owned(), ..response })
     }
 }
 
@@ -179,7 +177,8 @@ impl ProbeService for ProbeServer {
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
         let after = after.map_err(|_error| status::page_token())?;
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
-            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.labels)
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+                && selector.matches(&probe.spec.labels)
         });
         let more = page.len() > limit;
         page.truncate(limit);
@@ -322,7 +321,7 @@ impl ProbeService for ProbeServer {
         let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |name: &ProbeName| {
             selector.is_empty()
-                || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.labels))
+                || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.spec.labels))
         };
         let profiles = self.control.hit_profiles().await?;
         let wanted = profiles.iter().filter(|profile| {
@@ -337,13 +336,12 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::ExplainProbeResponse>, Status> {
         let request = request.into_inner();
         let given = self.given(request.definition, request.spec.as_ref())?;
-        let explained =
-            self.checker.explain(&given.text).map_err(|error| status::located(&error.into(), &given))?;
-        let (definition, explanation) = explained;
+        let explained = self.checker.explain_text(&given.definition);
+        let (definition, explanation) = explained.map_err(|error| status::located(&error.into(), &given))?;
         let mut response = convert::explanation(explanation, &definition.warnings);
-        given.locate(&given.text, &mut response.warnings);
+        given.locate(given.text(), &mut response.warnings);
         response.spec = Some(spec::write(&definition));
-        response.definition = given.text;
+        response.definition = given.text().to_owned();
         Ok(Response::new(response))
     }
 

@@ -81,7 +81,7 @@ impl ProfileServer {
 
     /// The probes with such labels. All if nothing is asked for.
     fn labelled(&self, selector: &LabelSelector) -> Option<HashSet<ProbeUid>> {
-        let probes = || self.registry.all().into_iter().filter(|probe| selector.matches(&probe.labels));
+        let probes = || self.registry.all().into_iter().filter(|probe| selector.matches(&probe.spec.labels));
         (!selector.is_empty()).then(|| probes().map(|probe| probe.uid).collect())
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
     let of = |probe: &crate::control::Probe| {
         Some(Selected { name: probe.name.to_string(), schema: Arc::clone(probe.schema.as_ref()?) })
     };
-    let selected = |probe: &&Arc<crate::control::Probe>| view.selects(&probe.name, &probe.labels);
+    let selected = |probe: &&Arc<crate::control::Probe>| view.selects(&probe.name, &probe.spec.labels);
     registry.all().iter().filter(selected).filter_map(|probe| of(probe)).collect()
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns what an answer holds, for one check and for many. Never judges: that is the checker's.
 
+use std::sync::Arc;
+
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
@@ -10,7 +12,7 @@ use crate::control::livepatch_warning;
 use crate::messages;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
-use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, Preview};
+use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
 use kprobed_verdict::validate::{Nearest, ShownInstruction};
 
 /// How much to say.
@@ -28,14 +30,14 @@ pub(crate) enum Detail {
 /// When the facts of the kernel cannot be read: a text that is no definition has a verdict too.
 pub(crate) fn answer(
     checker: &Checker,
-    text: &str,
+    text: &Arc<DefinitionText>,
     facts: &mut RecentFacts<'_>,
     detail: Detail,
 ) -> Result<v1::CheckProbeResponse, CheckError> {
-    match checker.check_with(text, facts) {
+    match checker.check_text(text, facts) {
         Ok(outcome) => Ok(verdict(checker, outcome, detail)),
-        Err(CheckError::Definition { diagnostics, .. }) => match checker.parse(text) {
-            Ok(Definition::Delete(delete)) => deletion(checker, text, &delete),
+        Err(CheckError::Definition { diagnostics, .. }) => match checker.definition(text) {
+            Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete),
             _ => Ok(unreadable(&diagnostics)),
         },
         Err(error) => Err(error),

@@ -28,7 +28,8 @@ pub(super) fn stream(
     let glob = non_empty(request.name_glob).map(Glob::new);
     let selector = labels::selector("label_selector", &request.label_selector)?;
     let selects = move |probe: &Probe| {
-        glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name)) && selector.matches(&probe.labels)
+        glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+            && selector.matches(&probe.spec.labels)
     };
     let watch = ProbeWatch::new(registry, resume, Box::new(selects));
     Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watched(&watch.next().await?)), watch)))))
@@ -67,7 +68,7 @@ mod tests {
 
     fn labelled(uid: i64, team: &str) -> Probe {
         let labels = Labels::new([("team".to_owned(), team.to_owned())]).unwrap();
-        Probe { labels, ..test_probe(uid, &format!("kprobes/p{uid}")) }
+        test_probe(uid, &format!("kprobes/p{uid}")).with(|record| record.spec.labels = labels)
     }
 
     #[tokio::test]
@@ -82,9 +83,10 @@ mod tests {
         assert_eq!(events(&begun), [(Event::Present, 1), (Event::Synced, 0)]);
         let token = begun[1].2.clone();
         // It is given to the team, changes, and is taken away.
-        put(Probe { revision: 2, ..labelled(2, "storage") });
-        put(Probe { state: ProbeState::Disabled, revision: 3, ..labelled(2, "storage") });
-        put(Probe { revision: 4, ..labelled(2, "network") });
+        put(labelled(2, "storage").with(|record| record.revision = 2));
+        let off = Probe { state: ProbeState::Disabled, ..labelled(2, "storage") };
+        put(off.with(|record| record.revision = 3));
+        put(labelled(2, "network").with(|record| record.revision = 4));
         put(labelled(3, "storage"));
         registry.remove_for_test("kprobes/p1");
         let expected = [

@@ -4,10 +4,8 @@
 
 use sqlx::{Row as _, SqliteConnection};
 
-use super::undo::{Undo, write_settings};
-use super::{
-    NewProbe, RequestKey, Settings, Store, StoreError, labels, meanings, metadata, requests, reversal, to_ns,
-};
+use super::undo::{Undo, rewrite, write_meaning};
+use super::{ProbeSpec, Record, RequestKey, Store, StoreError, labels, metadata, requests, reversal, to_ns};
 use kprobed_lang::model::ProbeUid;
 
 /// What is to be done about a probe.
@@ -15,26 +13,43 @@ use kprobed_lang::model::ProbeUid;
 pub enum Intent {
     /// To make it. Its row is `pending` until that is settled; one of that name that was left unfinished goes: the kernel has nothing of it, or
     /// the name would not be free.
-    Create(NewProbe),
+    Create {
+        /// The probe.
+        record: Box<Record>,
+        /// What its definition means: see [`Store::meanings`].
+        meaning: Option<String>,
+    },
     /// To take over an event that the kernel has. Its row is settled at once, since a start takes out of the kernel what is not: from here on the
     /// event is ours, and what is still to be done to it is done by the next start.
     Adopt {
         /// The probe.
-        probe: NewProbe,
+        record: Box<Record>,
+        /// What its definition means: see [`Store::meanings`].
+        meaning: Option<String>,
         /// How the kernel lists it.
         listing: String,
     },
     /// To have it so from now on.
     Update {
-        /// The probe.
-        uid: ProbeUid,
         /// What it was.
-        before: Settings,
+        before: Box<Record>,
         /// What it is to be.
-        wanted: Settings,
+        wanted: Box<Record>,
+        /// What its definition is said to mean from now on. Absent to leave that as it is: only an
+        /// acceptance changes it, which is never one of a group.
+        meaning: Option<Accepted>,
     },
     /// To delete it. From here on that is finished even after a crash.
     Remove(ProbeUid),
+}
+
+/// What a definition means, before and after that was accepted.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// What was written down; absent for nothing.
+    pub before: Option<String>,
+    /// What is to be written down; absent to leave it as it is.
+    pub now: Option<String>,
 }
 
 /// What is to be done, and for whom.
@@ -45,7 +60,7 @@ pub struct Intended {
     /// The request that asks for it.
     pub request: Option<RequestKey>,
     /// What the probe is now, if a crash is to take the change back: until [`Settled::Whole`] is written for it.
-    pub reversal: Option<Settings>,
+    pub reversal: Option<Box<Record>>,
 }
 
 impl From<(Intent, Option<RequestKey>)> for Intended {
@@ -91,14 +106,15 @@ impl Store {
     pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
         let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
             // A row that is not settled is put right by whoever finds it.
-            Intent::Create(_) => None,
-            Intent::Adopt { probe, .. } => {
+            Intent::Create { .. } => None,
+            Intent::Adopt { record, .. } => {
                 let request = request.as_ref().map(|request| request.id.clone());
-                Some(Undo::Adoption(probe.name.clone(), request))
+                Some(Undo::Adoption(record.name.clone(), request))
             }
-            Intent::Update { uid, before, .. } => {
+            Intent::Update { before, meaning, .. } => {
                 let request = request.as_ref().map(|request| request.id.clone());
-                Some(Undo::Update { uid: *uid, before: before.clone(), request })
+                let meaning = meaning.as_ref().and_then(|accepted| accepted.before.clone());
+                Some(Undo::Update { before: before.clone(), meaning, request })
             }
             Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
         });
@@ -107,21 +123,25 @@ impl Store {
             let unfinished = unfinished(transaction).await?;
             for Intended { intent, request, reversal } in intents {
                 let request = request.as_ref();
-                if let (Some(before), Intent::Update { uid, .. } | Intent::Remove(uid)) = (reversal, intent) {
-                    reversal::keep(transaction, *uid, before).await?;
+                if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
+                    reversal::keep(transaction, before).await?;
                 }
                 uids.push(match intent {
-                    Intent::Create(probe) => create(transaction, probe, unfinished).await?,
-                    Intent::Adopt { probe, listing } => {
-                        let uid = create(transaction, probe, unfinished).await?;
+                    Intent::Create { record, meaning } => {
+                        create(transaction, record, meaning.as_deref(), unfinished).await?
+                    }
+                    Intent::Adopt { record, meaning, listing } => {
+                        let uid = create(transaction, record, meaning.as_deref(), unfinished).await?;
                         settle(transaction, uid, listing).await?;
                         requests::remember(transaction, request, uid).await?;
                         uid
                     }
-                    Intent::Update { uid, before, wanted } => {
-                        write_settings(transaction, *uid, Some(before), wanted).await?;
-                        requests::remember(transaction, request, *uid).await?;
-                        *uid
+                    Intent::Update { before, wanted, meaning } => {
+                        rewrite(transaction, Some(before), wanted).await?;
+                        let now = meaning.as_ref().and_then(|accepted| accepted.now.as_deref());
+                        write_meaning(transaction, wanted.uid, now).await?;
+                        requests::remember(transaction, request, wanted.uid).await?;
+                        wanted.uid
                     }
                     Intent::Remove(uid) => {
                         remove(transaction, *uid).await?;
@@ -179,18 +199,19 @@ async fn unfinished(transaction: &mut SqliteConnection) -> Result<bool, StoreErr
 
 async fn create(
     transaction: &mut SqliteConnection,
-    probe: &NewProbe,
+    record: &Record,
+    meaning: Option<&str>,
     unfinished: bool,
 ) -> Result<ProbeUid, StoreError> {
-    let time = to_ns(probe.time);
-    let lease = metadata::columns(probe.metadata.lease.as_ref());
+    let ProbeSpec { definition, enabled, filter, labels, metadata } = &record.spec;
+    let lease = metadata::columns(metadata.lease.as_ref());
     if unfinished {
         sqlx::query(
             "DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled' \
              AND uid NOT IN (SELECT probe_uid FROM reversal)",
         )
-        .bind(probe.name.group())
-        .bind(probe.name.event())
+        .bind(record.name.group())
+        .bind(record.name.event())
         .execute(&mut *transaction)
         .await?;
     }
@@ -200,28 +221,26 @@ async fn create(
          lease_duration_ns, lease_expire_ns, lease_holder) \
          VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
-    .bind(probe.name.group())
-    .bind(probe.name.event())
-    .bind(&probe.definition)
-    .bind(&probe.kernel_definition)
-    .bind(probe.enabled)
-    .bind(&probe.filter)
-    .bind(time)
-    .bind(time)
-    .bind(&probe.metadata.description)
-    .bind(&probe.metadata.owner)
-    .bind(&probe.metadata.declared_by)
-    .bind(metadata::policy(probe.metadata.on_kernel_change))
+    .bind(record.name.group())
+    .bind(record.name.event())
+    .bind(definition.as_str())
+    .bind(&record.kernel_definition)
+    .bind(enabled)
+    .bind(filter)
+    .bind(to_ns(record.create_time))
+    .bind(to_ns(record.update_time))
+    .bind(&metadata.description)
+    .bind(&metadata.owner)
+    .bind(&metadata.declared_by)
+    .bind(metadata::policy(metadata.on_kernel_change))
     .bind(lease.duration_ns)
     .bind(lease.expire_ns)
     .bind(lease.holder)
     .execute(&mut *transaction)
     .await?;
     let uid = ProbeUid(inserted.last_insert_rowid());
-    labels::add(transaction, uid, &probe.labels).await?;
-    if let Some(meaning) = &probe.meaning {
-        meanings::write(transaction, uid, meaning).await?;
-    }
+    labels::add(transaction, uid, labels).await?;
+    write_meaning(transaction, uid, meaning).await?;
     Ok(uid)
 }
 

@@ -24,7 +24,7 @@ mod states;
 mod undo;
 
 pub use attachments::StoredAttachment;
-pub use changes::{Intended, Intent, Settled};
+pub use changes::{Accepted, Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{
@@ -32,7 +32,7 @@ pub use hits::{
     SamplePosition, SampleQuery, Tick, TickOf,
 };
 pub use leases::{CountedLease, LeaseClock};
-pub use probes::{NewProbe, Phase, Settings, StoredProbe};
+pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
 pub use states::KEPT_STATES;

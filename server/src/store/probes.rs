@@ -1,13 +1,21 @@
-//! Probe definitions.
+//! Rows of probes.
+//!
+//! Owns what is wanted of a probe ([`ProbeSpec`]) and what is kept of it ([`Record`]): the one form
+//! that requests are turned into, that the single writer works with, and that is stored.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError, Undo, from_ns, labels, metadata, reversal};
+#[cfg(doc)]
+use super::Undo;
+use super::reversal::{self, Kept};
+use super::{Store, StoreError, from_ns, labels, metadata};
 use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
+use kprobed_verdict::checker::DefinitionText;
 
 /// How far the row of a probe or an attached event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +39,12 @@ impl Phase {
     }
 }
 
-/// A probe that is about to be made.
-#[derive(Clone, Debug)]
-pub struct NewProbe {
-    /// Its event.
-    pub name: ProbeName,
-    /// The client's text.
-    pub definition: String,
-    /// The kernel's line.
-    pub kernel_definition: String,
+/// What is wanted of a probe: everything that clients say about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// The client's text, with its dialect where another kernel could read another one, and with
+    /// the tree that was read of it.
+    pub definition: Arc<DefinitionText>,
     /// Whether it should record.
     pub enabled: bool,
     /// Kernel filter; empty for none.
@@ -48,60 +53,54 @@ pub struct NewProbe {
     pub labels: Labels,
     /// What is kept with it beside that.
     pub metadata: Metadata,
-    /// What its definition means: see [`Store::meanings`].
-    pub meaning: Option<String>,
-    /// Now.
-    pub time: SystemTime,
 }
 
-/// All that clients can change of a probe, and what counts the changes.
+/// What the database keeps of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Whether it should record.
-    pub enabled: bool,
-    /// Kernel filter; empty for none.
-    pub filter: String,
-    /// What it is found by.
-    pub labels: Labels,
-    /// What is kept with it beside that.
-    pub metadata: Metadata,
-    /// Counts changes, from 1.
-    pub revision: i64,
-    /// When a client last changed it.
-    pub time: SystemTime,
-    /// What its definition means, as it is stored. Absent to leave that as it is: only an acceptance changes it, which is never one of a group.
-    pub meaning: Option<String>,
-}
-
-/// A row of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredProbe {
-    /// Its incarnation.
+pub struct Record {
+    /// Its incarnation; 0 before it has a row.
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
-    /// The client's text.
-    pub definition: String,
-    /// The kernel's line.
+    /// What is wanted.
+    pub spec: ProbeSpec,
+    /// The kernel's line, guards included.
     pub kernel_definition: String,
-    /// What the kernel lists for it; empty before it is settled.
-    pub kernel_listing: String,
-    /// Whether it should record.
-    pub enabled: bool,
-    /// Kernel filter; empty for none.
-    pub filter: String,
-    /// What it is found by.
-    pub labels: Labels,
-    /// What is kept with it beside that.
-    pub metadata: Metadata,
-    /// How far it has come.
-    pub phase: Phase,
-    /// Counts changes, from 1.
+    /// Counts the changes that clients made, from 1.
     pub revision: i64,
-    /// When it was made.
+    /// When it was created.
     pub create_time: SystemTime,
     /// When a client last changed it.
     pub update_time: SystemTime,
+}
+
+/// A row of the table, as a start finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredProbe {
+    /// The probe.
+    pub record: Record,
+    /// What the kernel lists for it; empty before it is settled.
+    pub kernel_listing: String,
+    /// How far it has come.
+    pub phase: Phase,
+    /// A crash interrupted a change of it that was to be made with others or not at all: the record
+    /// is what it was before, and [`Undo::Reversal`] is still to be written.
+    pub is_reversed: bool,
+}
+
+impl Record {
+    /// A probe that is about to be made: it has no uid yet.
+    pub fn new(name: ProbeName, spec: ProbeSpec, kernel_definition: String, now: SystemTime) -> Self {
+        Self {
+            uid: ProbeUid(0),
+            name,
+            spec,
+            kernel_definition,
+            revision: 1,
+            create_time: now,
+            update_time: now,
+        }
+    }
 }
 
 impl StoredProbe {
@@ -111,30 +110,34 @@ impl StoredProbe {
             .map_err(|error| StoreError::Corrupt { what: "probe name", value: error.to_string() })?;
         let phase: String = row.try_get("phase")?;
         let uid = ProbeUid(row.try_get("uid")?);
-        Ok(Self {
-            uid,
-            name,
-            definition: row.try_get("definition")?,
-            kernel_definition: row.try_get("kernel_definition")?,
-            kernel_listing: row.try_get("kernel_listing")?,
+        let spec = ProbeSpec {
+            definition: Arc::new(DefinitionText::new(row.try_get::<String, _>("definition")?)),
             enabled: row.try_get("enabled")?,
             filter: row.try_get("filter")?,
             labels: labels.remove(&uid).unwrap_or_default(),
             metadata: metadata::read(row)?,
-            phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
+        };
+        let record = Record {
+            uid,
+            name,
+            spec,
+            kernel_definition: row.try_get("kernel_definition")?,
             revision: row.try_get("revision")?,
             create_time: from_ns(row.try_get("create_time_ns")?),
             update_time: from_ns(row.try_get("update_time_ns")?),
+        };
+        Ok(Self {
+            record,
+            kernel_listing: row.try_get("kernel_listing")?,
+            phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
+            is_reversed: false,
         })
     }
-}
 
-impl StoredProbe {
     /// As it was before a change that is taken back.
-    fn reversed(self, before: Settings) -> Self {
-        let Settings { enabled, filter, labels, metadata, revision, time, meaning: _ } = before;
-        let phase = Phase::Settled;
-        Self { enabled, filter, labels, metadata, revision, update_time: time, phase, ..self }
+    fn reversed(mut self, before: Kept) -> Result<Self, StoreError> {
+        before.restore(&mut self.record)?;
+        Ok(Self { phase: Phase::Settled, is_reversed: true, ..self })
     }
 }
 
@@ -152,23 +155,13 @@ impl Store {
             let mut reversals = reversal::read(connection).await?;
             let row = |row| {
                 let probe = StoredProbe::from_row(row, &mut labels)?;
-                Ok(match reversals.remove(&probe.uid) {
+                match reversals.remove(&probe.record.uid) {
                     Some(before) => probe.reversed(before),
-                    None => probe,
-                })
+                    None => Ok(probe),
+                }
             };
             rows.iter().map(row).collect()
         };
         self.database.read(read).await
-    }
-
-    /// What is still to be written of that changes are taken back which a crash has interrupted. [`Store::probes`] has it already.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`], [`StoreError::Corrupt`].
-    pub async fn reversals(&self) -> Result<Vec<Undo>, StoreError> {
-        let read = async |connection: &mut SqliteConnection| reversal::read(connection).await;
-        let reversals = self.database.read(read).await?;
-        Ok(reversals.into_iter().map(|(uid, before)| Undo::Reversal { uid, before }).collect())
     }
 }

@@ -3,17 +3,18 @@
 //! Owns the form in which that is kept. A row means: this probe is what the row says, whatever its own row says.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Settings, StoreError, from_ns, to_ns};
+use super::{ProbeSpec, Record, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
 
-/// Settings as they are kept.
+/// What clients can change of a probe, as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+pub(super) struct Kept {
     enabled: bool,
     filter: String,
     labels: BTreeMap<String, String>,
@@ -33,9 +34,9 @@ enum KeptLease {
     Held { holder: String },
 }
 
-impl From<&Settings> for Kept {
-    fn from(settings: &Settings) -> Self {
-        let Settings { enabled, filter, labels, metadata, revision, time, meaning: _ } = settings;
+impl From<&Record> for Kept {
+    fn from(record: &Record) -> Self {
+        let ProbeSpec { enabled, filter, labels, metadata, definition: _ } = &record.spec;
         let Metadata { description, owner, declared_by, lease, on_kernel_change } = metadata;
         let labels = labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let lease = lease.as_ref().map(|lease| match lease {
@@ -54,14 +55,15 @@ impl From<&Settings> for Kept {
             declared_by: declared_by.clone(),
             lease,
             arm_anyway: *on_kernel_change == KernelChange::ArmAnyway,
-            revision: *revision,
-            time_ns: to_ns(*time),
+            revision: record.revision,
+            time_ns: to_ns(record.update_time),
         }
     }
 }
 
 impl Kept {
-    fn settings(self) -> Result<Settings, StoreError> {
+    /// Makes a probe what it was.
+    pub(super) fn restore(self, record: &mut Record) -> Result<(), StoreError> {
         let labels = Labels::new(self.labels)
             .map_err(|error| StoreError::Corrupt { what: "label", value: error.to_string() })?;
         let lease = self.lease.map(|lease| match lease {
@@ -78,28 +80,20 @@ impl Kept {
             lease,
             on_kernel_change,
         };
-        Ok(Settings {
-            enabled: self.enabled,
-            filter: self.filter,
-            labels,
-            metadata,
-            revision: self.revision,
-            time: from_ns(self.time_ns),
-            meaning: None,
-        })
+        let definition = Arc::clone(&record.spec.definition);
+        record.spec = ProbeSpec { definition, enabled: self.enabled, filter: self.filter, labels, metadata };
+        record.revision = self.revision;
+        record.update_time = from_ns(self.time_ns);
+        Ok(())
     }
 }
 
 /// Writes down what a probe is before its change.
-pub(super) async fn keep(
-    transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    before: &Settings,
-) -> Result<(), StoreError> {
+pub(super) async fn keep(transaction: &mut SqliteConnection, before: &Record) -> Result<(), StoreError> {
     let text = serde_json::to_string(&Kept::from(before))
         .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
     sqlx::query("INSERT OR REPLACE INTO reversal (probe_uid, settings) VALUES (?, ?)")
-        .bind(uid.0)
+        .bind(before.uid.0)
         .bind(text)
         .execute(transaction)
         .await?;
@@ -113,16 +107,14 @@ pub(super) async fn drop(transaction: &mut SqliteConnection, uid: ProbeUid) -> R
 }
 
 /// What probes were before changes that are neither good nor taken back.
-pub(super) async fn read(
-    connection: &mut SqliteConnection,
-) -> Result<HashMap<ProbeUid, Settings>, StoreError> {
+pub(super) async fn read(connection: &mut SqliteConnection) -> Result<HashMap<ProbeUid, Kept>, StoreError> {
     let rows = sqlx::query("SELECT probe_uid, settings FROM reversal").fetch_all(connection).await?;
     let mut found = HashMap::new();
     for row in rows {
         let text: String = row.try_get("settings")?;
         let kept: Kept = serde_json::from_str(&text)
             .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
-        found.insert(ProbeUid(row.try_get("probe_uid")?), kept.settings()?);
+        found.insert(ProbeUid(row.try_get("probe_uid")?), kept);
     }
     Ok(found)
 }

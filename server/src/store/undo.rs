@@ -1,10 +1,8 @@
 //! What has to be put right in the database after the kernel refused, or a disk failed.
 
-use std::time::SystemTime;
-
 use sqlx::SqliteConnection;
 
-use super::probes::Settings;
+use super::probes::{ProbeSpec, Record};
 use super::{StoreError, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -22,20 +20,18 @@ pub enum Undo {
     Deletion(ProbeUid),
     /// A probe stays as it was, and the request that was to change it was not carried out.
     Update {
-        /// The probe.
-        uid: ProbeUid,
         /// What it was.
-        before: Settings,
+        before: Box<Record>,
+        /// What its definition meant, if the change was to write down another meaning.
+        meaning: Option<String>,
         /// The id of the request.
         request: Option<String>,
     },
     /// A crash came while a probe was changed, or deleted, with others: it is what it was. The requests about it were not carried out, as far as
     /// anybody knows.
     Reversal {
-        /// The probe.
-        uid: ProbeUid,
         /// What it was.
-        before: Settings,
+        before: Box<Record>,
     },
     /// An event was not attached after all, or detaching it is complete.
     Attachment(ProbeUid),
@@ -68,18 +64,20 @@ impl Undo {
                 reversal::drop(transaction, *uid).await?;
                 requests::forget_about(transaction, *uid).await?;
             }
-            Self::Update { uid, before, request } => {
-                write_settings(transaction, *uid, None, before).await?;
-                reversal::drop(transaction, *uid).await?;
+            Self::Update { before, meaning, request } => {
+                rewrite(transaction, None, before).await?;
+                write_meaning(transaction, before.uid, meaning.as_deref()).await?;
+                reversal::drop(transaction, before.uid).await?;
                 requests::forget(transaction, request.as_deref()).await?;
             }
-            Self::Reversal { uid, before } => {
+            Self::Reversal { before } => {
+                let uid = &before.uid;
                 give_name_back(transaction, *uid).await?;
                 sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
                     .bind(uid.0)
                     .execute(&mut *transaction)
                     .await?;
-                write_settings(transaction, *uid, None, before).await?;
+                rewrite(transaction, None, before).await?;
                 reversal::drop(transaction, *uid).await?;
                 sqlx::query("DELETE FROM request WHERE probe_uid = ?")
                     .bind(uid.0)
@@ -115,32 +113,42 @@ async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Resu
     Ok(())
 }
 
-/// What a probe is to be from now on. Its labels and metadata are not written if they are known to be what they were.
-pub(super) async fn write_settings(
+/// Writes what clients can change of a probe. Its labels and metadata are not written if they are
+/// known to be what they were.
+pub(super) async fn rewrite(
     transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    before: Option<&Settings>,
-    settings: &Settings,
+    before: Option<&Record>,
+    record: &Record,
 ) -> Result<(), StoreError> {
-    let Settings { enabled, filter, labels, metadata, revision, time, meaning } = settings;
+    let Record { uid, spec, revision, update_time, .. } = record;
+    let ProbeSpec { enabled, filter, labels, metadata, definition: _ } = spec;
     sqlx::query("UPDATE probe SET enabled = ?, filter = ?, revision = ?, update_time_ns = ? WHERE uid = ?")
         .bind(enabled)
         .bind(filter)
         .bind(revision)
-        .bind(super::to_ns(SystemTime::clone(time)))
+        .bind(super::to_ns(*update_time))
         .bind(uid.0)
         .execute(&mut *transaction)
         .await?;
-    if before.is_none_or(|before| before.metadata != *metadata) {
-        metadata::write(transaction, uid, metadata).await?;
+    if before.is_none_or(|before| before.spec.metadata != *metadata) {
+        metadata::write(transaction, *uid, metadata).await?;
     }
-    if let Some(meaning) = meaning {
-        meanings::write(transaction, uid, meaning).await?;
-    }
-    if before.is_some_and(|before| before.labels == *labels) {
+    if before.is_some_and(|before| before.spec.labels == *labels) {
         return Ok(());
     }
-    labels::write(transaction, uid, labels).await
+    labels::write(transaction, *uid, labels).await
+}
+
+/// Writes what a definition means, if that is to be another meaning.
+pub(super) async fn write_meaning(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    meaning: Option<&str>,
+) -> Result<(), StoreError> {
+    match meaning {
+        Some(meaning) => meanings::write(transaction, uid, meaning).await,
+        None => Ok(()),
+    }
 }
 
 /// An event is recorded with this filter from now on.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kprobed_document::{Entry, Problem};
+use kprobed_document::{PlacedDocument, Problem};
 
 use super::Failure;
 use super::input::content;
@@ -16,7 +16,7 @@ use crate::output::Output;
 /// A document and the file that has it.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
-    pub(super) entry: Entry,
+    pub(super) entry: PlacedDocument,
     /// As it was named, or found below a directory that was.
     pub(super) file: String,
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use kprobed_client::Client;
 use kprobed_client::api::{FileDefinition, ProbeSpec};
-use kprobed_document::spec;
+use kprobed_document::json;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,7 +40,7 @@ pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<File
 
 /// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
 pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
-    spec::read(&content(path).await?)
+    json::read(&content(path).await?)
         .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 

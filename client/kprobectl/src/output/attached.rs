@@ -3,6 +3,7 @@
 use std::io;
 
 use kprobed_client::api::{AttachedEvent, AttachedEventState};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -13,31 +14,17 @@ use super::time::rfc3339;
 
 /// An attached event, as JSON and YAML.
 #[derive(Serialize)]
-struct AttachedView<'a> {
-    name: &'a str,
-    uid: i64,
-    state: &'static str,
-    state_reason: &'a str,
-    filter: &'a str,
-    read: u64,
-    undecodable: u64,
+struct AttachedView {
+    #[serde(flatten)]
+    event: Json,
+    /// Its schema, with types as people write them.
     fields: Option<Vec<FieldView>>,
-    create_time: Option<String>,
 }
 
-impl<'a> AttachedView<'a> {
-    fn new(event: &'a AttachedEvent) -> Self {
-        Self {
-            name: &event.name,
-            uid: event.uid,
-            state: state(event).0,
-            state_reason: &event.state_reason,
-            filter: &event.filter,
-            read: event.read,
-            undecodable: event.undecodable,
-            fields: event.schema.as_ref().map(fields),
-            create_time: rfc3339(event.create_time.as_ref()),
-        }
+impl AttachedView {
+    fn new(event: &AttachedEvent) -> Self {
+        let fields = event.schema.as_ref().map(fields);
+        Self { event: Json::full(event).without(&["schema"]), fields }
     }
 }
 

@@ -7,11 +7,12 @@ use kprobed_client::api::{
     CheckProbeResponse, CheckedDefinition, CheckedMeaning, Diagnostic, FileDefinition, Instruction,
     RefusedBy, Severity, Verdict,
 };
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
 use super::data::{arming, dialect, hex};
-use super::diagnostic::{self, DiagnosticView};
+use super::diagnostic;
 use super::style::{Style, Tone};
 
 /// A verdict as JSON and YAML. `kprobectl check --help` documents the first fields; what does not
@@ -31,7 +32,7 @@ struct CheckView<'a> {
     position: Option<u32>,
     hint: Option<&'a str>,
     canonical: Option<&'a str>,
-    warnings: Vec<DiagnosticView<'a>>,
+    warnings: Vec<Json>,
     errno_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
@@ -42,7 +43,7 @@ struct CheckView<'a> {
     kernel_definition: Option<&'a str>,
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
-    diagnostics: Vec<DiagnosticView<'a>>,
+    diagnostics: Vec<Json>,
     /// What it records on this kernel. Left out where that is not known, and for a definition of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     meaning: Option<MeaningView<'a>>,
@@ -116,12 +117,7 @@ impl<'a> CheckView<'a> {
             position: problem.map(|problem| problem.span_start),
             hint: problem.and_then(|problem| known(&problem.hint)),
             canonical: known(&answer.canonical),
-            warnings: answer
-                .diagnostics
-                .iter()
-                .filter(|one| is_warning(one))
-                .map(DiagnosticView::new)
-                .collect(),
+            warnings: answer.diagnostics.iter().filter(|one| is_warning(one)).map(Json::full).collect(),
             errno_name: known(&answer.errno_name),
             line: None,
             name: known(&answer.name),
@@ -131,7 +127,7 @@ impl<'a> CheckView<'a> {
             kernel_definition: known(&answer.kernel_definition),
             nearest_before: answer.nearest_before,
             nearest_after: answer.nearest_after,
-            diagnostics: answer.diagnostics.iter().map(DiagnosticView::new).collect(),
+            diagnostics: answer.diagnostics.iter().map(Json::full).collect(),
             meaning: answer.meaning.as_ref().map(MeaningView::new),
             listing: None,
         }

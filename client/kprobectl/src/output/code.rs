@@ -3,6 +3,7 @@
 use std::io;
 
 use kprobed_client::api::{CodeInstruction, DisassembleFunctionResponse, Function};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -10,19 +11,7 @@ use super::data::{arming, hex};
 use super::style::Tone;
 use super::table::{Cell, Table};
 
-/// A function, as JSON and YAML.
-#[derive(Serialize)]
-struct FunctionView<'a> {
-    name: &'a str,
-    module: Option<&'a str>,
-    size_bytes: u64,
-    traceable: bool,
-    blacklisted: bool,
-    same_name: u32,
-    place: Option<&'a str>,
-}
-
-/// An instruction, as JSON and YAML.
+/// An instruction, for programs.
 #[derive(Serialize)]
 struct CodeView<'a> {
     function: &'a str,
@@ -69,16 +58,7 @@ impl Output {
     pub(crate) fn functions(&mut self, functions: &[Function]) -> io::Result<()> {
         let mut table = Table::new(&["FUNCTION", "MODULE", "SIZE", "TRACEABLE", "BLACKLISTED", "PLACE"]);
         for one in functions {
-            let view = FunctionView {
-                name: &one.name,
-                module: known(&one.module),
-                size_bytes: one.size_bytes,
-                traceable: one.traceable,
-                blacklisted: one.blacklisted,
-                same_name: one.same_name,
-                place: known(&one.place),
-            };
-            if self.structured_stream(&view)? {
+            if self.structured_stream(&Json::full(one))? {
                 continue;
             }
             let answer = |yes, good| match (yes, yes == good) {

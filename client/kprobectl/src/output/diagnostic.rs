@@ -6,37 +6,9 @@ use std::fmt::Write as _;
 
 use kprobed_client::RpcError;
 use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
-use serde::Serialize;
 
 use super::style::{Style, Tone};
 use super::width::columns_of;
-
-/// A finding, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct DiagnosticView<'a> {
-    severity: &'static str,
-    code: &'a str,
-    message: &'a str,
-    hint: &'a str,
-    span_start: u32,
-    span_end: u32,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'a str,
-}
-
-impl<'a> DiagnosticView<'a> {
-    pub(super) fn new(diagnostic: &'a Diagnostic) -> Self {
-        Self {
-            severity: severity(diagnostic.severity()),
-            code: &diagnostic.code,
-            message: &diagnostic.message,
-            hint: &diagnostic.hint,
-            span_start: diagnostic.span_start,
-            span_end: diagnostic.span_end,
-            field: &diagnostic.field,
-        }
-    }
-}
 
 /// Whose rule is broken.
 pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
@@ -44,13 +16,6 @@ pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
         RefusedBy::Unspecified => None,
         RefusedBy::Kernel => Some("kernel"),
         RefusedBy::Kprobed => Some("kprobed"),
-    }
-}
-
-fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Warning => "warning",
-        Severity::Error | Severity::Unspecified => "error",
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io;
 
 use kprobed_client::api::ProbeFilter;
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
-use super::diagnostic::{self, DiagnosticView};
+use super::diagnostic;
 use super::style::Tone;
 use super::table::{Cell, Table};
 
@@ -18,7 +19,7 @@ struct ProbeFilterView<'a> {
     /// `null`: the kernel can do nothing of it.
     kernel_filter: Option<&'a str>,
     exact: bool,
-    problem: Option<DiagnosticView<'a>>,
+    problem: Option<Json>,
 }
 
 impl Output {
@@ -61,7 +62,7 @@ impl<'a> ProbeFilterView<'a> {
             usable: found.problem.is_none(),
             kernel_filter: Some(found.kernel_filter.as_str()).filter(|filter| !filter.is_empty()),
             exact: found.exact,
-            problem: found.problem.as_ref().map(DiagnosticView::new),
+            problem: found.problem.as_ref().map(Json::full),
         }
     }
 }

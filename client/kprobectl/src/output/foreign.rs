@@ -31,7 +31,7 @@ struct ForeignView<'a> {
 #[derive(Serialize)]
 struct AdoptedView<'a> {
     #[serde(flatten)]
-    probe: Option<ProbeView<'a>>,
+    probe: Option<ProbeView>,
     enabled_in: Vec<&'a str>,
 }
 

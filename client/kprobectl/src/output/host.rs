@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use kprobed_client::api::{CheckStatus, GetHostResponse, HostCheck};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -11,51 +12,7 @@ use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
 
-/// The host, as JSON and YAML.
-#[derive(Serialize)]
-struct HostView<'a> {
-    hostname: &'a str,
-    kernel_release: &'a str,
-    kernel_version: &'a str,
-    machine: &'a str,
-    boot_id: &'a str,
-    cpus: u32,
-    daemon_version: &'a str,
-    daemon_start_time: Option<String>,
-    tracefs: &'a str,
-    instance: &'a str,
-    trace_clock: &'a str,
-    buffer_kib: u64,
-    sub_buffer_bytes: u32,
-    /// In the order of keys.
-    labels: BTreeMap<&'a str, &'a str>,
-    features: Vec<FeatureView<'a>>,
-    checks: Vec<CheckView<'a>>,
-    foreign_probes: Vec<ForeignView<'a>>,
-}
-
-#[derive(Serialize)]
-struct FeatureView<'a> {
-    id: &'a str,
-    available: bool,
-    description: &'a str,
-}
-
-#[derive(Serialize)]
-struct CheckView<'a> {
-    id: &'a str,
-    status: &'static str,
-    finding: &'a str,
-    fix: &'a str,
-}
-
-#[derive(Serialize)]
-struct ForeignView<'a> {
-    name: &'a str,
-    kernel_definition: &'a str,
-}
-
-/// Versions, as JSON and YAML.
+/// Versions, for programs.
 #[derive(Serialize)]
 struct VersionView<'a> {
     client_version: &'a str,
@@ -73,53 +30,14 @@ fn status(check: &HostCheck) -> (&'static str, Tone) {
     }
 }
 
-impl<'a> HostView<'a> {
-    fn new(host: &'a GetHostResponse) -> Self {
-        let features = host.features.iter().map(|feature| FeatureView {
-            id: &feature.id,
-            available: feature.available,
-            description: &feature.description,
-        });
-        let checks = host.checks.iter().map(|check| CheckView {
-            id: &check.id,
-            status: status(check).0,
-            finding: &check.finding,
-            fix: &check.fix,
-        });
-        let foreign = host
-            .foreign_probes
-            .iter()
-            .map(|probe| ForeignView { name: &probe.name, kernel_definition: &probe.kernel_definition });
-        Self {
-            hostname: &host.hostname,
-            kernel_release: &host.kernel_release,
-            kernel_version: &host.kernel_version,
-            machine: &host.machine,
-            boot_id: &host.boot_id,
-            cpus: host.cpus,
-            daemon_version: &host.daemon_version,
-            daemon_start_time: rfc3339(host.daemon_start_time.as_ref()),
-            tracefs: &host.tracefs,
-            instance: &host.instance,
-            trace_clock: &host.trace_clock,
-            buffer_kib: host.buffer_kib,
-            sub_buffer_bytes: host.sub_buffer_bytes,
-            labels: host.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
-            features: features.collect(),
-            checks: checks.collect(),
-            foreign_probes: foreign.collect(),
-        }
-    }
-}
-
 impl Output {
     /// Prints what is known about the host, what was checked and what to do.
     pub(crate) fn host(&mut self, host: &GetHostResponse) -> io::Result<()> {
-        let view = HostView::new(host);
-        if self.structured(&view)? {
+        if self.structured(&Json::full(host))? {
             return Ok(());
         }
-        let labels: Vec<String> = view.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: BTreeMap<_, _> = host.labels.iter().collect();
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let text = properties(
             self.style,
             &[
@@ -132,7 +50,7 @@ impl Output {
                     format!(
                         "{}, since {}",
                         host.daemon_version,
-                        view.daemon_start_time.clone().unwrap_or_default()
+                        rfc3339(host.daemon_start_time.as_ref()).unwrap_or_default()
                     ),
                 ),
                 (

@@ -2,38 +2,13 @@
 
 use std::io;
 
-use jiff::{SignedDuration, Timestamp};
-use kprobed_client::api::{Lease, Probe};
-use serde::Serialize;
+use jiff::Timestamp;
+use kprobed_client::api::Probe;
 
 use super::Output;
 use super::time::rfc3339;
 
-/// A lease, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct LeaseView<'a> {
-    /// In seconds, as requested. Absent if a client holds the probe.
-    duration_s: Option<f64>,
-    expire_time: Option<String>,
-    /// Name of the hold. Empty for a lease with a duration.
-    holder: &'a str,
-}
-
-impl<'a> LeaseView<'a> {
-    pub(super) fn new(lease: &'a Lease) -> Self {
-        let seconds = |duration: &prost_types::Duration| {
-            SignedDuration::new(duration.seconds, duration.nanos).as_secs_f64()
-        };
-        Self {
-            duration_s: lease.duration.as_ref().map(seconds),
-            expire_time: rfc3339(lease.expire_time.as_ref()),
-            holder: &lease.holder,
-        }
-    }
-}
-
-/// The time that a probe has left: `1h 59m 3s`, `ended`, or `held` if a client holds it. Empty
-/// without a lease.
+/// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a client. Empty if it stays.
 pub(super) fn left(probe: &Probe, now: Timestamp) -> String {
     let Some(lease) = &probe.lease else { return String::new() };
     if lease.duration.is_none() {
@@ -81,6 +56,8 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use kprobed_client::api::Lease;
+
     use super::*;
 
     #[test]
@@ -101,7 +78,6 @@ mod tests {
             ("ended", "ended", "1s")
         );
         assert_eq!(sentence(&ending(60), now), "1m (until 1970-01-12T13:47:40Z)");
-        assert_eq!(LeaseView::new(&ending(1).lease.unwrap()).duration_s, Some(7200.5));
         let held = Lease { holder: "hold-1".to_owned(), ..Lease::default() };
         let held = Probe { lease: Some(held), ..Default::default() };
         assert_eq!(

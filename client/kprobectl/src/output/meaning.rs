@@ -3,54 +3,6 @@
 use std::fmt::Write as _;
 
 use kprobed_client::api::{KernelBuild, MeaningChange, MeaningDifference};
-use serde::Serialize;
-
-/// The difference, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct MeaningView<'a> {
-    made_for: Option<BuildView<'a>>,
-    module_made_for: Option<BuildView<'a>>,
-    running: Option<BuildView<'a>>,
-    module_running: Option<BuildView<'a>>,
-    differences: Vec<DifferenceView<'a>>,
-    offered_definition: &'a str,
-}
-
-#[derive(Serialize)]
-struct BuildView<'a> {
-    name: &'a str,
-    build_id: &'a str,
-}
-
-#[derive(Serialize)]
-struct DifferenceView<'a> {
-    code: &'a str,
-    argument: &'a str,
-    message: &'a str,
-    before: Vec<&'a str>,
-    after: Vec<&'a str>,
-}
-
-impl<'a> MeaningView<'a> {
-    pub(super) fn new(change: &'a MeaningChange) -> Self {
-        let build = |build: &'a KernelBuild| BuildView { name: &build.name, build_id: &build.build_id };
-        let difference = |found: &'a MeaningDifference| DifferenceView {
-            code: &found.code,
-            argument: &found.argument,
-            message: &found.message,
-            before: found.before.lines().collect(),
-            after: found.after.lines().collect(),
-        };
-        Self {
-            made_for: change.made_for.as_ref().map(build),
-            module_made_for: change.module_made_for.as_ref().map(build),
-            running: change.running.as_ref().map(build),
-            module_running: change.module_running.as_ref().map(build),
-            differences: change.differences.iter().map(difference).collect(),
-            offered_definition: &change.offered_definition,
-        }
-    }
-}
 
 /// Blanks between the two sides.
 const GAP: usize = 3;

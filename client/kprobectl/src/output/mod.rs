@@ -1,7 +1,9 @@
 //! Output of all commands.
 //!
-//! Owns stdout and stderr, the output formats, and the names in JSON and YAML, which scripts depend on.
-//! Data goes to stdout; errors, warnings and notes go to stderr. No other module prints.
+//! Owns stdout and stderr, and the forms of output. What the API says is printed for programs as
+//! the API's own JSON ([`kprobed_document::json`]); the structures here that are serialised are
+//! what this command adds to it: sums, and what several messages say together. Data goes to stdout;
+//! errors, warnings and notes go to stderr. No other module prints.
 
 mod aggregation;
 mod attached;

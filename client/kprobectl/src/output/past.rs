@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use kprobed_client::HitRates;
 use kprobed_client::api::{HitProfile, Probe, ProbeStateRecord};
-use serde::Serialize;
+use kprobed_document::json::Json;
+use serde::{Serialize, Serializer};
 
 use super::probe::state_name;
 use super::style::{Style, Tone};
@@ -17,25 +18,21 @@ const RATE_OVER: Duration = Duration::from_mins(1);
 /// The past of a probe.
 #[derive(Serialize)]
 pub(crate) struct ProbePast {
-    /// As the kernel counts them. Absent when it does not have the probe.
-    hits: Option<u64>,
-    misses: Option<u64>,
+    /// As the kernel counts them, and as text, as in all JSON of the API. Absent when it does not
+    /// have the probe.
+    hits: Option<String>,
+    misses: Option<String>,
     /// Over the latest minute that was watched. Absent when none was.
     hits_per_second: Option<f64>,
     /// The beginning of the latest interval in which it was hit. Absent when it was not, in the last hour.
     last_hit_time: Option<String>,
     /// The latest first.
-    states: Vec<StateView>,
+    #[serde(serialize_with = "as_messages")]
+    states: Vec<ProbeStateRecord>,
 }
 
-/// A state that a probe has had, as JSON and YAML.
-#[derive(Serialize)]
-struct StateView {
-    time: Option<String>,
-    state: &'static str,
-    reason: String,
-    message: String,
-    hint: String,
+fn as_messages<S: Serializer>(states: &[ProbeStateRecord], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(states.iter().map(Json::full))
 }
 
 impl ProbePast {
@@ -56,28 +53,20 @@ impl ProbePast {
             }
             (hits, covered) = (hits + point.hits, covered + point.covered_seconds);
         }
-        let state = |record: ProbeStateRecord| StateView {
-            time: rfc3339(record.time.as_ref()),
-            state: state_name(record.state()).0,
-            reason: record.state_reason,
-            message: record.state_message,
-            hint: record.state_hint,
-        };
         Self {
-            hits: profile.map(|profile| profile.hits),
-            misses: profile.map(|profile| profile.nmissed),
+            hits: profile.map(|profile| profile.hits.to_string()),
+            misses: profile.map(|profile| profile.nmissed.to_string()),
             hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
             last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
-            states: states.into_iter().map(state).collect(),
+            states,
         }
     }
 
     /// As properties of the probe.
     pub(super) fn properties(&self) -> Vec<(&'static str, String)> {
-        let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         vec![
-            ("hits", number(self.hits)),
-            ("misses", number(self.misses)),
+            ("hits", self.hits.clone().unwrap_or_default()),
+            ("misses", self.misses.clone().unwrap_or_default()),
             ("hits per second", self.hits_per_second.map_or_else(String::new, |rate| format!("{rate:.3}"))),
             ("last hit", self.last_hit_time.clone().unwrap_or_default()),
         ]
@@ -88,9 +77,9 @@ impl ProbePast {
         let mut table = Table::new(&["SINCE", "STATE", "WHY"]);
         for state in &self.states {
             table.row(vec![
-                Cell::text(state.time.as_deref().unwrap_or_default()),
-                Cell::toned(state.state, Tone::Plain),
-                Cell::text(&state.message),
+                Cell::text(rfc3339(state.time.as_ref()).unwrap_or_default()),
+                Cell::toned(state_name(state.state()).0, Tone::Plain),
+                Cell::text(&state.state_message),
             ]);
         }
         (!self.states.is_empty()).then(|| table.render(style))

@@ -8,57 +8,33 @@ use kprobed_client::api::{
     DeletedProbe, EventField, EventSchema, KernelChange, Probe, ProbeKind, ProbeState,
 };
 use kprobed_client::event::Schema;
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
-use super::diagnostic::{self, DiagnosticView};
-use super::lease::{LeaseView, left, sentence};
-use super::meaning::{self, MeaningView};
+use super::diagnostic;
+use super::lease::{left, sentence};
+use super::meaning;
 use super::past::ProbePast;
-use super::profile::ProfileView;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
 use super::width::columns;
-use kprobed_document::spec::Spec;
 
 /// A probe, as JSON and YAML.
 #[derive(Serialize)]
-pub(super) struct ProbeView<'a> {
-    name: &'a str,
-    uid: i64,
-    kind: &'static str,
-    state: &'static str,
-    state_reason: &'a str,
-    state_message: &'a str,
-    state_hint: &'a str,
-    enabled: bool,
-    location: &'a str,
-    filter: &'a str,
-    labels: BTreeMap<&'a str, &'a str>,
-    definition: &'a str,
-    kernel_definition: &'a str,
+pub(super) struct ProbeView {
+    #[serde(flatten)]
+    probe: Json,
+    /// Its schema, with types as people write them.
     fields: Option<Vec<FieldView>>,
-    warnings: Vec<DiagnosticView<'a>>,
-    create_time: Option<String>,
-    update_time: Option<String>,
-    etag: &'a str,
-    description: &'a str,
-    owner: &'a str,
-    declared_by: &'a str,
-    lease: Option<LeaseView<'a>>,
-    on_kernel_change: &'static str,
-    state_time: Option<String>,
-    meaning_change: Option<MeaningView<'a>>,
-    #[serde(serialize_with = "kprobed_document::spec::serialize")]
-    spec: Option<Spec>,
 }
 
 /// A probe and its past, as JSON and YAML.
 #[derive(Serialize)]
 struct WithPast<'a> {
     #[serde(flatten)]
-    probe: &'a ProbeView<'a>,
+    probe: &'a ProbeView,
     #[serde(flatten)]
     past: &'a ProbePast,
 }
@@ -71,15 +47,7 @@ pub(super) struct FieldView {
     fault_detected: bool,
 }
 
-/// A probe that is gone, as JSON and YAML.
-#[derive(Serialize)]
-struct DeletedView<'a> {
-    name: &'a str,
-    profile: Option<ProfileView<'a>>,
-    note: &'a str,
-}
-
-/// Names of probes that are gone, as JSON and YAML.
+/// Names of probes that are gone, for programs.
 #[derive(Serialize)]
 struct DeletedNames<'a> {
     deleted: &'a [String],
@@ -92,36 +60,10 @@ struct FilterView<'a> {
     filter: &'a str,
 }
 
-impl<'a> ProbeView<'a> {
-    pub(super) fn new(probe: &'a Probe) -> Self {
-        Self {
-            name: &probe.name,
-            uid: probe.uid,
-            kind: kind(probe),
-            state: state(probe).0,
-            state_reason: &probe.state_reason,
-            state_message: &probe.state_message,
-            state_hint: &probe.state_hint,
-            enabled: probe.enabled,
-            location: &probe.location,
-            filter: &probe.filter,
-            labels: labels(probe),
-            definition: &probe.definition,
-            kernel_definition: &probe.kernel_definition,
-            fields: probe.schema.as_ref().map(fields),
-            warnings: probe.warnings.iter().map(DiagnosticView::new).collect(),
-            create_time: rfc3339(probe.create_time.as_ref()),
-            update_time: rfc3339(probe.update_time.as_ref()),
-            etag: &probe.etag,
-            description: &probe.description,
-            owner: &probe.owner,
-            declared_by: &probe.declared_by,
-            lease: probe.lease.as_ref().map(LeaseView::new),
-            on_kernel_change: on_kernel_change(probe),
-            state_time: rfc3339(probe.state_time.as_ref()),
-            meaning_change: probe.meaning_change.as_ref().map(MeaningView::new),
-            spec: probe.spec.as_ref().and_then(Spec::from_message),
-        }
+impl ProbeView {
+    pub(super) fn new(probe: &Probe) -> Self {
+        let fields = probe.schema.as_ref().map(fields);
+        Self { probe: Json::full(probe).without(&["schema"]), fields }
     }
 }
 
@@ -304,11 +246,11 @@ impl Output {
         let mut rows = vec![
             ("name", probe.name.clone()),
             ("uid", probe.uid.to_string()),
-            ("kind", view.kind.to_owned()),
-            ("state", view.state.to_owned()),
+            ("kind", kind(probe).to_owned()),
+            ("state", state(probe).0.to_owned()),
             ("state reason", probe.state_message.clone()),
             ("state hint", probe.state_hint.clone()),
-            ("state since", view.state_time.clone().unwrap_or_default()),
+            ("state since", rfc3339(probe.state_time.as_ref()).unwrap_or_default()),
             ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
             ("location", probe.location.clone()),
             ("filter", probe.filter.clone()),
@@ -317,11 +259,11 @@ impl Output {
             ("owner", probe.owner.clone()),
             ("declared by", probe.declared_by.clone()),
             ("lease", sentence(probe, Timestamp::now())),
-            ("on kernel change", view.on_kernel_change.to_owned()),
+            ("on kernel change", on_kernel_change(probe).to_owned()),
             ("definition", probe.definition.clone()),
             ("kernel definition", probe.kernel_definition.clone()),
-            ("created", view.create_time.clone().unwrap_or_default()),
-            ("updated", view.update_time.clone().unwrap_or_default()),
+            ("created", rfc3339(probe.create_time.as_ref()).unwrap_or_default()),
+            ("updated", rfc3339(probe.update_time.as_ref()).unwrap_or_default()),
             ("etag", probe.etag.clone()),
         ];
         rows.extend(past.properties());
@@ -372,15 +314,7 @@ impl Output {
 
     /// Prints probes that were deleted, with their last hit counts.
     pub(crate) fn probes_deleted(&mut self, deleted: &[DeletedProbe]) -> io::Result<()> {
-        let views: Vec<DeletedView<'_>> = deleted
-            .iter()
-            .map(|DeletedProbe { name, profile, note }| DeletedView {
-                name,
-                profile: profile.as_ref().map(ProfileView::new),
-                note,
-            })
-            .collect();
-        if self.structured(&views)? {
+        if self.structured(&deleted.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
         for DeletedProbe { name, profile, note } in deleted {

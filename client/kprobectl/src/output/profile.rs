@@ -3,35 +3,11 @@
 use std::io;
 
 use kprobed_client::api::HitProfile;
-use serde::Serialize;
+use kprobed_document::json::Json;
 
 use super::Output;
 use super::table::{Cell, Table};
 use super::time::rfc3339;
-
-/// Hit counts, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct ProfileView<'a> {
-    probe: &'a str,
-    probe_uid: i64,
-    boot_id: &'a str,
-    time: Option<String>,
-    hits: u64,
-    nmissed: u64,
-}
-
-impl<'a> ProfileView<'a> {
-    pub(super) fn new(profile: &'a HitProfile) -> Self {
-        Self {
-            probe: &profile.probe,
-            probe_uid: profile.probe_uid,
-            boot_id: &profile.boot_id,
-            time: rfc3339(profile.time.as_ref()),
-            hits: profile.hits,
-            nmissed: profile.nmissed,
-        }
-    }
-}
 
 const HEADINGS: [&str; 6] = ["probe", "probe_uid", "boot_id", "time", "hits", "nmissed"];
 
@@ -50,7 +26,7 @@ fn row(profile: &HitProfile) -> [String; 6] {
 impl Output {
     /// Prints the hit counts of now.
     pub(crate) fn profiles(&mut self, profiles: &[HitProfile]) -> io::Result<()> {
-        if self.structured(&profiles.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+        if self.structured(&profiles.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
         if self.csv(HEADINGS, profiles.iter().map(row))? {
@@ -70,7 +46,7 @@ impl Output {
     /// Prints hit counts of several hosts: the last ones, or those of the past.
     #[cfg(feature = "nats")]
     pub(crate) fn host_profiles(&mut self, counts: &[(&str, &HitProfile)], is_past: bool) -> io::Result<()> {
-        let view = |(host, profile): &(&'_ str, &'_ HitProfile)| serde_json::json!({"host": host, "profile": ProfileView::new(profile)});
+        let view = |(host, profile): &(&'_ str, &'_ HitProfile)| serde_json::json!({"host": host, "profile": Json::full(*profile)});
         if self.structured(&counts.iter().map(view).collect::<Vec<_>>())? {
             return Ok(());
         }
@@ -105,7 +81,7 @@ impl Output {
 
     /// Prints the hit counts of the past.
     pub(crate) fn profile_samples(&mut self, samples: &[HitProfile]) -> io::Result<()> {
-        if self.structured(&samples.iter().map(ProfileView::new).collect::<Vec<_>>())? {
+        if self.structured(&samples.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
         if self.csv(HEADINGS, samples.iter().map(row))? {

@@ -3,24 +3,12 @@
 use std::io;
 
 use kprobed_client::api::{ReconcileOutcome, ReconciledProbe};
-use serde::Serialize;
+use kprobed_document::json::Json;
 
 use super::Output;
 use super::probe::state_name;
 use super::style::Tone;
 use super::table::{Cell, Table};
-
-/// A probe that was looked at, as JSON and YAML.
-#[derive(Serialize)]
-struct ReconciledView<'a> {
-    name: &'a str,
-    found: &'static str,
-    found_reason: &'a str,
-    found_message: &'a str,
-    outcome: &'static str,
-    message: &'a str,
-    state: &'static str,
-}
 
 const fn outcome(outcome: ReconcileOutcome) -> (&'static str, Tone) {
     match outcome {
@@ -37,16 +25,7 @@ const fn outcome(outcome: ReconcileOutcome) -> (&'static str, Tone) {
 impl Output {
     /// Prints probes that were looked at.
     pub(crate) fn reconciled(&mut self, probes: &[ReconciledProbe]) -> io::Result<()> {
-        let views = probes.iter().map(|probe| ReconciledView {
-            name: &probe.name,
-            found: state_name(probe.found()).0,
-            found_reason: &probe.found_reason,
-            found_message: &probe.found_message,
-            outcome: outcome(probe.outcome()).0,
-            message: &probe.message,
-            state: state_name(probe.state()).0,
-        });
-        if self.structured(&views.collect::<Vec<_>>())? {
+        if self.structured(&probes.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
         let mut table = Table::new(&["NAME", "FOUND", "OUTCOME", "STATE"]);

@@ -18,7 +18,7 @@ struct WatchView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
     event: &'static str,
-    probe: Option<ProbeView<'a>>,
+    probe: Option<ProbeView>,
     resume_token: &'a str,
 }
 

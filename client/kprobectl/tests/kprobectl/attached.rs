@@ -91,31 +91,31 @@ fn attached() {
     [
       {
         "name": "btrfs/btrfs_sync_file",
-        "uid": -2,
-        "state": "waiting",
-        "state_reason": "the host does not have the event any more",
+        "uid": "-2",
         "filter": "root == 5",
-        "read": 0,
-        "undecodable": 0,
-        "fields": null,
-        "create_time": "2026-01-31T12:00:00Z"
+        "state": "ATTACHED_EVENT_STATE_WAITING",
+        "state_reason": "the host does not have the event any more",
+        "create_time": "2026-01-31T12:00:00Z",
+        "read": "0",
+        "undecodable": "0",
+        "fields": null
       },
       {
         "name": "raw_syscalls/sys_enter",
-        "uid": -1,
-        "state": "recording",
-        "state_reason": "",
+        "uid": "-1",
         "filter": "",
-        "read": 12,
-        "undecodable": 0,
+        "state": "ATTACHED_EVENT_STATE_RECORDING",
+        "state_reason": "",
+        "create_time": "2026-01-31T12:00:00Z",
+        "read": "12",
+        "undecodable": "0",
         "fields": [
           {
             "name": "id",
             "type": "s64",
             "fault_detected": true
           }
-        ],
-        "create_time": "2026-01-31T12:00:00Z"
+        ]
       }
     ]
     -- stderr

@@ -71,8 +71,8 @@ fn symbols() {
     assert_snapshot!(fake.run(&["symbols", "--module", "ext4", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    {"name":"vfs_read","module":null,"size_bytes":32,"traceable":true,"blacklisted":false,"same_name":1,"place":"vfs_read"}
-    {"name":"vfs_readf","module":"ext4","size_bytes":0,"traceable":false,"blacklisted":true,"same_name":2,"place":null}
+    {"name":"vfs_read","module":"","size_bytes":"32","traceable":true,"blacklisted":false,"same_name":1,"place":"vfs_read"}
+    {"name":"vfs_readf","module":"ext4","size_bytes":"0","traceable":false,"blacklisted":true,"same_name":2,"place":""}
     -- stderr
     "#);
     assert_snapshot!(fake.run(&["symbols", "vfs_raed"]), @"

@@ -265,8 +265,8 @@ fn check_a_file() {
     let lines: Vec<_> = lines.lines().filter(|line| line.starts_with('{')).collect();
     assert_snapshot!(lines.join("\n"), @r#"
     {"definition":"p:open do_sys_openat2","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":null,"line":1,"name":"kprobes/open","location":"do_sys_openat2+0x0","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":null,"nearest_after":null,"diagnostics":[]}
-    {"definition":"-:x","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":null,"warnings":[{"severity":"warning","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21}],"errno_name":null,"line":2,"name":null,"location":null,"dialect":null,"arming":null,"kernel_definition":null,"nearest_before":null,"nearest_after":null,"diagnostics":[{"severity":"warning","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21}]}
-    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","line":3,"name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"error","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23}]}
+    {"definition":"-:x","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":null,"warnings":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"field":"","by":"REFUSED_BY_UNSPECIFIED"}],"errno_name":null,"line":2,"name":null,"location":null,"dialect":null,"arming":null,"kernel_definition":null,"nearest_before":null,"nearest_after":null,"diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"field":"","by":"REFUSED_BY_UNSPECIFIED"}]}
+    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","line":3,"name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"field":"","by":"REFUSED_BY_KERNEL"}]}
     "#);
     assert_snapshot!(fake.run(&["check", "-f", "/nonexistent/probes.txt"]), @"
     exit: 1
@@ -308,12 +308,11 @@ fn explain() {
       all is well
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["explain", "f(int a)", "-o", "yaml"]), @"
+    assert_snapshot!(fake.run(&["explain", "f(int a)", "-o", "yaml"]), @r#"
     exit: 0
     -- stdout
-    dialect: prototype
+    dialect: DIALECT_PROTOTYPE
     kernel_definition: p:functions/f f a=$arg1:s32
-    definition_2009: null
     when: each time f is reached
     arguments:
     - text: a=$arg1:s32
@@ -322,16 +321,18 @@ fn explain() {
     - name: __probe_ip
       type: symbol
     - name: b
-      type: null
+      type: ''
     assumptions:
     - all is well
     warnings: []
     spec:
-      kind: entry
+      kind: PROBE_KIND_ENTRY
+      maxactive: null
       group: kprobes
       event: open
       place:
         symbol:
+          module: ''
           symbol: do_sys_openat2
           offset: 0
       arguments:
@@ -339,7 +340,8 @@ fn explain() {
         fetch:
           argument: 1
         type:
-          name: s32
+          name: FETCH_TYPE_NAME_S32
+          array_length: null
       - name: filename
         fetch:
           dereference:
@@ -348,21 +350,26 @@ fn explain() {
             inner:
               argument: 2
         type:
-          name: string
+          name: FETCH_TYPE_NAME_STRING
+          array_length: null
       - name: bits
         fetch:
           memory:
-            address: '0xffffffff81000000'
+            address: '18446744071578845184'
         type:
           bit_field:
             width: 3
             offset: 2
             container_bits: 32
           array_length: 4
-      - fetch:
-          variable: all_arguments
+      - name: ''
+        fetch:
+          variable: FETCH_VARIABLE_ALL_ARGUMENTS
+        type: null
+    definition: f(int a)
+    definition_2009: ''
     -- stderr
-    ");
+    "#);
 }
 
 #[test]
@@ -393,7 +400,7 @@ fn check() {
     assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3", "-o", "json"]), @r#"
     exit: 1
     -- stdout
-    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"error","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23}],"listing":[{"offset":0,"code":"0f1f440000","text":"nopl 0x0(%rax,%rax,1)","probeable":true,"refusal":""},{"offset":5,"code":"55","text":"push %rbp","probeable":true,"refusal":""}]}
+    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"field":"","by":"REFUSED_BY_KERNEL"}],"listing":[{"offset":0,"code":"0f1f440000","text":"nopl 0x0(%rax,%rax,1)","probeable":true,"refusal":""},{"offset":5,"code":"55","text":"push %rbp","probeable":true,"refusal":""}]}
     -- stderr
     "#);
     assert_snapshot!(fake.run(&["check", DEFINITION, "-o", "yaml"]), @"
@@ -585,11 +592,11 @@ fn delete() {
         "name": "kprobes/open",
         "profile": {
           "probe": "kprobes/open",
-          "probe_uid": 1,
+          "probe_uid": "1",
           "boot_id": "b0",
           "time": "2026-01-31T12:00:00Z",
-          "hits": 7,
-          "nmissed": 1
+          "hits": "7",
+          "nmissed": "1"
         },
         "note": ""
       },
@@ -621,17 +628,17 @@ fn many_are_deleted_in_few_requests() {
 
 /// The fields that the fake knows, as a file.
 const SPEC: &str = "\
-kind: entry
+kind: PROBE_KIND_ENTRY
 group: kprobes
 event: open
 place: {symbol: {symbol: do_sys_openat2}}
 arguments:
-- {name: dfd, fetch: {argument: 1}, type: {name: s32}}
-- {name: filename, fetch: {dereference: {inner: {argument: 2}}}, type: {name: string}}
+- {name: dfd, fetch: {argument: 1}, type: {name: FETCH_TYPE_NAME_S32}}
+- {name: filename, fetch: {dereference: {inner: {argument: 2}}}, type: {name: FETCH_TYPE_NAME_STRING}}
 - name: bits
   fetch: {memory: {address: 0xffffffff81000000}}
   type: {bit_field: {width: 3, offset: 2, container_bits: 32}, array_length: 4}
-- fetch: {variable: all_arguments}
+- fetch: {variable: FETCH_VARIABLE_ALL_ARGUMENTS}
 ";
 
 #[test]
@@ -667,9 +674,13 @@ fn definitions_as_fields() {
       all is well
     -- stderr
     ");
-    let file = fake.file("kind: entry\nplace: {symbol: {symbol: f}}\nargumnets: []\n");
+    let file = fake.file("kind: PROBE_KIND_ENTRY\nplace: {symbol: {symbol: f}}\nargumnets: []\n");
     let refused = fake.run(&["add", "--spec", &file]);
-    assert!(refused.starts_with("exit: 2") && refused.contains("unknown field `argumnets`"), "{refused}");
-    let other = fake.file("kind: return\nplace: {symbol: {symbol: f}}\n");
+    assert!(
+        refused.starts_with("exit: 2")
+            && refused.contains("3:1: `argumnets` is not a field (did you mean `arguments`?)"),
+        "{refused}"
+    );
+    let other = fake.file("kind: PROBE_KIND_RETURN\nplace: {symbol: {symbol: f}}\n");
     assert!(fake.run(&["add", "--spec", &other]).contains("other fields"));
 }

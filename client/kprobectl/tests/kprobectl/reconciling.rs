@@ -192,21 +192,21 @@ fn probes_are_looked_at() {
     [
       {
         "name": "kprobes/open",
-        "found": "armed",
+        "found": "PROBE_STATE_ARMED",
         "found_reason": "",
         "found_message": "",
-        "outcome": "as-wanted",
+        "outcome": "RECONCILE_OUTCOME_AS_WANTED",
         "message": "",
-        "state": "armed"
+        "state": "PROBE_STATE_ARMED"
       },
       {
         "name": "kprobes/opened",
-        "found": "drifted",
+        "found": "PROBE_STATE_DRIFTED",
         "found_reason": "SWITCHED_OFF",
         "found_message": "its event is switched off in the daemon's instance",
-        "outcome": "repaired",
+        "outcome": "RECONCILE_OUTCOME_REPAIRED",
         "message": "",
-        "state": "armed"
+        "state": "PROBE_STATE_ARMED"
       }
     ]
     -- stderr

@@ -37,7 +37,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
 
     guest.shell("kprobectl add 'p:open do_sys_openat2 filename=+0(%si):string flags=+0(%dx):x64'")?;
     let listed = json("kprobectl list -o json")?;
-    ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "armed", "{listed}");
+    ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "PROBE_STATE_ARMED", "{listed}");
     let events = guest.observe("open -n 2 --filter 'filename == \"/etc/passwd\"' -o json", || {
         guest.workload(&["open", "/etc/passwd", "524288", "0", "2"]).map(drop)
     })?;
@@ -51,7 +51,10 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
         ensure!(event["fields"]["flags"] == 0x88000, "{event}");
     }
     let profile = json("kprobectl profile -o json")?;
-    ensure!(profile[0]["hits"].as_u64().is_some_and(|hits| hits >= 2), "{profile}");
+    ensure!(
+        profile[0]["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
+        "{profile}"
+    );
     ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"accepted\""));
 
     // What is printed as fields makes the same probe again, and a refusal names the field.
@@ -64,7 +67,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
         "{got} became {again}"
     );
     let refused = run(
-        "printf 'kind: entry\\nplace: {symbol: {symbol: do_sys_openat2, offset: 1}}\\n' | kprobectl add --spec -",
+        "printf 'kind: PROBE_KIND_ENTRY\\nplace: {symbol: {symbol: do_sys_openat2, offset: 1}}\\n' | kprobectl add --spec -",
     )?;
     ensure!(
         refused.status.shell_code() == 1 && refused.stderr_text().contains("in spec.place.symbol"),

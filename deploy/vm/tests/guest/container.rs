@@ -144,7 +144,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     wait_for(&machine, "kprobectl doctor | grep -q 'topology.kubernetes.io/zone=eu-1b'")?;
 
     // What the ConfigMap declares is there, fires, and is observed.
-    wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"armed\"'")?;
+    wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
     shell(&machine, "workload open /etc/passwd 0 0 3 && kprobectl ledger > /dev/null")?;
     let seen = shell(&machine, "kprobectl observe k8s/open --oldest --no-follow -o json")?;
     let events: Vec<Value> = seen.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -162,7 +162,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
 
     // Another version of the ConfigMap.
     publish(&machine, PROBES, 2, &[("open.yaml", ONE), ("getppid.yaml", TWO)])?;
-    wait_for(&machine, "kprobectl get k8s/getppid -o json | grep -q '\"state\": *\"armed\"'")?;
+    wait_for(&machine, "kprobectl get k8s/getppid -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
 
     nothing_else_was_written(&machine, &volumes)?;
     shell(&machine, &format!("crun --cgroup-manager=disabled kill kprobed {}", Signal::SIGTERM as i32))?;

@@ -248,7 +248,7 @@ fn shows_both_sides(guest: &DaemonGuest, probes: &BTreeMap<String, Probe>, offse
     }
     let held: serde_json::Value = serde_json::from_str(&guest.shell("kprobectl get accept -o json")?)?;
     let of_change = &held["meaning_change"]["differences"][0];
-    ensure!(of_change["code"] == "PROTOTYPE_CHANGED" && of_change["before"].is_array(), "{held}");
-    ensure!(held["state"] == "held-back", "{held}");
+    ensure!(of_change["code"] == "PROTOTYPE_CHANGED" && of_change["before"].is_string(), "{held}");
+    ensure!(held["state"] == "PROBE_STATE_HELD_BACK", "{held}");
     Ok(())
 }

@@ -279,7 +279,7 @@ fn states(server: &Server) -> Result<()> {
     watch.wait()?;
     let numbers = |line: &&Value| line["probe"]["name"] == "kprobes/numbers" && line["event"] == "present";
     let found: Vec<&Value> = told.iter().filter(numbers).collect();
-    ensure!(found.len() == 1 && found[0]["probe"]["state"] == "armed", "{told:?}");
+    ensure!(found.len() == 1 && found[0]["probe"]["state"] == "PROBE_STATE_ARMED", "{told:?}");
     // The exporter is for that probe alone.
     ensure!(told.len() == 2 && told.iter().all(|line| line["host"].is_string()), "{told:?}");
     Ok(())

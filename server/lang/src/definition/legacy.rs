@@ -98,6 +98,11 @@ impl OldWord {
     }
 }
 
+/// Whether a bare word was a variable in 2009: `a0`, `s1`, `sa`, `rv` or `ra`.
+pub fn is_word_of_2009(word: &str) -> bool {
+    OldWord::named(word).is_some()
+}
+
 /// What a word of the old language is written like today, if it is one.
 pub(super) fn modern_spelling(word: &str) -> Option<String> {
     Some(match OldWord::named(word)? {

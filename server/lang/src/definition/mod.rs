@@ -68,7 +68,7 @@ pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
-pub use legacy::{Parameters, UnknownParameters};
+pub use legacy::{Parameters, UnknownParameters, is_word_of_2009};
 pub use line::place_alone;
 pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parse::parse;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::plan::{Plan, Role};
+use super::plan::{Role, TriggerPlan};
 use super::spec::{Aggregation, AggregationSpec, HistogramSpec, LatencySpec};
 use super::{
     AggregationCommand, AggregationError, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, Snapshot,
@@ -25,14 +25,14 @@ use kprobed_trace::decode::Schema;
 pub(in crate::control) struct Aggregations {
     /// With our claim on it.
     instance: Option<(Instance, Claim)>,
-    by_name: BTreeMap<String, Live>,
+    by_name: BTreeMap<String, LiveAggregation>,
     made: u64,
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveAggregation {
     aggregation: Arc<Aggregation>,
-    plan: Plan,
+    plan: TriggerPlan,
     expires: Option<Instant>,
 }
 
@@ -47,11 +47,11 @@ impl Aggregations {
 
     /// The first aggregation that uses a probe.
     fn user_of(&self, probe: &ProbeName) -> Option<&str> {
-        let uses = |live: &&Live| live.plan.tables.iter().any(|table| table.event == *probe);
+        let uses = |live: &&LiveAggregation| live.plan.tables.iter().any(|table| table.event == *probe);
         self.by_name.values().find(uses).map(|live| live.aggregation.name.as_str())
     }
 
-    fn live(&self, name: &str) -> Result<&Live, AggregationError> {
+    fn live(&self, name: &str) -> Result<&LiveAggregation, AggregationError> {
         self.by_name.get(name).ok_or_else(|| AggregationError::NotFound(name.to_owned()))
     }
 }
@@ -98,7 +98,7 @@ impl Controller {
             sums: plan.sums.clone(),
         });
         let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
-        let live = Live { aggregation: Arc::clone(&aggregation), plan, expires };
+        let live = LiveAggregation { aggregation: Arc::clone(&aggregation), plan, expires };
         tracing::info!(aggregation = name, "counting");
         self.aggregations.by_name.insert(name, live);
         Ok(aggregation)
@@ -124,13 +124,13 @@ impl Controller {
         &self,
         spec: AggregationSpec,
         number: u64,
-    ) -> Result<(AggregationSpec, Plan), ControlError> {
+    ) -> Result<(AggregationSpec, TriggerPlan), ControlError> {
         self.require_built(&spec)?;
         match spec {
             AggregationSpec::Histogram(spec) => {
                 let (probe, schema) = self.countable(&spec.probe)?;
                 self.judge_aggregation_filter(&probe.name, &spec.filter, "spec.histogram.filter")?;
-                let plan = Plan::histogram(&spec, number, &probe.name, &schema)?;
+                let plan = TriggerPlan::histogram(&spec, number, &probe.name, &schema)?;
                 let spec = HistogramSpec { probe: probe.name.to_string(), ..spec };
                 Ok((AggregationSpec::Histogram(spec), plan))
             }
@@ -140,7 +140,7 @@ impl Controller {
                 self.judge_aggregation_filter(&start.name, &spec.start_filter, "spec.latency.start_filter")?;
                 self.judge_aggregation_filter(&end.name, &spec.end_filter, "spec.latency.end_filter")?;
                 let ends = [(&start.name, &*start_schema), (&end.name, &*end_schema)];
-                let plan = Plan::latency(&spec, number, ends, TRACE_CLOCK)?;
+                let plan = TriggerPlan::latency(&spec, number, ends, TRACE_CLOCK)?;
                 let (start_probe, end_probe) = (start.name.to_string(), end.name.to_string());
                 Ok((AggregationSpec::Latency(LatencySpec { start_probe, end_probe, ..spec }), plan))
             }
@@ -199,7 +199,11 @@ impl Controller {
     }
 
     /// Makes the synthetic event and the triggers; undoes what was done when a step fails.
-    fn put_aggregation_into_kernel(&self, instance: &Instance, plan: &Plan) -> Result<(), ControlError> {
+    fn put_aggregation_into_kernel(
+        &self,
+        instance: &Instance,
+        plan: &TriggerPlan,
+    ) -> Result<(), ControlError> {
         if let Some(synthetic) = &plan.synthetic {
             self.tracefs().define_synthetic(synthetic, &format!("u64 {LATENCY_FIELD}"))?;
         }
@@ -216,7 +220,7 @@ impl Controller {
     fn take_aggregation_out_of_kernel(
         &self,
         instance: &Instance,
-        plan: &Plan,
+        plan: &TriggerPlan,
         tables: usize,
     ) -> Result<(), ControlError> {
         for table in plan.tables.iter().take(tables).rev() {
@@ -289,7 +293,7 @@ impl Controller {
     /// Deletes those whose time is over.
     pub(in crate::control) fn expire_aggregations(&mut self) {
         let now = Instant::now();
-        let expired = |live: &&Live| live.expires.is_some_and(|expires| expires <= now);
+        let expired = |live: &&LiveAggregation| live.expires.is_some_and(|expires| expires <= now);
         let over = self.aggregations.by_name.values().filter(expired);
         let over: Vec<_> = over.map(|live| live.aggregation.name.clone()).collect();
         for name in over {

@@ -13,7 +13,7 @@ use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
 
 /// What the kernel is to do, and how its tables are to be read.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct TriggerPlan {
     /// In the order in which their triggers are added. They are removed the other way round.
     pub(super) tables: Vec<Table>,
     /// Indices of keys in the order in which the kernel prints them.
@@ -159,7 +159,7 @@ fn both(filter: &str, more: &str) -> String {
     if filter.is_empty() { more.to_owned() } else { format!("({filter}) && {more}") }
 }
 
-impl Plan {
+impl TriggerPlan {
     /// How to count the events of a probe. `number` tells the triggers of the instance apart.
     pub(super) fn histogram(
         spec: &HistogramSpec,

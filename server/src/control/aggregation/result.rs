@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::plan::{Meaning, Plan, Role};
+use super::plan::{Meaning, Role, TriggerPlan};
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 
 /// What an aggregation has counted.
@@ -74,7 +74,7 @@ pub enum SumValue {
 
 /// Rows that mean the same are one: the kernel tells apart threads of the same name, addresses in the same function, and stacks that differ
 /// in how the probe was reached.
-pub(super) fn rows(plan: &Plan, tables: &[HistTable]) -> Vec<Row> {
+pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
     let mut merged = BTreeMap::<Vec<KeyValue>, (u64, Vec<u64>)>::new();
     for (table, planned) in tables.iter().zip(&plan.tables) {
         let Role::Result { beyond } = planned.role else { continue };
@@ -99,7 +99,7 @@ pub(super) fn rows(plan: &Plan, tables: &[HistTable]) -> Vec<Row> {
 }
 
 /// The keys of a row in the order in which they were asked for. `beyond` is the key that the table of what is beyond powers of two leaves out.
-fn keys(plan: &Plan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValue> {
+fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValue> {
     let mut values = row.keys.iter();
     let mut printed: Vec<_> = vec![None; plan.meanings.len()];
     for &index in &plan.printed {

@@ -1,6 +1,6 @@
 //! What specs become, and which ones are refused.
 
-use super::plan::{Plan, Role};
+use super::plan::{Role, TriggerPlan};
 use super::result::{Row, rows};
 use super::*;
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
@@ -46,11 +46,11 @@ fn histogram(keys: Vec<Key>, sums: &[&str], filter: &str) -> HistogramSpec {
     }
 }
 
-fn plan(keys: Vec<Key>, sums: &[&str], filter: &str) -> Result<Plan, AggregationError> {
-    Plan::histogram(&histogram(keys, sums, filter), 7, &name(), &schema())
+fn plan(keys: Vec<Key>, sums: &[&str], filter: &str) -> Result<TriggerPlan, AggregationError> {
+    TriggerPlan::histogram(&histogram(keys, sums, filter), 7, &name(), &schema())
 }
 
-fn triggers(plan: &Plan) -> Vec<String> {
+fn triggers(plan: &TriggerPlan) -> Vec<String> {
     plan.tables.iter().map(|table| table.trigger.to_string()).collect()
 }
 
@@ -143,7 +143,7 @@ fn refusals_name_the_field() {
     let four = ["n", "dfd", "big", "path"].map(|name| key(name, Scale::Exact)).to_vec();
     assert_eq!(field(four, &[]), "spec.histogram.keys");
     let tiny = HistogramSpec { size: 5, ..histogram(Vec::new(), &[], "") };
-    assert!(Plan::histogram(&tiny, 7, &name(), &schema()).is_err());
+    assert!(TriggerPlan::histogram(&tiny, 7, &name(), &schema()).is_err());
 }
 
 #[test]
@@ -159,7 +159,8 @@ fn latencies_become_three_triggers() {
         size: 128,
     };
     let (start, end, fields) = (name(), ProbeName::new("g", "done").unwrap(), schema());
-    let made = |spec: &LatencySpec| Plan::latency(spec, 7, [(&start, &fields), (&end, &fields)], "boot");
+    let made =
+        |spec: &LatencySpec| TriggerPlan::latency(spec, 7, [(&start, &fields), (&end, &fields)], "boot");
     let plan = made(&spec).unwrap();
     assert_eq!(
         triggers(&plan),
@@ -185,5 +186,5 @@ fn latencies_become_three_triggers() {
     ] {
         assert!(made(&wrong).is_err(), "{wrong:?}");
     }
-    assert!(Plan::latency(&spec, 7, [(&start, &fields), (&start, &fields)], "boot").is_err());
+    assert!(TriggerPlan::latency(&spec, 7, [(&start, &fields), (&start, &fields)], "boot").is_err());
 }

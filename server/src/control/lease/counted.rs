@@ -77,7 +77,7 @@ impl Counting {
     pub(super) fn count(&mut self, probes: &[Arc<Probe>], now: &Clocks<'_>) {
         let keep_ns = nanoseconds(self.keep);
         for probe in probes {
-            let Some(Lease::Until { duration, expire_time }) = probe.metadata.lease else { continue };
+            let Some(Lease::Until { duration, expire_time }) = probe.spec.metadata.lease else { continue };
             if self.counted.get(&probe.uid).is_some_and(|known| known.expire == expire_time) {
                 continue;
             }
@@ -93,7 +93,7 @@ impl Counting {
             self.counted.insert(probe.uid, counted);
             self.stuck.remove(&probe.uid);
         }
-        let is_counted = |probe: &&Arc<Probe>| matches!(probe.metadata.lease, Some(Lease::Until { .. }));
+        let is_counted = |probe: &&Arc<Probe>| matches!(probe.spec.metadata.lease, Some(Lease::Until { .. }));
         let counted: HashSet<_> = probes.iter().filter(is_counted).map(|probe| probe.uid).collect();
         self.counted.retain(|uid, _| counted.contains(uid));
         let there: HashSet<_> = probes.iter().map(|probe| probe.uid).collect();

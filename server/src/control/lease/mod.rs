@@ -24,7 +24,7 @@ use super::controller::{Controller, ControllerParts};
 use super::job::Job;
 use super::probe::{Probe, ProbeState, Trouble};
 use super::{ControlError, own};
-use crate::store::{StoredProbe, Undo};
+use crate::store::{Record, Undo};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange};
 
@@ -75,15 +75,15 @@ impl Leases {
         Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting })
     }
 
-    /// What becomes of a row. `is_left`: the kernel has its event.
-    pub(super) fn at_start(&mut self, row: &StoredProbe, is_left: bool) -> AtStart {
-        match &row.metadata.lease {
+    /// What becomes of a probe. `is_left`: the kernel has its event.
+    pub(super) fn at_start(&mut self, record: &Record, is_left: bool) -> AtStart {
+        match &record.spec.metadata.lease {
             None => AtStart::Wanted,
             Some(Lease::Held { .. }) => AtStart::Unheld,
             Some(Lease::Until { duration, expire_time }) => {
                 let now = Clocks::now(&self.boot_id);
-                self.counting.read(row.uid, &row.name, (*duration, *expire_time), is_left, &now);
-                if self.counting.is_over(row.uid, now.boot_ns) { AtStart::Over } else { AtStart::Wanted }
+                self.counting.read(record.uid, &record.name, (*duration, *expire_time), is_left, &now);
+                if self.counting.is_over(record.uid, now.boot_ns) { AtStart::Over } else { AtStart::Wanted }
             }
         }
     }
@@ -162,9 +162,9 @@ impl Controller {
         let Leases { boot_id, counting, .. } = &mut self.leases;
         for (uid, expire_time) in counting.recount(&Clocks::now(boot_id)) {
             let Some(probe) = self.parts.registry.by_uid(uid) else { continue };
-            if let Some(Lease::Until { duration, .. }) = probe.metadata.lease {
+            if let Some(Lease::Until { duration, .. }) = probe.spec.metadata.lease {
                 let mut probe = Probe::clone(&probe);
-                probe.metadata.lease = Some(Lease::Until { duration, expire_time });
+                probe.record.spec.metadata.lease = Some(Lease::Until { duration, expire_time });
                 self.parts.registry.put(probe);
             }
         }
@@ -179,7 +179,7 @@ impl Controller {
         }
         let open = self.leases.holds.open();
         let mut probes = self.parts.registry.leased();
-        probes.retain(|probe| match &probe.metadata.lease {
+        probes.retain(|probe| match &probe.spec.metadata.lease {
             Some(Lease::Held { holder }) => {
                 !open.contains(holder) && !self.leases.counting.is_stuck(probe.uid, now_ns)
             }
@@ -321,7 +321,7 @@ fn as_expired(probe: &Probe, trouble: Trouble) -> Probe {
 
 /// What is said of a probe whose lease has ended. Absent for one without such a lease.
 pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
-    let Some(Lease::Until { duration, expire_time }) = &probe.metadata.lease else { return None };
+    let Some(Lease::Until { duration, expire_time }) = &probe.spec.metadata.lease else { return None };
     // Whole seconds are enough for people.
     let since = expire_time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());

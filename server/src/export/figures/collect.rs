@@ -6,8 +6,9 @@ use std::time::SystemTime;
 
 use super::process::Process;
 use crate::config::export::Selection;
-use crate::control::{ControlError, ControlHandle, LabelsFile, Ledger, Registry};
+use crate::control::{ControlError, ControlHandle, Ledger, Registry};
 use crate::export::{ExporterStatus, Exporters};
+use crate::health::LabelsFile;
 use crate::store::Store;
 use kprobed_lang::model::Labels;
 use kprobed_trace::history::{History, HistoryCounts};
@@ -68,11 +69,13 @@ impl Sources {
             View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
         ledger.probes.retain(|probe| {
             // An attached event has no labels.
-            let labels =
-                self.registry.by_uid(probe.uid).map_or_else(Labels::default, |probe| probe.labels.clone());
+            let labels = self
+                .registry
+                .by_uid(probe.uid)
+                .map_or_else(Labels::default, |probe| probe.spec.labels.clone());
             view.selects(&probe.name, &labels)
         });
-        let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.enabled);
+        let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);
         Ok(Figures {
             enabled: ledger.probes.iter().map(|probe| is_on(probe.uid)).collect(),
             ledger,

@@ -185,7 +185,7 @@ impl StatePublisher {
 
     fn begin(&self, stream: Stream) -> States {
         let selects = self.selects();
-        let selects = move |probe: &Probe| selects(&probe.name, &probe.labels);
+        let selects = move |probe: &Probe| selects(&probe.name, &probe.spec.labels);
         let watch = ProbeWatch::new(&self.registry, None, Box::new(selects));
         States { stream, watch, present: Vec::new(), deletions: 0 }
     }
@@ -285,7 +285,7 @@ impl StatePublisher {
         let (selects, none) = (self.selects(), Labels::default());
         counts.retain(|profile| {
             let probe = self.registry.by_uid(profile.uid);
-            selects(&profile.name, probe.as_ref().map_or(&none, |probe| &probe.labels))
+            selects(&profile.name, probe.as_ref().map_or(&none, |probe| &probe.spec.labels))
         });
         for profile in profiles.changes(counts) {
             out.publish(&self.profile(&profile), |counts| counts.profiles += 1).await?;

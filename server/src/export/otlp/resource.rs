@@ -9,7 +9,7 @@ use kprobed_otlp::common::{InstrumentationScope, KeyValue};
 use kprobed_otlp::resource::Resource;
 
 use super::attribute::{attribute, text};
-use crate::control::LabelsFile;
+use crate::health::LabelsFile;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
 

@@ -22,7 +22,7 @@ use super::status::Shared;
 use super::*;
 use crate::config::Config;
 use crate::config::export::{Export, JsonLines, Selection};
-use crate::control::LabelsFile;
+use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_host::kernel::HostIdentity;

@@ -9,16 +9,20 @@ mod read;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use write::write;
+
+use std::sync::Arc;
 
 use kprobed_proto::v1;
 
 use self::fields::FieldMap;
 use kprobed_lang::definition::{
-    Code, Definition, Diagnostic, Dialect, Features, ProbeDefinition, Span, parse_any, parse_as,
+    BtfRoot, Code, Definition, Diagnostic, Dialect, FetchKind, ProbeDefinition, Span, is_word_of_2009,
+    parse_any, parse_as,
 };
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// The path of the whole message, in requests.
 const ROOT: &str = "spec";
@@ -27,7 +31,7 @@ const ROOT: &str = "spec";
 #[derive(Debug)]
 pub(super) struct Given {
     /// The text: of the client, or made of the fields.
-    pub(super) text: String,
+    pub(super) definition: Arc<DefinitionText>,
     /// Which part of the text stands for which field. Absent where the client sent text.
     fields: Option<FieldMap>,
 }
@@ -54,28 +58,43 @@ pub(super) struct Unwritable {
 
 impl Given {
     /// Takes a definition as text.
-    pub(super) fn text(text: String) -> Self {
-        Self { text, fields: None }
+    pub(super) fn of_text(text: String) -> Self {
+        Self { definition: Arc::new(DefinitionText::new(text)), fields: None }
+    }
+
+    /// The text: of the client, or made of the fields.
+    pub(super) fn text(&self) -> &str {
+        self.definition.as_str()
     }
 
     /// Takes the form that a request has.
     pub(super) fn of(
         text: String,
         spec: Option<&v1::ProbeSpec>,
-        features: &Features,
+        checker: &Checker,
     ) -> Result<Self, GivenError> {
         match (spec, text.is_empty()) {
-            (Some(spec), true) => Self::written(spec, features).map_err(GivenError::Fields),
-            (None, false) => Ok(Self::text(text)),
+            (Some(spec), true) => Self::written(spec, checker).map_err(GivenError::Fields),
+            (None, false) => Ok(Self::of_text(text)),
             (Some(_), false) => Err(GivenError::Form("send either `definition` or `spec`, not both")),
             (None, true) => Err(GivenError::Form("neither `definition` nor `spec` is given")),
         }
     }
 
     /// The line that fields stand for. If the parser takes it, it means what the fields say; if not, it is for others to report why.
-    fn written(spec: &v1::ProbeSpec, features: &Features) -> Result<Self, Unwritable> {
+    fn written(spec: &v1::ProbeSpec, checker: &Checker) -> Result<Self, Unwritable> {
         let definition = read::read(spec)?;
-        let line = definition.render_as_named();
+        let text = DefinitionText::new(definition.render_as_named());
+        let fields = Some(FieldMap::new(&definition, text.as_str()));
+        // Without words that were variables in 2009, every kernel reads the line in the same
+        // dialect.
+        if !has_word_of_2009(&definition)
+            && let Ok(read) = &checker.reading(&text).result
+            && is(read, &definition)
+        {
+            return Ok(Self { definition: Arc::new(text), fields });
+        }
+        let (line, features) = (text.to_string(), checker.features());
         let reading = parse_as(Dialect::Kernel, &line, features);
         if let Ok(read) = &reading.result
             && !is(read, &definition)
@@ -85,11 +104,13 @@ impl Given {
             let problem = Diagnostic::error(Code::NoEquivalent, span, message);
             return Err(Unwritable { field: ROOT.to_owned(), problem, text: line });
         }
-        let fields = FieldMap::new(&definition, &line);
         // Bare words are names of parameters here, on every kernel.
-        let text =
-            if parse_any(&line, features) == reading { line } else { Dialect::Kernel.asked_for_in(&line) };
-        Ok(Self { text, fields: Some(fields) })
+        let text = if parse_any(&line, features) == reading {
+            text
+        } else {
+            DefinitionText::new(Dialect::Kernel.asked_for_in(&line))
+        };
+        Ok(Self { definition: Arc::new(text), fields })
     }
 
     /// The field that the whole definition is in.
@@ -102,7 +123,7 @@ impl Given {
     pub(super) fn field_at(&self, text: &str, span: Span) -> String {
         match &self.fields {
             None => String::new(),
-            Some(fields) if text == self.text => fields.at(span).to_owned(),
+            Some(fields) if text == self.text() => fields.at(span).to_owned(),
             Some(fields) => fields.of_word(text, span).to_owned(),
         }
     }
@@ -118,4 +139,15 @@ impl Given {
 /// Whether this was read, apart from places in the text and warnings.
 fn is(read: &Definition, meant: &ProbeDefinition) -> bool {
     matches!(read, Definition::Probe(read) if read.without_spans() == *meant)
+}
+
+/// Whether an argument is a parameter whose name was a variable in 2009.
+fn has_word_of_2009(definition: &ProbeDefinition) -> bool {
+    definition.args.iter().any(|argument| {
+        let mut fetch = &argument.fetch;
+        while let FetchKind::Deref { inner, .. } = &fetch.kind {
+            fetch = inner;
+        }
+        matches!(&fetch.kind, FetchKind::Btf { root: BtfRoot::Parameter(name), .. } if is_word_of_2009(name))
+    })
 }

@@ -111,9 +111,9 @@ async fn open(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
 async fn baseline() -> (Arc<Disk>, Known) {
     let disk = Disk::with_file(DATABASE);
     let Opened { store, .. } = &open_and_migrate(&disk).await.unwrap();
-    let settled = create(store, NewProbe { time: from_ns(1), ..new_probe("settled") }).await.unwrap();
+    let settled = create(store, new_probe_at("settled", 1)).await.unwrap();
     settle(store, settled, "p:kprobes/settled vfs_read", Some(key("made", "create"))).await.unwrap();
-    let pending = create(store, NewProbe { time: from_ns(2), ..new_probe("pending") }).await.unwrap();
+    let pending = create(store, new_probe_at("pending", 2)).await.unwrap();
     let name = |event: &str| ProbeName::new("sched", event).unwrap();
     let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3)).await.unwrap();
     store.settle_attach(attached, "pid == 1", None).await.unwrap();
@@ -149,10 +149,10 @@ const AT_ONCE: HitRetention = HitRetention {
 };
 
 async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
-    let before = settings(true, "", "team=storage", 1);
+    let before = settings(known.settled, true, "", "team=storage", 1);
     let request = key("asked", "delete it");
     match step {
-        Step::BeginCreate => create(store, NewProbe { time: from_ns(9), ..new_probe("new") }).await.map(drop),
+        Step::BeginCreate => create(store, new_probe_at("new", 9)).await.map(drop),
         Step::SettleCreate => settle(store, known.pending, "p:kprobes/pending x", Some(request)).await,
         Step::Redefine => {
             let (kernel_definition, listing) = ("p:kprobes/settled y".to_owned(), "listed".to_owned());
@@ -160,19 +160,18 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             store.settle(&[(settled, None)]).await
         }
         Step::Update => {
-            let wanted = settings(false, "x == 1", "tier=2,other=", 2);
-            update(store, known.settled, before, wanted, Some(request)).await
+            let wanted = settings(known.settled, false, "x == 1", "tier=2,other=", 2);
+            update(store, before, wanted, Some(request)).await
         }
         Step::BeginRemove => {
             store.begin(&[(Intent::Remove(known.settled), Some(request)).into()]).await.map(drop)
         }
         Step::BeginMany => {
-            let wanted = settings(false, "x == 1", "tier=2,other=", 2);
-            let uid = known.settled;
+            let wanted = settings(known.settled, false, "x == 1", "tier=2,other=", 2);
             let intents = [
-                (Intent::Create(NewProbe { time: from_ns(9), ..new_probe("new") }), None),
-                (Intent::Update { uid, before, wanted }, Some(request)),
-                (Intent::Create(NewProbe { time: from_ns(9), ..new_probe("newer") }), None),
+                (creation(new_probe_at("new", 9)), None),
+                (updating(before, wanted), Some(request)),
+                (creation(new_probe_at("newer", 9)), None),
             ];
             store.begin(&intents.map(Intended::from)).await.map(drop)
         }
@@ -210,13 +209,13 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
         Step::UndoCreate => undo(store, Undo::Probe(known.pending)).await,
         Step::UndoRemove => undo(store, Undo::Deletion(known.pending)).await,
         Step::UndoUpdate => {
-            let before = settings(false, "before", "", 7);
+            let before = settings(known.settled, false, "before", "", 7);
             let request = Some("made".to_owned());
-            undo(store, Undo::Update { uid: known.settled, before, request }).await
+            undo(store, undo_update(before, request)).await
         }
         Step::UndoReversal => {
-            let before = settings(false, "before", "", 7);
-            undo(store, Undo::Reversal { uid: known.settled, before }).await
+            let before = settings(known.settled, false, "before", "", 7);
+            undo(store, Undo::Reversal { before: Box::new(before) }).await
         }
         Step::UndoAttach => undo(store, Undo::Attachment(known.attaching)).await,
         Step::UndoDetach => undo(store, Undo::Detachment(known.attaching, "pid == 4".to_owned())).await,
@@ -229,9 +228,9 @@ async fn together(
     known: Known,
     request: Option<RequestKey>,
 ) -> Result<Vec<ProbeUid>, StoreError> {
-    let reversal = Some(settings(true, "", "team=storage", 1));
+    let reversal = Some(Box::new(settings(known.settled, true, "", "team=storage", 1)));
     let remove = Intended { intent: Intent::Remove(known.settled), request, reversal };
-    let create = Intent::Create(NewProbe { time: from_ns(9), ..new_probe("settled") });
+    let create = creation(new_probe_at("settled", 9));
     store.begin(&[remove, (create, None).into()]).await
 }
 
@@ -314,8 +313,8 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             // Rows of new probes stay, and are removed by the next start.
             Step::BeginMany => {
                 take(step, &opened.store, known).await.unwrap();
-                let (before, request) = (settings(true, "", "team=storage", 1), Some("asked".to_owned()));
-                opened.store.undo(Undo::Update { uid: known.settled, before, request }).await;
+                let before = settings(known.settled, true, "", "team=storage", 1);
+                opened.store.undo(undo_update(before, Some("asked".to_owned()))).await;
             }
             Step::BeginTogether => {
                 take(step, &opened.store, known).await.unwrap();

@@ -6,7 +6,7 @@ use super::*;
 
 async fn leased(store: &Store, event: &str, lease: Option<Lease>) -> ProbeUid {
     let metadata = Metadata { lease, ..Metadata::default() };
-    create(store, NewProbe { metadata, ..new_probe(event) }).await.unwrap()
+    create(store, new_probe_with(event, |spec| spec.metadata = metadata)).await.unwrap()
 }
 
 fn until(hours: u64) -> Lease {
@@ -33,12 +33,12 @@ async fn what_is_counted_is_that_of_the_lease_that_the_probe_has() {
     // The wall clock was set: the end is shown as another time, and is the same.
     let ended = counted(uid, 7, Some(from_ns(5)), 3000);
     store.count_leases(std::slice::from_ref(&ended)).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].metadata.lease, Some(until(3000)));
+    assert_eq!(store.probes().await.unwrap()[0].record.spec.metadata.lease, Some(until(3000)));
     assert_eq!(clocks().await, HashMap::from([(uid, ended.clock)]));
     // It is renewed, and the daemon dies before that is counted.
-    let (before, now) = (settings(true, "", "", 1), settings(true, "", "", 2));
-    let renewed = Metadata { lease: Some(until(4000)), ..Metadata::default() };
-    update(&store, uid, before, Settings { metadata: renewed, ..now }, None).await.unwrap();
+    let (before, mut now) = (settings(uid, true, "", "", 1), settings(uid, true, "", "", 2));
+    now.spec.metadata = Metadata { lease: Some(until(4000)), ..Metadata::default() };
+    update(&store, before, now, None).await.unwrap();
     assert_eq!(clocks().await, HashMap::new());
     store.undo(Undo::Probe(uid)).await;
     store.count_leases(&[counted(uid, 1, None, 1)]).await.unwrap();

@@ -12,23 +12,38 @@ use super::*;
 use std::time::Duration;
 
 use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, ProbeName, ProbeUid};
+use kprobed_verdict::checker::DefinitionText;
 
 async fn open(directory: &Path) -> Store {
     Store::open(directory, SystemTime::now()).await.unwrap().store
 }
 
-fn new_probe(event: &str) -> NewProbe {
-    NewProbe {
-        name: ProbeName::new("kprobes", event).unwrap(),
-        definition: format!("p:{event} vfs_read"),
-        kernel_definition: format!("p:kprobes/{event} vfs_read"),
+fn new_probe(event: &str) -> Record {
+    let spec = ProbeSpec {
+        definition: Arc::new(DefinitionText::new(format!("p:{event} vfs_read"))),
         enabled: true,
         filter: String::new(),
         labels: labels("team=storage"),
         metadata: with_leases().remove(0),
-        meaning: Some("{}".to_owned()),
-        time: SystemTime::now(),
-    }
+    };
+    let name = ProbeName::new("kprobes", event).unwrap();
+    Record::new(name, spec, format!("p:kprobes/{event} vfs_read"), SystemTime::now())
+}
+
+/// A new probe that says something else of itself.
+fn new_probe_with(event: &str, change: impl FnOnce(&mut ProbeSpec)) -> Record {
+    let mut record = new_probe(event);
+    change(&mut record.spec);
+    record
+}
+
+/// A new probe, made at that time.
+fn new_probe_at(event: &str, ns: i64) -> Record {
+    Record { create_time: from_ns(ns), update_time: from_ns(ns), ..new_probe(event) }
+}
+
+fn creation(record: Record) -> Intent {
+    Intent::Create { record: Box::new(record), meaning: Some("{}".to_owned()) }
 }
 
 /// One of each kind of lease.
@@ -51,35 +66,36 @@ async fn metadata_comes_back_as_it_was() {
     let store = open(directory.path()).await;
     let mut made = Vec::new();
     for (metadata, event) in with_leases().into_iter().zip(["a", "b", "c"]) {
-        create(&store, NewProbe { metadata: metadata.clone(), ..new_probe(event) }).await.unwrap();
+        create(&store, new_probe_with(event, |spec| spec.metadata = metadata.clone())).await.unwrap();
         made.push(metadata);
     }
-    let found =
-        async || store.probes().await.unwrap().into_iter().map(|row| row.metadata).collect::<Vec<_>>();
+    let found = async || {
+        store.probes().await.unwrap().into_iter().map(|row| row.record.spec.metadata).collect::<Vec<_>>()
+    };
     assert_eq!(found().await, made);
-    let uid = store.probes().await.unwrap().remove(0).uid;
+    let uid = store.probes().await.unwrap().remove(0).record.uid;
     for metadata in with_leases() {
-        let (before, now) = (settings(true, "", "", 1), settings(true, "", "", 2));
-        let now = Settings { metadata: metadata.clone(), ..now };
-        update(&store, uid, before, now, None).await.unwrap();
+        let (before, mut now) = (settings(uid, true, "", "", 1), settings(uid, true, "", "", 2));
+        now.spec.metadata = metadata.clone();
+        update(&store, before, now, None).await.unwrap();
         assert_eq!(found().await.remove(0), metadata);
     }
 }
 
-fn settings(enabled: bool, filter: &str, text: &str, revision: i64) -> Settings {
+/// A probe after so many changes.
+fn settings(uid: ProbeUid, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
     // The first is as a new probe has it.
     let owner = format!("owner {revision}");
     let changed = || Metadata { owner, ..Metadata::default() };
     let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
-    Settings {
+    let spec = ProbeSpec {
         enabled,
         filter: filter.to_owned(),
         labels: labels(text),
         metadata,
-        revision,
-        time: from_ns(revision),
-        meaning: None,
-    }
+        ..ProbeSpec::default()
+    };
+    Record { uid, spec, revision, update_time: from_ns(revision), ..new_probe("any") }
 }
 
 /// Labels as they are printed.
@@ -92,8 +108,8 @@ fn key(id: &str, fingerprint: &str) -> RequestKey {
     RequestKey { id: id.to_owned(), fingerprint: Fingerprint(fingerprint.to_owned()) }
 }
 
-async fn create(store: &Store, probe: NewProbe) -> Result<ProbeUid, StoreError> {
-    store.begin(&[(Intent::Create(probe), None).into()]).await.map(|uids| uids[0])
+async fn create(store: &Store, record: Record) -> Result<ProbeUid, StoreError> {
+    store.begin(&[(creation(record), None).into()]).await.map(|uids| uids[0])
 }
 
 async fn settle(
@@ -107,12 +123,19 @@ async fn settle(
 
 async fn update(
     store: &Store,
-    uid: ProbeUid,
-    before: Settings,
-    wanted: Settings,
+    before: Record,
+    wanted: Record,
     request: Option<RequestKey>,
 ) -> Result<(), StoreError> {
-    store.begin(&[(Intent::Update { uid, before, wanted }, request).into()]).await.map(drop)
+    store.begin(&[(updating(before, wanted), request).into()]).await.map(drop)
+}
+
+fn updating(before: Record, wanted: Record) -> Intent {
+    Intent::Update { before: Box::new(before), wanted: Box::new(wanted), meaning: None }
+}
+
+fn undo_update(before: Record, request: Option<String>) -> Undo {
+    Undo::Update { before: Box::new(before), meaning: None, request }
 }
 
 #[tokio::test]
@@ -120,14 +143,16 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let request = key("r", "adopt kprobes/a");
-    let intent = Intent::Adopt { probe: new_probe("a"), listing: "p:kprobes/a vfs_read".to_owned() };
+    let listing = "p:kprobes/a vfs_read".to_owned();
+    let intent = Intent::Adopt { record: Box::new(new_probe("a")), meaning: None, listing };
     let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap()[0];
     let row = store.probes().await.unwrap().remove(0);
     assert_eq!(
-        (row.uid, row.phase, row.kernel_listing.as_str()),
+        (row.record.uid, row.phase, row.kernel_listing.as_str()),
         (uid, Phase::Settled, "p:kprobes/a vfs_read")
     );
-    assert_eq!((row.labels, row.metadata), (labels("team=storage"), with_leases().remove(0)));
+    let spec = row.record.spec;
+    assert_eq!((spec.labels, spec.metadata), (labels("team=storage"), with_leases().remove(0)));
     assert_eq!(store.carried_out(&request).await.unwrap(), Some(uid));
     // A second one of that name is refused, and nothing of it is written.
     let other = key("other", "adopt kprobes/a");
@@ -146,17 +171,18 @@ async fn a_probe_lives_through_reopening() {
     let uid = create(&store, new_probe("a")).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
     settle(&store, uid, "p:kprobes/a vfs_read", Some(key("r1", "create a"))).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=storage"));
-    let before = settings(true, "", "team=storage", 1);
-    update(&store, uid, before, settings(false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].record.spec.labels, labels("team=storage"));
+    let before = settings(uid, true, "", "team=storage", 1);
+    update(&store, before, settings(uid, false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
     store.close().await;
 
     let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
     assert_eq!(probes.len(), 1);
-    assert_eq!((probes[0].uid, probes[0].phase, probes[0].revision), (uid, Phase::Settled, 2));
-    assert_eq!((probes[0].enabled, probes[0].filter.as_str()), (false, "x == 1"));
-    assert_eq!(probes[0].labels, labels("tier=,team=net"));
+    let Record { uid: found, spec, revision, .. } = &probes[0].record;
+    assert_eq!((*found, probes[0].phase, *revision), (uid, Phase::Settled, 2));
+    assert_eq!((spec.enabled, spec.filter.as_str()), (false, "x == 1"));
+    assert_eq!(spec.labels, labels("tier=,team=net"));
     assert_eq!(store.carried_out(&key("r1", "create a")).await.unwrap(), Some(uid));
     assert_eq!(store.carried_out(&key("r2", "create a")).await.unwrap(), None);
     assert!(matches!(store.carried_out(&key("r1", "create b")).await, Err(StoreError::RequestReused(_))));
@@ -168,22 +194,16 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
     let store = open(directory.path()).await;
     let uid = create(&store, new_probe("a")).await.unwrap();
     settle(&store, uid, "p:kprobes/a vfs_read", None).await.unwrap();
-    let (before, request) = (settings(true, "", "team=storage", 1), key("r", "update kprobes/a"));
-    update(&store, uid, before.clone(), settings(false, "x", "", 2), Some(request.clone())).await.unwrap();
-    let found = store.probes().await.unwrap().remove(0);
-    assert_eq!((found.enabled, found.revision, found.labels.is_empty()), (false, 2, true));
-    store.undo(Undo::Update { uid, before: before.clone(), request: Some(request.id.clone()) }).await;
-    let found = store.probes().await.unwrap().remove(0);
-    let now = Settings {
-        enabled: found.enabled,
-        filter: found.filter,
-        labels: found.labels,
-        metadata: found.metadata,
-        revision: found.revision,
-        time: found.update_time,
-        meaning: None,
-    };
-    assert_eq!(now, before);
+    let (before, request) = (settings(uid, true, "", "team=storage", 1), key("r", "update kprobes/a"));
+    let wanted = settings(uid, false, "x", "", 2);
+    update(&store, before.clone(), wanted, Some(request.clone())).await.unwrap();
+    let found = store.probes().await.unwrap().remove(0).record;
+    assert_eq!((found.spec.enabled, found.revision, found.spec.labels.is_empty()), (false, 2, true));
+    store.undo(undo_update(before.clone(), Some(request.id.clone()))).await;
+    let now = store.probes().await.unwrap().remove(0).record;
+    assert_eq!((now.revision, now.update_time), (before.revision, before.update_time));
+    // The definition is never what an update changes.
+    assert_eq!(now.spec, ProbeSpec { definition: Arc::clone(&now.spec.definition), ..before.spec });
     assert_eq!(store.carried_out(&request).await.unwrap(), None, "so that it can be asked for again");
 }
 
@@ -219,7 +239,7 @@ async fn labels_go_with_their_probe() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let gone = create(&store, new_probe("a")).await.unwrap();
-    let plain = NewProbe { labels: Labels::default(), ..new_probe("b") };
+    let plain = new_probe_with("b", |spec| spec.labels = Labels::default());
     let stays = create(&store, plain).await.unwrap();
     store.undo(Undo::Probe(gone)).await;
     let count = async |connection: &mut SqliteConnection| {
@@ -227,7 +247,10 @@ async fn labels_go_with_their_probe() {
     };
     assert_eq!(store.database.read(count).await.unwrap(), 0);
     let probes = store.probes().await.unwrap();
-    assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, stays, true));
+    assert_eq!(
+        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
+        (1, stays, true)
+    );
     // What is there and could not have been written is not taken for labels.
     let insert = async |transaction: &mut SqliteConnection| {
         sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
@@ -263,10 +286,13 @@ async fn a_database_without_labels_gets_them() {
 
     let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
-    assert_eq!((probes.len(), probes[0].uid, probes[0].labels.is_empty()), (1, ProbeUid(7), true));
-    let (before, wanted) = (settings(true, "", "", 1), settings(true, "", "team=net", 2));
-    update(&store, ProbeUid(7), before, wanted, None).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].labels, labels("team=net"));
+    assert_eq!(
+        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
+        (1, ProbeUid(7), true)
+    );
+    let of_old = |text, revision| settings(ProbeUid(7), true, "", text, revision);
+    update(&store, of_old("", 1), of_old("team=net", 2), None).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].record.spec.labels, labels("team=net"));
 }
 
 #[tokio::test]
@@ -340,7 +366,8 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let first = create(&store, new_probe("first")).await.unwrap();
-    let without = create(&store, NewProbe { meaning: None, ..new_probe("without") }).await.unwrap();
+    let intent = Intent::Create { record: Box::new(new_probe("without")), meaning: None };
+    let without = store.begin(&[(intent, None).into()]).await.unwrap()[0];
     let meanings = store.meanings().await.unwrap();
     assert_eq!((meanings.get(&first).map(String::as_str), meanings.len()), (Some("{}"), 1));
     store.set_meanings(&[(first, "1".to_owned()), (without, "2".to_owned())]).await.unwrap();
@@ -352,13 +379,13 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     let meanings = store.meanings().await.unwrap();
     assert_eq!((meanings[&first].as_str(), meanings.len()), ("1", 1));
     // An acceptance is one transaction with what it changes, and is taken back with it.
-    let means = |meaning: &str, revision| Settings {
-        meaning: Some(meaning.to_owned()),
-        ..settings(true, "", "team=storage", revision)
-    };
-    update(&store, first, means("1", 1), means("2", 2), Some(key("a", "accept"))).await.unwrap();
+    let after = |revision| Box::new(settings(first, true, "", "team=storage", revision));
+    let meaning = Accepted { before: Some("1".to_owned()), now: Some("2".to_owned()) };
+    let accept = Intent::Update { before: after(1), wanted: after(2), meaning: Some(meaning) };
+    store.begin(&[(accept, Some(key("a", "accept"))).into()]).await.unwrap();
     assert_eq!(store.meanings().await.unwrap()[&first], "2");
-    store.undo(Undo::Update { uid: first, before: means("1", 1), request: None }).await;
+    let undo = Undo::Update { before: after(1), meaning: Some("1".to_owned()), request: None };
+    store.undo(undo).await;
     assert_eq!(store.meanings().await.unwrap()[&first], "1");
 }
 
@@ -370,21 +397,29 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
         settle(store, uid, &format!("p:kprobes/{event} vfs_read"), None).await.unwrap();
         uids.push(uid);
     }
-    let before = || settings(true, "", "team=storage", 1);
-    let wanted = settings(false, "x == 1", "tier=2", 2);
-    let update = Intent::Update { uid: uids[0], before: before(), wanted };
+    let before = |uid| settings(uid, true, "", "team=storage", 1);
+    let reversal = |uid| Some(Box::new(before(uid)));
+    let update = updating(before(uids[0]), settings(uids[0], false, "x == 1", "tier=2", 2));
+    let request = Some(key("u", "update changed"));
     let together = [
-        Intended { intent: update, request: Some(key("u", "update changed")), reversal: Some(before()) },
-        Intended { intent: Intent::Remove(uids[1]), request: None, reversal: Some(before()) },
-        (Intent::Create(new_probe("replaced")), None).into(),
+        Intended { intent: update, request, reversal: reversal(uids[0]) },
+        Intended { intent: Intent::Remove(uids[1]), request: None, reversal: reversal(uids[1]) },
+        (creation(new_probe("replaced")), None).into(),
     ];
     uids.push(store.begin(&together).await.unwrap()[2]);
     uids
 }
 
+/// What is still to be written of what a crash has interrupted.
+async fn reversals(store: &Store) -> Vec<Undo> {
+    let rows = store.probes().await.unwrap().into_iter();
+    rows.filter(|row| row.is_reversed).map(|row| Undo::Reversal { before: Box::new(row.record) }).collect()
+}
+
 async fn rows(store: &Store) -> Vec<(i64, bool, Phase, i64)> {
     let rows = store.probes().await.unwrap().into_iter();
-    let mut rows: Vec<_> = rows.map(|row| (row.uid.0, row.enabled, row.phase, row.revision)).collect();
+    let row = |StoredProbe { record, phase, .. }| (record.uid.0, record.spec.enabled, phase, record.revision);
+    let mut rows: Vec<_> = rows.map(row).collect();
     rows.sort_unstable_by_key(|row| row.0);
     rows
 }
@@ -404,8 +439,8 @@ async fn what_is_made_together_is_taken_back_together() {
         (new, true, Phase::Pending, 1),
     ];
     assert_eq!(rows(&store).await, begun);
-    store.undo_all(store.reversals().await.unwrap()).await;
-    assert!(store.reversals().await.unwrap().is_empty());
+    store.undo_all(reversals(&store).await).await;
+    assert!(reversals(&store).await.is_empty());
     let end = [begun[0], begun[1], (new, true, Phase::Removing, 1)];
     assert_eq!(rows(&store).await, end);
     assert_eq!(store.carried_out(&key("u", "update changed")).await.unwrap(), None);
@@ -421,7 +456,7 @@ async fn what_is_made_together_is_good_together() {
     let whole = |uid| (Settled::Whole { uid, undo: Undo::Deletion(uid) }, None);
     let created = Settled::Created { uid: uids[2], listing: "p:kprobes/replaced vfs_read".to_owned() };
     store.settle(&[whole(uids[0]), (created, None), whole(uids[1])]).await.unwrap();
-    assert!(store.reversals().await.unwrap().is_empty());
+    assert!(reversals(&store).await.is_empty());
     let [changed, replaced, new] = [uids[0].0, uids[1].0, uids[2].0];
     let good = [
         (changed, false, Phase::Settled, 2),

@@ -7,19 +7,24 @@ mod change;
 mod error;
 mod names;
 mod outcome;
+mod text;
 mod unread;
 
 pub use change::MeaningChange;
 pub use error::CheckError;
 pub use names::{NamesInUse, Taken};
 pub use outcome::{Against, CheckOutcome};
+pub use text::DefinitionText;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
+use self::text::{Asked, Read};
 use self::unread::first_problem;
 use crate::validate::{self, Refusal, typed};
-use kprobed_host::kernel::{FactsCache, Livepatches, RecentFacts};
+use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
@@ -34,6 +39,7 @@ pub struct Checker {
     facts: Arc<FactsCache>,
     kprobe_events: bool,
     names: Option<Arc<dyn NamesInUse>>,
+    parsed: AtomicU64,
 }
 
 /// The line for the kernel.
@@ -55,7 +61,7 @@ const DEFAULT_GROUP: &str = "kprobes";
 impl Checker {
     /// A checker for the running kernel.
     pub fn new(features: Features, facts: Arc<FactsCache>) -> Self {
-        Self { features, facts, kprobe_events: true, names: None }
+        Self { features, facts, kprobe_events: true, names: None, parsed: AtomicU64::new(0) }
     }
 
     /// The same for a kernel that has no kprobe events, and so would take no probe.
@@ -88,7 +94,38 @@ impl Checker {
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
     pub fn parse_probe(&self, text: &str) -> Result<ProbeDefinition, CheckError> {
-        Ok(as_probe(self.read(text), text)?.with_explicit_names())
+        Ok(as_probe(&self.read(text), text)?.with_explicit_names())
+    }
+
+    /// What a text says. Parses it if that was not done before.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`].
+    pub fn definition(&self, text: &DefinitionText) -> Result<Definition, CheckError> {
+        let reading = self.reading(text);
+        reading.result.clone().map_err(|diagnostics| CheckError::of(text.as_str(), diagnostics))
+    }
+
+    /// The probe that a text defines, with a name for every argument. Parses it if that was
+    /// not done before.
+    ///
+    /// # Errors
+    /// [`CheckError::Definition`], also for a line that deletes.
+    pub fn probe(&self, text: &DefinitionText) -> Result<ProbeDefinition, CheckError> {
+        Ok(as_probe(&self.reading(text), text.as_str())?.with_explicit_names())
+    }
+
+    /// What was read of a text, whatever has come or gone since. Parses it if that was not done before.
+    pub fn reading(&self, text: &DefinitionText) -> Arc<Reading> {
+        match text.last() {
+            Some(read) => read.reading,
+            None => self.read_and_keep(text),
+        }
+    }
+
+    /// How many texts of definitions were parsed. For tests: each text is to be parsed once.
+    pub fn texts_parsed(&self) -> u64 {
+        self.parsed.load(Ordering::Relaxed)
     }
 
     /// Says in words what a definition does. Whether the kernel would take its place is not asked.
@@ -96,9 +133,20 @@ impl Checker {
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
     pub fn explain(&self, text: &str) -> Result<(ProbeDefinition, Explanation), CheckError> {
-        let reading = self.read(text);
+        self.explain_text(&DefinitionText::new(text))
+    }
+
+    /// The same of a text that may have been read before.
+    ///
+    /// # Errors
+    /// As [`Checker::explain`].
+    pub fn explain_text(
+        &self,
+        definition: &DefinitionText,
+    ) -> Result<(ProbeDefinition, Explanation), CheckError> {
+        let (reading, text) = (self.reading(definition), definition.as_str());
         let dialect = reading.dialect;
-        let written = as_probe(reading, text)?;
+        let written = as_probe(&reading, text)?;
         if let Some(problem) = written.registration_problem() {
             return Err(CheckError::of(text, vec![problem]));
         }
@@ -123,7 +171,7 @@ impl Checker {
 
     /// Reads all definitions of a file.
     pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
-        file::parse(text, &self.features, &FunctionTypes(&self.facts))
+        file::parse(text, &self.features, &FunctionTypes::new(&self.facts))
     }
 
     /// The livepatches of the running kernel as they are now.
@@ -150,12 +198,24 @@ impl Checker {
     /// # Errors
     /// As [`Checker::check`].
     pub fn check_with(&self, text: &str, facts: &mut RecentFacts<'_>) -> Result<CheckOutcome, CheckError> {
+        self.check_text(&Arc::new(DefinitionText::new(text)), facts)
+    }
+
+    /// Judges a definition that may have been read before.
+    ///
+    /// # Errors
+    /// As [`Checker::check`].
+    pub fn check_text(
+        &self,
+        text: &Arc<DefinitionText>,
+        facts: &mut RecentFacts<'_>,
+    ) -> Result<CheckOutcome, CheckError> {
         if !self.kprobe_events {
             return Err(CheckError::NoKprobeEvents);
         }
-        let reading = self.read(text);
-        let (dialect, kept) = (reading.dialect, reading.pinned(text));
-        let written = match (as_probe(reading, text), dialect) {
+        let reading = text.read_with(|| facts.get().ok()).unwrap_or_else(|| self.read_and_keep(text));
+        let (dialect, kept) = (reading.dialect, text.pinned(&reading));
+        let written = match (as_probe(&reading, text.as_str()), dialect) {
             (Ok(written), _) => written,
             (Err(unread), Dialect::Prototype) => return Err(unread),
             (Err(unread), _) => return self.refused_before_read(text, dialect, facts, unread),
@@ -198,11 +258,12 @@ impl Checker {
     /// The verdict on a text that cannot be read behind its place, if the kernel does not come that far.
     fn refused_before_read(
         &self,
-        text: &str,
+        written: &Arc<DefinitionText>,
         dialect: Dialect,
         facts: &mut RecentFacts<'_>,
         unread: CheckError,
     ) -> Result<CheckOutcome, CheckError> {
+        let text = written.as_str();
         let CheckError::Definition { diagnostics, .. } = unread else { return Err(unread) };
         let not_read = |diagnostics| CheckError::of(text, diagnostics);
         let place = place_alone(text).map(|alone| parse(&alone, &self.features));
@@ -219,7 +280,7 @@ impl Checker {
                 definition,
                 notes: Vec::new(),
                 dialect,
-                text: text.to_owned(),
+                text: Arc::clone(written),
                 report,
                 misplaced: None,
                 unread: diagnostics,
@@ -230,7 +291,19 @@ impl Checker {
     }
 
     fn read(&self, text: &str) -> Reading {
-        parse_any_knowing(text, &self.features, &FunctionTypes(&self.facts))
+        self.read_with(text, &FunctionTypes::new(&self.facts))
+    }
+
+    fn read_with(&self, text: &str, types: &FunctionTypes<'_>) -> Reading {
+        self.parsed.fetch_add(1, Ordering::Relaxed);
+        parse_any_knowing(text, &self.features, types)
+    }
+
+    fn read_and_keep(&self, text: &DefinitionText) -> Arc<Reading> {
+        let types = FunctionTypes::new(&self.facts);
+        let reading = Arc::new(self.read_with(text.as_str(), &types));
+        text.keep(Read { reading: Arc::clone(&reading), asked: types.asked.into_inner() });
+        reading
     }
 
     /// The line for the kernel, with the hidden arguments that tell faults from values.
@@ -284,15 +357,30 @@ pub fn group_of(definition: &ProbeDefinition) -> &str {
 }
 
 /// What BTF says of functions, looked up when a definition makes it necessary.
-struct FunctionTypes<'a>(&'a FactsCache);
+struct FunctionTypes<'a> {
+    facts: &'a FactsCache,
+    asked: RefCell<Asked>,
+}
+
+impl<'a> FunctionTypes<'a> {
+    fn new(facts: &'a FactsCache) -> Self {
+        Self { facts, asked: RefCell::new(Asked::Nothing) }
+    }
+
+    fn facts(&self) -> Option<Arc<KernelFacts>> {
+        let facts = self.facts.current().ok();
+        self.asked.replace(Asked::Facts(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
+        facts
+    }
+}
 
 impl Parameters for FunctionTypes<'_> {
     fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
-        typed::has_parameter(&*self.0.current().ok()?, module, function, name)
+        typed::has_parameter(&*self.facts()?, module, function, name)
     }
 
     fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
-        typed::kernel_finds_parameters(&*self.0.current().ok()?, module, function)
+        typed::kernel_finds_parameters(&*self.facts()?, module, function)
     }
 }
 
@@ -308,11 +396,12 @@ pub struct Preview {
 }
 
 /// The probe that was read.
-fn as_probe(reading: Reading, text: &str) -> Result<ProbeDefinition, CheckError> {
+fn as_probe(reading: &Reading, text: &str) -> Result<ProbeDefinition, CheckError> {
     let refused = |diagnostics| CheckError::of(text, diagnostics);
-    match reading.result.map_err(refused)? {
-        Definition::Probe(definition) => Ok(definition),
-        Definition::Delete(delete) => {
+    match &reading.result {
+        Ok(Definition::Probe(definition)) => Ok(definition.clone()),
+        Err(diagnostics) => Err(refused(diagnostics.clone())),
+        Ok(Definition::Delete(delete)) => {
             let message = "this line deletes and does not define";
             let diagnostic = Diagnostic::error(Code::UnknownCommand, delete.span, message)
                 .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
@@ -366,5 +455,27 @@ mod tests {
         let checker = checker().without_kprobe_events();
         assert!(matches!(checker.check("p:x f"), Err(CheckError::NoKprobeEvents)));
         assert!(checker.explain("p:x f").is_ok(), "what it means can still be said");
+    }
+
+    #[test]
+    fn a_text_is_parsed_once_whoever_asks() {
+        let checker = checker();
+        // It asks for the parameters of `f`, and what is not known of them stays so here.
+        let text = Arc::new(DefinitionText::new("p:g/x f a=$arg1"));
+        for _ in 0..3 {
+            assert_eq!(checker.probe(&text).unwrap().args.len(), 1);
+            assert!(matches!(
+                checker.check_text(&text, &mut checker.recent_facts()),
+                Err(CheckError::Facts(_))
+            ));
+            assert!(checker.explain_text(&text).is_ok());
+        }
+        assert_eq!(checker.texts_parsed(), 1);
+        // Words that another kernel could read as parameters are pinned, with the tree that they have.
+        let old = Arc::new(DefinitionText::new("p:x f a0"));
+        let pinned = old.pinned(&checker.reading(&old));
+        assert_ne!(pinned, old);
+        assert_eq!(checker.probe(&pinned).unwrap(), checker.probe(&old).unwrap());
+        assert_eq!(checker.texts_parsed(), 2);
     }
 }

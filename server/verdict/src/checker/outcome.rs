@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy};
 
-use super::Taken;
+use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
 use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
 
@@ -21,7 +21,7 @@ pub struct CheckOutcome {
     /// The dialect that it was written in.
     pub dialect: Dialect,
     /// The text to keep: as it was written, with its dialect where another kernel could read another one.
-    pub text: String,
+    pub text: Arc<DefinitionText>,
     /// The verdict.
     pub report: Report,
     /// A problem of the definition that only shows at this place, such as arguments in the middle of a function, or a parameter that the

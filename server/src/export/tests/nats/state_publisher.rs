@@ -83,7 +83,8 @@ async fn states_of_probes_are_right_however_late_one_reads_and_whatever_the_serv
     run.drained(&events).await;
     let registry = Arc::<Registry>::default();
     let put = |uid: i64, state: ProbeState, revision| {
-        let probe = Probe { state, revision, ..test_probe(uid, &format!("kprobes/p{uid}")) };
+        let probe = Probe { state, ..test_probe(uid, &format!("kprobes/p{uid}")) };
+        let probe = probe.with(|record| record.revision = revision);
         _ = registry.note_for_test(probe);
     };
     put(1, ProbeState::Armed, 1);

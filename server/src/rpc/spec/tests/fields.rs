@@ -15,13 +15,13 @@ fn a_line_and_its_fields_say_the_same() {
     assert_eq!(fields.place.as_ref().unwrap().place, Some(v1::probe_place::Place::Symbol(symbol)));
     assert_eq!(fields.arguments.len(), 5);
     assert_eq!(fields.arguments[0].fetch, fetch(Source::Register("di".to_owned())));
-    assert_eq!(given(&fields).unwrap().text, line);
+    assert_eq!(given(&fields).unwrap().text(), line);
 }
 
 #[test]
 fn names_may_be_left_to_the_daemon() {
     for line in ["p vfs_read", "p:x vfs_read", "p:g/ vfs_read", "r:g/x vfs_read", "p 0xffffffff81000000"] {
-        assert_eq!(given(&spec(line)).unwrap().text, line);
+        assert_eq!(given(&spec(line)).unwrap().text(), line);
     }
 }
 
@@ -31,10 +31,10 @@ fn bare_words_are_parameters_whatever_the_kernel_makes_of_them() {
     fields.arguments[0].fetch =
         fetch(Source::Parameter(v1::FetchParameter { name: "a0".to_owned(), members: Vec::new() }));
     let v6_1 = kprobed_lang::samples::v6_1();
-    let given = Given::of(String::new(), Some(&fields), &v6_1).unwrap();
-    assert_eq!(given.text, "p:x vfs_read a0 # dialect: kernel");
+    let given = Given::of(String::new(), Some(&fields), &checker_of(v6_1.clone())).unwrap();
+    assert_eq!(given.text(), "p:x vfs_read a0 # dialect: kernel");
     assert!(
-        kprobed_lang::definition::parse_any(&given.text, &v6_1).result.is_err(),
+        kprobed_lang::definition::parse_any(given.text(), &v6_1).result.is_err(),
         "it has no parameter names"
     );
 }
@@ -62,8 +62,8 @@ fn places_in_the_text_are_fields() {
         ("u32", "spec.arguments[1].type"),
         ("$retval->a.b", "spec.arguments[2].fetch.returned"),
     ] {
-        let start = given.text.find(part).unwrap();
-        let field = given.field_at(&given.text, Span::new(start, start + part.len()));
+        let start = given.text().find(part).unwrap();
+        let field = given.field_at(given.text(), Span::new(start, start + part.len()));
         assert_eq!(field, path, "{part}");
     }
     // What the kernel echoes has other names and more arguments.
@@ -77,5 +77,5 @@ fn places_in_the_text_are_fields() {
     ] {
         assert_eq!(given.field_at(echo, Span::point(echo.find(part).unwrap())), path, "{part}");
     }
-    assert_eq!(Given::text("p f".to_owned()).field_at("p f", Span::new(0, 1)), "");
+    assert_eq!(Given::of_text("p f".to_owned()).field_at("p f", Span::new(0, 1)), "");
 }

@@ -141,7 +141,7 @@ fn specs() -> impl Strategy<Value = v1::ProbeSpec> {
 fn check(spec: &v1::ProbeSpec) -> bool {
     let mut taken = false;
     for features in [v6_1(), v6_12(), v7_3()] {
-        let given = match Given::of(String::new(), Some(spec), &features) {
+        let given = match Given::of(String::new(), Some(spec), &checker_of(features.clone())) {
             Ok(given) => given,
             Err(GivenError::Form(message)) => panic!("{message}"),
             Err(GivenError::Fields(Unwritable { field, problem, text })) => {
@@ -150,21 +150,21 @@ fn check(spec: &v1::ProbeSpec) -> bool {
                 continue;
             }
         };
-        match parse_any(&given.text, &features).result {
+        match parse_any(given.text(), &features).result {
             Err(problems) => {
                 for problem in problems {
-                    assert!(given.field_at(&given.text, problem.span).starts_with("spec"));
+                    assert!(given.field_at(given.text(), problem.span).starts_with("spec"));
                 }
             }
-            Ok(Definition::Delete(_)) => panic!("{}", given.text),
+            Ok(Definition::Delete(_)) => panic!("{}", given.text()),
             Ok(Definition::Probe(definition)) => {
                 let meant = read(spec).unwrap();
-                assert_eq!(definition.without_spans(), meant, "{}", given.text);
+                assert_eq!(definition.without_spans(), meant, "{}", given.text());
                 assert_eq!(write(&definition), write(&meant));
                 for argument in &definition.args {
-                    assert!(given.field_at(&given.text, argument.span).starts_with("spec.arguments["));
+                    assert!(given.field_at(given.text(), argument.span).starts_with("spec.arguments["));
                 }
-                assert!(given.field_at(&given.text, definition.place.span()).starts_with("spec.place"));
+                assert!(given.field_at(given.text(), definition.place.span()).starts_with("spec.place"));
                 taken = true;
             }
         }

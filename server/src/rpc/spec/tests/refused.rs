@@ -13,8 +13,8 @@ fn refused(change: impl FnOnce(&mut v1::ProbeSpec)) -> (String, String) {
             (problem.code.name().to_owned(), field)
         }
         Ok(given) => {
-            let problems = parse_any(&given.text, &v6_12()).result.expect_err(&given.text);
-            (problems[0].code.name().to_owned(), given.field_at(&given.text, problems[0].span))
+            let problems = parse_any(given.text(), &v6_12()).result.expect_err(given.text());
+            (problems[0].code.name().to_owned(), given.field_at(given.text(), problems[0].span))
         }
     }
 }

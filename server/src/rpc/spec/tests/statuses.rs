@@ -20,7 +20,7 @@ fn refusal(error: &ControlError, given: &Given) -> RpcError {
 #[test]
 fn a_refused_place_is_the_field_of_the_place() {
     let given = given(&spec("p:g/e vfs_read+3 %di")).unwrap();
-    let start = given.text.find("vfs_read").unwrap();
+    let start = given.text().find("vfs_read").unwrap();
     let refused = Refusal {
         rule: Rule::InstructionBoundary,
         errno: Errno::EILSEQ,
@@ -28,8 +28,11 @@ fn a_refused_place_is_the_field_of_the_place() {
         hint: String::new(),
         span: Span::new(start, start + "vfs_read+3".len()),
     };
-    let error =
-        ControlError::Refused { text: given.text.clone(), refusal: Box::new(refused), further: Vec::new() };
+    let error = ControlError::Refused {
+        text: given.text().to_owned(),
+        refusal: Box::new(refused),
+        further: Vec::new(),
+    };
     let refusal = refusal(&error, &given);
     assert_eq!(refusal.fields[0].field, "spec.place.symbol");
     let found = refusal.diagnostics.unwrap();
@@ -38,7 +41,7 @@ fn a_refused_place_is_the_field_of_the_place() {
         ("p:g/e vfs_read+3 %di", "spec.place.symbol")
     );
     // The same for text is about the text.
-    let by_text = self::refusal(&error, &Given::text(given.text.clone()));
+    let by_text = self::refusal(&error, &Given::of_text(given.text().to_owned()));
     assert_eq!((by_text.fields[0].field.as_str(), by_text.reason), ("definition", refusal.reason));
 }
 

@@ -1,39 +1,15 @@
-//! What is right and wrong with this host, and how to mend it.
+//! Checks of the host (`kprobectl doctor`): tracefs, kprobes, the daemon's instance and its probes.
 //!
 //! Only looks. The daemon changes no system setting by itself: other tools may depend on it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::{Probe, ProbeState, Registry};
+use crate::control::{Probe, ProbeState, Registry, ftrace_enabled};
+use crate::health::{HostCheck, failed, ok, warning};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
 use kprobed_host::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
 use kprobed_lang::model::ProbeName;
-
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckStatus {
-    /// As it should be.
-    Ok,
-    /// Something works less well than it could.
-    Warning,
-    /// Something does not work.
-    Failed,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostCheck {
-    /// Stable identifier in lower snake case.
-    pub id: &'static str,
-    /// How it ended.
-    pub status: CheckStatus,
-    /// What was found.
-    pub finding: String,
-    /// What to do; empty for nothing.
-    pub fix: String,
-}
 
 /// Looks at the host.
 #[derive(Debug)]
@@ -231,62 +207,4 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
         finding.push(format!("{} more (`kprobectl list -o wide`)", troubles.len() - NAMED));
     }
     failed("probes", finding.join("; "), first.hint.clone())
-}
-
-/// Whether ftrace is switched on. A kernel without the switch has it on.
-pub(super) fn ftrace_enabled(procfs: &Path) -> bool {
-    std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
-}
-
-/// Days before its end from which a certificate is a warning.
-const RENEWAL_DAYS: u64 = 30;
-
-/// When the certificate for clients ends.
-pub fn certificate_check(end: SystemTime, now: SystemTime) -> HostCheck {
-    const ID: &str = "certificate";
-    let fix = "put the renewed certificate and its key in its place, and restart the daemon";
-    let Ok(left) = end.duration_since(now) else {
-        return failed(
-            ID,
-            "the certificate for clients has ended: they cannot connect over TCP".to_owned(),
-            fix,
-        );
-    };
-    let days = left.as_secs() / 86_400;
-    let finding = format!("the certificate for clients ends in {days} days");
-    if days < RENEWAL_DAYS { warning(ID, finding, fix) } else { ok(ID, finding) }
-}
-
-pub(super) fn ok(id: &'static str, finding: String) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }
-}
-
-pub(super) fn warning(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Warning, finding, fix: fix.into() }
-}
-
-pub(super) fn failed(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Failed, finding, fix: fix.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_certificate_is_a_warning_a_month_before_it_ends() {
-        let end = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 100);
-        let after =
-            |days: u64| certificate_check(end, SystemTime::UNIX_EPOCH + Duration::from_hours(24 * days));
-        assert_eq!(
-            (after(70).status, after(70).finding.as_str()),
-            (CheckStatus::Ok, "the certificate for clients ends in 30 days")
-        );
-        assert_eq!(after(71).status, CheckStatus::Warning);
-        assert_eq!(after(100).status, CheckStatus::Warning);
-        assert_eq!(after(101).status, CheckStatus::Failed);
-        assert!(!after(101).fix.is_empty());
-    }
 }

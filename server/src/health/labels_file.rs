@@ -8,8 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::HostCheck;
-use super::doctor::{ok, warning};
+use super::{HostCheck, ok, warning};
 use kprobed_lang::model::HostLabels;
 
 /// Longest file, in bytes.

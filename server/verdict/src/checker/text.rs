@@ -1,0 +1,132 @@
+//! The text of a definition, with the syntax tree that was read from it.
+//!
+//! Owns the rule for when a kept tree is still valid. The parser asks which parameters a function
+//! has in two cases only: for `$argN` on kernels that name such arguments after parameters, and for
+//! the words of 2009. A tree for which it asked is valid as long as the facts of the kernel stay the
+//! same; every other tree stays valid. Never parses: [`super::Checker`] does, and counts it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::Reading;
+
+/// The text of a definition, in any dialect. It is parsed when its tree is first needed, and
+/// not again.
+pub struct DefinitionText {
+    text: String,
+    read: Mutex<Option<Read>>,
+}
+
+/// A tree and what it depends on.
+#[derive(Clone)]
+pub(super) struct Read {
+    pub(super) reading: Arc<Reading>,
+    pub(super) asked: Asked,
+}
+
+/// The facts that the parser asked about functions.
+#[derive(Clone)]
+pub(super) enum Asked {
+    /// It did not ask.
+    Nothing,
+    /// These; dangling for facts that could not be read.
+    Facts(Weak<KernelFacts>),
+}
+
+impl Asked {
+    /// Whether the parser would get the same answers from these facts.
+    fn holds_for(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Facts(asked) => match (asked.upgrade(), facts()) {
+                (Some(asked), Some(now)) => Arc::ptr_eq(&asked, &now),
+                (None, None) => asked.ptr_eq(&Weak::new()),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl DefinitionText {
+    /// A text that was not parsed yet.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), read: Mutex::new(None) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The same text in words that every kernel reads in the same dialect, with the same tree.
+    pub(super) fn pinned(self: &Arc<Self>, reading: &Reading) -> Arc<Self> {
+        let pinned = reading.pinned(&self.text);
+        if pinned == self.text {
+            return Arc::clone(self);
+        }
+        // A comment is all that was added, and it asks for the dialect that was read.
+        Arc::new(Self { text: pinned, read: Mutex::new(self.last()) })
+    }
+
+    /// What was read last.
+    pub(super) fn last(&self) -> Option<Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was read, if the parser would read the same with these facts.
+    pub(super) fn read_with(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> Option<Arc<Reading>> {
+        self.last().filter(|read| read.asked.holds_for(facts)).map(|read| read.reading)
+    }
+
+    /// Keeps what was read.
+    pub(super) fn keep(&self, read: Read) {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+    }
+}
+
+impl fmt::Debug for DefinitionText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+impl fmt::Display for DefinitionText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Equal texts are equal, whatever was read of them.
+impl PartialEq for DefinitionText {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for DefinitionText {}
+
+impl Default for DefinitionText {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_valid_as_long_as_the_answers_that_it_depends_on() {
+        let not_readable = || None;
+        assert!(Asked::Nothing.holds_for(|| panic!("it depends on no facts")));
+        assert!(Asked::Facts(Weak::new()).holds_for(not_readable));
+    }
+
+    #[test]
+    fn equal_texts_are_equal_whatever_was_read_of_them() {
+        let text = |text: &str| DefinitionText::new(text);
+        assert_eq!((text("p f").to_string(), format!("{:?}", text("p f"))), ("p f".into(), "\"p f\"".into()));
+        assert!(text("p f") == text("p f") && text("p f") != text("p g"));
+    }
+}
