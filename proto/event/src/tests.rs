@@ -297,6 +297,24 @@ fn columns_can_be_read_as_such() {
 }
 
 #[test]
+fn one_row_of_a_column_stands_for_all() {
+    let mut group = group(false);
+    group.columns[0] = scalar(le32(&[(-7_i32).cast_unsigned()]), &[0b10]);
+    group.columns[6] = scalar(Bytes::from_static(&[1, 2, 3]), &[]);
+    let batch = decode(schema(false), batch(vec![group])).unwrap();
+    let [group] = batch.groups() else { panic!() };
+    let (dfd, bytes) = (group.field("dfd").unwrap(), group.field("bytes").unwrap());
+    assert_eq!((dfd.signed(0), dfd.signed(1), dfd.is_fault(0), dfd.is_fault(1)), (-7, -7, false, true));
+    assert_eq!(dfd.numbers::<i32>().unwrap().collect::<Vec<_>>(), [-7, -7]);
+    assert_eq!((0..6).map(|index| bytes.unsigned(index)).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
+    assert_eq!(bytes.numbers::<u8>().unwrap().collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
+    let second = batch.select(|row| row.timestamp_ns() == 2_000);
+    let bytes = second.groups()[0].field("bytes").unwrap();
+    assert_eq!((bytes.rows(), bytes.unsigned(1)), (1, 2));
+    assert!(matches!(second.rows().next().unwrap().field("dfd"), Some(Value::Fault)));
+}
+
+#[test]
 fn losses_get_a_wall_clock_time() {
     let mut decoder = Decoder::default();
     decoder.item(response(Message::Batch(batch(Vec::new())))).unwrap();

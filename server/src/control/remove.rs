@@ -17,7 +17,7 @@ use super::{Probe, own};
 use crate::store::{RequestKey, Undo};
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
-use kprobed_trace::pipeline::PauseReason;
+use kprobed_event::PauseReason;
 
 /// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
 const WORTH_AN_INSTANCE: usize = 8;

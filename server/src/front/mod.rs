@@ -15,6 +15,7 @@ mod listen;
 mod memory;
 mod rarely;
 mod refusal;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -202,6 +202,23 @@ impl Columns {
         std::mem::replace(self, empty)
     }
 
+    /// The rows with these indices, which are ascending. Those behind the end are left out.
+    #[must_use]
+    pub fn take_rows(&self, rows: &[u32]) -> Self {
+        let rows = rows.get(..rows.partition_point(|row| (*row as usize) < self.len())).unwrap_or_default();
+        let fields = self.fields.iter().map(|column| column.take_rows(rows)).collect();
+        Self {
+            schema: Arc::clone(&self.schema),
+            timestamps_ns: pick(&self.timestamps_ns, rows),
+            tids: pick(&self.tids, rows),
+            flags: pick(&self.flags, rows),
+            preempt_counts: pick(&self.preempt_counts, rows),
+            ips: pick(&self.ips, rows),
+            return_ips: pick(&self.return_ips, rows),
+            fields,
+        }
+    }
+
     /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an address.
     pub fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
         for column in &mut self.fields {
@@ -231,6 +248,37 @@ impl Column {
         let kind = if kind == FieldKind::SymbolName { FieldKind::String } else { kind };
         let offsets = if kind == FieldKind::String { vec![0; 4] } else { Vec::new() };
         Self { kind, values_per_row, values: Vec::new(), offsets, bytes: Vec::new(), faults: Vec::new() }
+    }
+
+    /// These rows, for columns without addresses that have no names yet.
+    fn take_rows(&self, rows: &[u32]) -> Self {
+        let kind = self.kind;
+        let mut taken = Self { kind, values_per_row: self.values_per_row, ..Self::new(kind, 1) };
+        let bytes = self.values_per_row.saturating_mul(kind.value_bytes());
+        for row in rows.iter().map(|row| *row as usize) {
+            if kind == FieldKind::String {
+                let first = row.saturating_mul(self.values_per_row);
+                for index in first..first.saturating_add(self.values_per_row) {
+                    // No more bytes than there were, which 32 bits could count.
+                    taken.push_text(self.text(index).unwrap_or_default()).unwrap_or_default();
+                }
+            } else {
+                let start = row.saturating_mul(bytes);
+                taken.push_values(self.values.get(start..start.saturating_add(bytes)).unwrap_or_default());
+            }
+        }
+        if !self.faults.is_empty() {
+            let values = |row: usize| row.saturating_mul(self.values_per_row);
+            for (place, row) in rows.iter().enumerate() {
+                for element in 0..self.values_per_row {
+                    if self.is_fault(values(*row as usize).saturating_add(element)) {
+                        taken.mark_fault(values(place).saturating_add(element));
+                    }
+                }
+            }
+            taken.finish_row();
+        }
+        taken
     }
 
     /// A value by its row and its place in the array of that row, which is 0 for all that are not arrays. Absent beyond
@@ -398,6 +446,11 @@ impl Column {
             self.faults.clear();
         }
     }
+}
+
+/// The values of some rows.
+fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
+    rows.iter().filter_map(|row| values.get(*row as usize)).copied().collect()
 }
 
 /// The bit of a value in its byte of the bitmap.

@@ -55,6 +55,12 @@ impl Plan {
                 4 => gather::<4>(values, windows, step.at),
                 2 => gather::<2>(values, windows, step.at),
                 1 => gather::<1>(values, windows, step.at),
+                // Arrays, such as the six arguments of a system call.
+                16 => gather::<16>(values, windows, step.at),
+                24 => gather::<24>(values, windows, step.at),
+                32 => gather::<32>(values, windows, step.at),
+                48 => gather::<48>(values, windows, step.at),
+                64 => gather::<64>(values, windows, step.at),
                 bytes => {
                     let end = step.at.saturating_add(bytes);
                     for window in windows {

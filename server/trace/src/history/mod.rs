@@ -19,4 +19,4 @@ mod tests;
 pub use counters::HistoryCounts;
 pub use error::HistoryError;
 pub use handle::History;
-pub use reader::{HistoryItem, HistoryReader, HistoryStart, Piece};
+pub use reader::{HistoryItems, HistoryReader, HistoryStart};

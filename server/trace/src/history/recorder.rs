@@ -115,9 +115,7 @@ impl Recorder {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
             // Its own queue's losses are gaps in the numbers of events, which the spool sees.
-            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. })
-            | Item::Watermark(_)
-            | Item::Progress(_) => {}
+            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. }) => {}
             Item::Loss(loss) => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
@@ -126,6 +124,8 @@ impl Recorder {
                 }
             }
             Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
+            // Of its own run there is no other epoch, and it wants neither watermarks nor progress.
+            Item::Epoch { .. } | Item::CaughtUp(_) | Item::Watermark(_) | Item::Progress(_) => {}
         }
     }
 
@@ -149,7 +149,7 @@ impl Recorder {
             self.store_origin(origin, delivery.sequence)?;
         }
         let too_large =
-            || AppendError::TooLarge { bytes: delivery.message.len() as u64, limit: u32::MAX.into() };
+            || AppendError::TooLarge { bytes: delivery.message().len() as u64, limit: u32::MAX.into() };
         let entry = stored::events_entry(delivery).ok_or_else(too_large)?;
         let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
         self.writer.append(&entry, &schemas)

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::EventSource;
-use super::batch::Group;
+use super::{EventSource, Group};
 use crate::decode::Window;
 
 /// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.

@@ -2,7 +2,7 @@
 //!
 //! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,9 +151,75 @@ impl AddressNames {
     }
 }
 
+const SLOTS: usize = 256;
+
+/// Values that are compared at once.
+const STRETCH: usize = 64;
+
+/// Collects distinct values. Most values of a column are the same as a recent one: those never get to the set.
+#[derive(Debug)]
+pub(super) struct Distinct<T> {
+    recent: [Option<T>; SLOTS],
+    values: BTreeSet<T>,
+}
+
+impl<T: Ord + Copy> Distinct<T> {
+    pub(super) const fn new() -> Self {
+        Self { recent: [None; SLOTS], values: BTreeSet::new() }
+    }
+
+    /// Takes a value; `slot` is some function of it.
+    pub(super) fn add(&mut self, value: T, slot: usize) {
+        if let Some(recent) = self.recent.get_mut(slot % SLOTS)
+            && *recent != Some(value)
+        {
+            *recent = Some(value);
+            self.values.insert(value);
+        }
+    }
+
+    /// Takes the values of a column. Stretches of one value, which most columns consist of, are taken at
+    /// once.
+    pub(super) fn add_all(&mut self, column: &[T], slot: impl Fn(T) -> usize) {
+        for values in column.chunks(STRETCH) {
+            let Some(first) = values.first() else { continue };
+            self.add(*first, slot(*first));
+            // No exit from the loop: it compares several at a time.
+            if !values.iter().fold(true, |same, value| same & (value == first)) {
+                values.iter().for_each(|value| self.add(*value, slot(*value)));
+            }
+        }
+    }
+
+    /// All values, ascending, none twice.
+    pub(super) fn into_values(self) -> BTreeSet<T> {
+        self.values
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_is_taken_whole() {
+        let mut column = vec![7_u64; 100];
+        column.extend([8, 7, 9]);
+        column.extend([9; 200]);
+        column.push(10);
+        let mut distinct = Distinct::new();
+        distinct.add_all(&column, |value| value as usize);
+        assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn values_that_share_a_slot_are_both_kept() {
+        let mut distinct = Distinct::new();
+        for value in [1_u32, 257, 1, 257, 2, 2] {
+            distinct.add(value, value as usize);
+        }
+        assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [1, 2, 257]);
+    }
 
     #[test]
     fn saved_names_may_hold_blanks() {
