@@ -24,8 +24,14 @@ enum Cells {
     /// Values of all rows.
     Numbers(Bytes),
     /// Values of one row, that all rows have: so many.
-    Same { row: Bytes, values: usize },
-    Strings { offsets: Bytes, data: Bytes },
+    Same {
+        row: Bytes,
+        values: usize,
+    },
+    Strings {
+        offsets: Bytes,
+        data: Bytes,
+    },
 }
 
 impl Column {

@@ -20,12 +20,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts it and attaches the events of one producer. `history`: keeps what it reads on disk too.
-    pub(crate) fn start(
-        lab: &Lab<'_>,
-        program: &Path,
-        producer: u32,
-        history: bool,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn start(lab: &Lab<'_>, program: &Path, producer: u32, history: bool) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(lab.directory)?.keep();
         let socket = directory.join("kprobed.sock");
         let config = directory.join("kprobed.toml");

@@ -177,7 +177,8 @@ fn uses<'a>(lab: &Lab<'a>) -> Vec<Use<'a>> {
     ];
     if let Some(daemon) = lab.arguments.other.as_deref() {
         let others = ["other", "other, 2 clients", "other, 5 clients", "other, history"];
-        let others: Vec<_> = others.iter().zip(&uses).map(|(side, how)| Use { side, daemon, ..*how }).collect();
+        let others: Vec<_> =
+            others.iter().zip(&uses).map(|(side, how)| Use { side, daemon, ..*how }).collect();
         // In turn with the first.
         uses = uses.into_iter().zip(others).flat_map(|(one, other)| [one, other]).collect();
     }

@@ -13,10 +13,10 @@ use super::ControlError;
 use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use super::step::{self, Seen, Step};
+use kprobed_event::PauseReason;
 use kprobed_host::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_event::PauseReason;
 use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
 
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::command::KernelHits;
 use super::controller::Controller;
+use kprobed_event::{PauseReason, RecordingPause};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Instance;
-use kprobed_event::{PauseReason, RecordingPause};
 use kprobed_trace::pipeline::Loss;
 
 /// While nothing is recorded.

@@ -31,6 +31,8 @@ const PAGE_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 16;
 /// Header of a record, what all events of probes have, and four arguments of 64 bits.
 const RECORD_BYTES: usize = 4 + 6 * 8;
+/// Words of 32 bits behind the header.
+const RECORD_WORDS: u32 = 12;
 const PAGE_RECORDS: usize = (PAGE_BYTES - HEADER_BYTES) / RECORD_BYTES;
 const FIRST_ID: u16 = 3000;
 /// Events of a batch that is published without readers.
@@ -88,7 +90,7 @@ fn limits() -> QueueLimits {
 /// average.
 fn views(count: usize, filtered: bool) -> Vec<View> {
     let view = |index: usize| {
-        let least = BATCH as usize * (index + 1) / (count + 1);
+        let least = BATCH * (index as u64 + 1) / (count as u64 + 1);
         let filter = filtered.then(|| Filter::parse(&format!("d >= {least}")).unwrap());
         View { filter, limits: limits(), ..View::default() }
     };
@@ -122,7 +124,7 @@ fn published(views: &[View]) -> f64 {
         }
         time.as_nanos() as f64 / (100 * BATCH) as f64
     };
-    (0..ROUNDS + 1).map(|_| round()).fold(f64::INFINITY, f64::min)
+    (0..=ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
 fn empty(subscription: &Subscription) {
@@ -134,12 +136,14 @@ fn empty(subscription: &Subscription) {
 /// A record of an event: length in words and nanoseconds since the one before, common fields, the address of
 /// the probe, and arguments of which two differ from event to event.
 fn record(id: u16, row: u64) -> Vec<u8> {
-    let mut record = ((RECORD_BYTES as u32 - 4) / 4 | 330 << 5).to_le_bytes().to_vec();
+    let mut record = (RECORD_WORDS | 330 << 5).to_le_bytes().to_vec();
     record.extend(id.to_le_bytes());
     record.extend([0, 1]);
     record.extend(4321_i32.to_le_bytes());
     record.extend(0xffff_ffff_8140_7700_u64.to_le_bytes());
-    record.extend([1, 2, row.wrapping_mul(0x9e37_79b9_7f4a_7c15), row].iter().flat_map(|arg| arg.to_le_bytes()));
+    record.extend(
+        [1, 2, row.wrapping_mul(0x9e37_79b9_7f4a_7c15), row].iter().flat_map(|arg| arg.to_le_bytes()),
+    );
     record
 }
 
@@ -232,7 +236,7 @@ fn write(pipes: &[PathBuf], events: u16) -> Vec<File> {
         page.extend(time_ns.to_le_bytes());
         page.extend(((count * RECORD_BYTES) as u64).to_le_bytes());
         for row in written..written + count {
-            page.extend(record(FIRST_ID + (row % usize::from(events)) as u16, row as u64));
+            page.extend(record(FIRST_ID + u16::try_from(row % usize::from(events)).unwrap(), row as u64));
         }
         page.resize(PAGE_BYTES, 0);
         let place = index % files.len();

@@ -191,8 +191,8 @@ impl Parts {
     /// The events of each probe of a batch, as frames.
     fn split(&mut self, delivery: &Delivery) -> Result<Vec<Frame>, SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let message =
-            v1::StreamEventsResponse::decode(delivery.message().clone()).map_err(|error| unreadable(&error))?;
+        let message = v1::StreamEventsResponse::decode(delivery.message().clone())
+            .map_err(|error| unreadable(&error))?;
         let Some(Message::Batch(mut batch)) = message.message else {
             return Err(unreadable(&"a batch of events is another message"));
         };

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::counters::Counters;
 use super::stored;
-use crate::pipeline::{Delivery, Item, Loss, LossCause, Origin, Subscription};
+use crate::pipeline::{Delivery, Item, LossCause, Origin, Subscription};
 use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::model::Labels;
@@ -115,8 +115,7 @@ impl Recorder {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
             // Its own queue's losses are gaps in the numbers of events, which the spool sees.
-            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. }) => {}
-            Item::Loss(loss) => {
+            Item::Loss(loss) if loss.cause != LossCause::SubscriberQueue => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
                 if let Err(error) = self.writer.append(&entry, &[]) {
@@ -124,8 +123,12 @@ impl Recorder {
                 }
             }
             Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
-            // Of its own run there is no other epoch, and it wants neither watermarks nor progress.
-            Item::Epoch { .. } | Item::CaughtUp(_) | Item::Watermark(_) | Item::Progress(_) => {}
+            // The present has one epoch, and the recorder wants neither watermarks nor progress.
+            Item::Loss(_)
+            | Item::Epoch { .. }
+            | Item::CaughtUp(_)
+            | Item::Watermark(_)
+            | Item::Progress(_) => {}
         }
     }
 

@@ -12,7 +12,9 @@ use prost::Message;
 
 use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
 use crate::spool::{Entry, EntryKind};
-use crate::wire::{Symbol, Task, loss_from_message, read_batch, read_group, schema_from_message, schema_message};
+use crate::wire::{
+    Symbol, Task, loss_from_message, read_batch, read_group, schema_from_message, schema_message,
+};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 

@@ -71,12 +71,7 @@ impl Target {
         (tracefs, procfs): (Tracefs, PathBuf),
         facts: Arc<FactsCache>,
     ) -> Self {
-        Self {
-            sources,
-            hub,
-            tasks: TaskNames::new(tracefs, procfs),
-            addresses: AddressNames::new(facts),
-        }
+        Self { sources, hub, tasks: TaskNames::new(tracefs, procfs), addresses: AddressNames::new(facts) }
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Draft;
 use super::draft::{ColumnBatch, Group};
 use super::item::{Content, Form};
 use super::selection::{Picked, Selected};
 use super::view::View;
-use super::Draft;
 use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
 
 /// What was made of one batch so far.

@@ -184,9 +184,11 @@ impl<T: Ord + Copy> Distinct<T> {
         for values in column.chunks(STRETCH) {
             let Some(first) = values.first() else { continue };
             self.add(*first, slot(*first));
-            // No exit from the loop: it compares several at a time.
-            if !values.iter().fold(true, |same, value| same & (value == first)) {
-                values.iter().for_each(|value| self.add(*value, slot(*value)));
+            // The loop counts and has no exit: it compares several at a time.
+            if values.iter().filter(|value| *value != first).count() > 0 {
+                for value in values {
+                    self.add(*value, slot(*value));
+                }
             }
         }
     }
@@ -208,7 +210,7 @@ mod tests {
         column.extend([9; 200]);
         column.push(10);
         let mut distinct = Distinct::new();
-        distinct.add_all(&column, |value| value as usize);
+        distinct.add_all(&column, |value| usize::try_from(value).unwrap());
         assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [7, 8, 9, 10]);
     }
 

@@ -43,7 +43,8 @@ impl Pace {
             Self::Balanced => BALANCED_REST,
             Self::Throughput => THROUGHPUT_REST,
         };
-        let quarter = Duration::from_micros((buffer_bytes / 4).saturating_mul(1_000_000) / BYTES_PER_SECOND_MAX);
+        let quarter =
+            Duration::from_micros((buffer_bytes / 4).saturating_mul(1_000_000) / BYTES_PER_SECOND_MAX);
         wanted.min(quarter).max(SHORTEST_REST)
     }
 }

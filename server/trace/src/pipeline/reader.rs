@@ -216,8 +216,7 @@ impl Reader {
 
     fn sleep_until_event(&self) -> Result<(), Errno> {
         let rings = self.parts.cpus.iter().flat_map(|cpu| cpu.source.rings());
-        let mut fds: Vec<_> =
-            rings.map(|ring| PollFd::new(ring.file().as_fd(), PollFlags::POLLIN)).collect();
+        let mut fds: Vec<_> = rings.map(|ring| PollFd::new(ring.file().as_fd(), PollFlags::POLLIN)).collect();
         let Some(wake) = self.parts.wakes.get(self.parts.index) else { return Ok(()) };
         fds.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
         wait(&mut fds, self.target.hub.heartbeat(), wake)

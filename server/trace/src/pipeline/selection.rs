@@ -59,7 +59,6 @@ impl Binder {
     }
 }
 
-
 /// The selected rows of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Picked {

@@ -169,7 +169,9 @@ impl Offer {
             }
             None => !has_loss && queue.push_progress(end),
         };
-        limited.into_iter().for_each(|loss| queue.push_loss(loss));
+        if let Some(loss) = limited {
+            queue.push_loss(loss);
+        }
         drop(queue);
         if is_news || has_loss {
             to.arrived.notify_one();

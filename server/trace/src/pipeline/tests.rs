@@ -143,7 +143,8 @@ fn with_several_publishers_everybody_gets_everything_once_in_the_order_of_the_lo
         later
     });
     let end = hub.sequence();
-    for (begin, subscription) in later.iter().map(|(begin, one)| (*begin, one)).chain([(0, &subscriptions[0])])
+    for (begin, subscription) in
+        later.iter().map(|(begin, one)| (*begin, one)).chain([(0, &subscriptions[0])])
     {
         let (mut next, mut batches, mut watermark) = (begin, [0; CPUS as usize], 0);
         for item in taken(subscription) {

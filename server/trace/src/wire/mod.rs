@@ -15,7 +15,7 @@ mod schema;
 mod tests;
 
 pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
-pub use loss::loss_from_message;
+pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
 pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};

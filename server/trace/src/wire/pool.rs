@@ -30,9 +30,8 @@ impl MessagePool {
             write(&mut buffer);
             return buffer.freeze();
         }
-        let mut buffer = self
-            .take(bytes)
-            .unwrap_or_else(|| BytesMut::with_capacity(bytes.next_multiple_of(STEP_BYTES)));
+        let mut buffer =
+            self.take(bytes).unwrap_or_else(|| BytesMut::with_capacity(bytes.next_multiple_of(STEP_BYTES)));
         write(&mut buffer);
         let message = buffer.split().freeze();
         let mut buffers = self.buffers();

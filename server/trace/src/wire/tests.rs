@@ -112,7 +112,8 @@ fn a_column_of_equal_values_is_sent_once() {
     let bytes = |events: &[Event], rows: Rows<'_>| {
         let columns = columns(events, 1000);
         let read = round_trip(&columns, rows).unwrap();
-        for (read, written) in read.fields.iter().zip(&columns.take_rows(&rows_of(rows, events.len())).fields) {
+        for (read, written) in read.fields.iter().zip(&columns.take_rows(&rows_of(rows, events.len())).fields)
+        {
             assert_eq!((&read.values, &read.offsets), (&written.values, &written.offsets));
         }
         let group = GroupRows { schema_id: 9, columns: &columns, rows, projected: &projected() };

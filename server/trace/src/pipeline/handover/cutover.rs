@@ -62,7 +62,11 @@ impl Cutover {
     /// only those, have two copies if the first of them is in the window: the new instance recorded
     /// before it began. It lasts longer than any hit, so that a task without a copy in it had no hit
     /// between its copies either.
-    pub(in crate::pipeline) fn find(copies: Vec<EventCopy>, window: &RangeInclusive<u64>, both: HashSet<u16>) -> Self {
+    pub(in crate::pipeline) fn find(
+        copies: Vec<EventCopy>,
+        window: &RangeInclusive<u64>,
+        both: HashSet<u16>,
+    ) -> Self {
         let mut tasks: HashMap<TaskKey, Vec<(u64, Side)>> = HashMap::new();
         for EventCopy { task, time_ns, side } in copies {
             tasks.entry(task).or_default().push((time_ns, side));
@@ -221,8 +225,12 @@ mod tests {
     #[test]
     fn a_task_without_a_copy_changes_over_at_the_start() {
         let cutover = Cutover::find(Vec::new(), &(100..=200), HashSet::from([ID]));
-        assert!(cutover.takes(Side::Old, 0, 99, &payload(1)) && !cutover.takes(Side::New, 0, 99, &payload(1)));
-        assert!(!cutover.takes(Side::Old, 0, 100, &payload(1)) && cutover.takes(Side::New, 0, 100, &payload(1)));
+        assert!(
+            cutover.takes(Side::Old, 0, 99, &payload(1)) && !cutover.takes(Side::New, 0, 99, &payload(1))
+        );
+        assert!(
+            !cutover.takes(Side::Old, 0, 100, &payload(1)) && cutover.takes(Side::New, 0, 100, &payload(1))
+        );
     }
 
     #[test]

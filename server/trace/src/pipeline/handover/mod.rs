@@ -15,8 +15,8 @@ mod tests;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-pub(super) use cutover::{Cutover, EventCopy};
 use cutover::Side;
+pub(super) use cutover::{Cutover, EventCopy};
 pub use pages::HandoverWindow;
 use pages::{HeldPages, HeldRecord};
 
@@ -276,7 +276,9 @@ pub(super) fn carry_out(
             answer(&reply, is_whole.then_some(copies));
         }
         Step::ChangeOver(cutover, done) => {
-            cpus.iter_mut().for_each(|cpu| cpu.look_at_stats(target));
+            for cpu in &mut *cpus {
+                cpu.look_at_stats(target);
+            }
             settle(cpus, Some(&cutover), target);
             answer(&done, ());
         }

@@ -21,16 +21,16 @@ fn layout() -> PageLayout {
     PageLayout::parse(HEADER_PAGE).unwrap()
 }
 
-fn held(pages: Vec<(Vec<u8>, Option<Gap>)>) -> HeldPages {
+fn held(pages: impl IntoIterator<Item = (Vec<u8>, Option<Gap>)>) -> HeldPages {
     let (layout, mut held) = (layout(), HeldPages::default());
-    for (bytes, gap) in &pages {
-        held.push(&PageRead { bytes, page: Page::parse(bytes, &layout), gap: *gap }, &layout);
+    for (bytes, gap) in pages {
+        held.push(&PageRead { bytes: &bytes, page: Page::parse(&bytes, &layout), gap }, &layout);
     }
     held
 }
 
-fn lost(count: u64) -> Option<Gap> {
-    Some(Gap { count: Some(count) })
+fn lost(count: u64) -> Gap {
+    Gap { count: Some(count) }
 }
 
 /// A page with events of task 5 at these times.
@@ -64,7 +64,11 @@ fn both_ends(last: &[u64], next: &[u64], start: u64) -> Cutover {
 }
 
 /// What a subscriber gets of two instances, and what the ledger says: read and lost.
-fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cutover>) -> (Vec<u64>, Vec<String>, (u64, u64)) {
+fn published(
+    last: &HeldPages,
+    next: &HeldPages,
+    cuts: Option<&Cutover>,
+) -> (Vec<u64>, Vec<String>, (u64, u64)) {
     let layout = layout();
     let hub = hub();
     let subscription = subscribe(&hub, &[], QueueLimits::default());
@@ -84,12 +88,8 @@ fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cutover>) -> (Vec
         (Tracefs::new(&nowhere, &nowhere), nowhere.clone()),
         Arc::new(FactsCache::new(paths)),
     );
-    let mut decoding = Decoding {
-        cpu: 0,
-        counters: &counters,
-        collector: &mut Collector::default(),
-        target: &mut target,
-    };
+    let mut decoding =
+        Decoding { cpu: 0, counters: &counters, collector: &mut Collector::default(), target: &mut target };
     publish((last, &layout), (next, &layout), cuts, &mut decoding);
     let items = taken(&subscription);
     let mut times = Vec::new();
@@ -112,9 +112,7 @@ fn every_hit_comes_from_one_instance() {
     let last = [10, 14, 20, 30, 40, 50];
     let next = [16, 21, 31, 41, 51, 61];
     let cuts = both_ends(&last, &next[..5], 15);
-    let pages = |times: &[u64]| {
-        held(vec![(page(&times[..2]), None), (page(&times[2..]), None)])
-    };
+    let pages = |times: &[u64]| held(vec![(page(&times[..2]), None), (page(&times[2..]), None)]);
     let (times, told, counts) = published(&pages(&last), &pages(&next), Some(&cuts));
     assert_eq!(times, [10, 14, 21, 31, 41, 51, 61]);
     assert_eq!((told.len(), counts), (1, (7, 0)), "{told:?}");
@@ -122,9 +120,9 @@ fn every_hit_comes_from_one_instance() {
 
 #[test]
 fn losses_before_the_cut_are_those_of_the_last_instance() {
-    let last = held(vec![(page(&[10]), None), (page(&[20, 30]), lost(9))]);
+    let last = held(vec![(page(&[10]), None), (page(&[20, 30]), Some(lost(9)))]);
     // It lost copies of the same hits.
-    let next = held(vec![(page(&[21, 31]), lost(4))]);
+    let next = held(vec![(page(&[21, 31]), Some(lost(4)))]);
     let cuts = both_ends(&[10, 20, 30], &[21, 31], 22);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![10, 20, 31], (3, 9)));
@@ -133,8 +131,8 @@ fn losses_before_the_cut_are_those_of_the_last_instance() {
 
 #[test]
 fn losses_after_the_window_are_those_of_the_next_instance() {
-    let last = held(vec![(page(&[10, 20]), None), (page(&[1040]), lost(9))]);
-    let next = held(vec![(page(&[11, 21]), None), (page(&[1051]), lost(4))]);
+    let last = held(vec![(page(&[10, 20]), None), (page(&[1040]), Some(lost(9)))]);
+    let next = held(vec![(page(&[11, 21]), None), (page(&[1051]), Some(lost(4)))]);
     let cuts = both_ends(&[10, 20], &[11, 21], 5);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![11, 21, 1051], (3, 4)));
@@ -151,9 +149,7 @@ fn a_gap_in_the_window_is_found() {
         whole.then(|| seen.iter().map(|copy| (copy.time_ns, copy.side)).collect::<Vec<_>>())
     };
     let whole = || vec![(page(&[90, 110, 190, 210]), None)];
-    let gap = |before: &[u64], after: &[u64]| {
-        vec![(page(before), None), (page(after), lost(1))]
-    };
+    let gap = |before: &[u64], after: &[u64]| vec![(page(before), None), (page(after), Some(lost(1)))];
     let both = [Side::Old, Side::New].map(|side| [(110, side), (190, side)]).concat();
     assert_eq!(seen(whole(), whole(), false), Some(both.clone()));
     // Before the window and behind it nothing matters, as long as the next instance has all that the last one may have lost.
@@ -169,19 +165,15 @@ fn a_gap_in_the_window_is_found() {
 
 #[test]
 fn without_cuts_nothing_is_taken_from_the_next() {
-    let last = held(vec![(page(&[10, 20]), None), (page(&[30]), lost(2))]);
-    let next = held(vec![(page(&[21, 31]), lost(1))]);
+    let last = held(vec![(page(&[10, 20]), None), (page(&[30]), Some(lost(2)))]);
+    let next = held(vec![(page(&[21, 31]), Some(lost(1)))]);
     let (times, _, counts) = published(&last, &next, None);
     assert_eq!((times, counts), (vec![10, 20, 30], (3, 2)));
 }
 
 #[test]
 fn a_page_that_makes_no_sense_is_told() {
-    let last = held(vec![
-        (page(&[10]), None),
-        (vec![1, 2, 3], None),
-        (page(&[20]), None),
-    ]);
+    let last = held(vec![(page(&[10]), None), (vec![1, 2, 3], None), (page(&[20]), None)]);
     let (times, told, _) = published(&last, &held(Vec::new()), None);
     assert_eq!(times, [10, 20]);
     assert!(told.iter().any(|item| item.starts_with("Undecodable Some(1)")), "{told:?}");

@@ -26,8 +26,8 @@ use crate::pipeline::{
 use crate::wire::{read_batch, read_group};
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::ring::PageLayout;
-use kprobed_host::tracefs::{BufferStats, Instance, Tracefs};
 use kprobed_host::tracefs::format::Format;
+use kprobed_host::tracefs::{BufferStats, Instance, Tracefs};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A time with bits above those of an absolute stamp.
