@@ -380,7 +380,8 @@ fn a_malformed_group_says_what_is_wrong() {
     ips: `ips` of `kprobes/open` has 4 bytes for 2 rows
     return_ips: `kprobes/open` is not a return probe, and its batch has return addresses
     columns: `kprobes/open` has 8 fields, and its batch has 1 columns
-    values: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of values
+    values: field `dfd` of `kprobes/open` with 2 rows: 12 bytes of values
+    half a row: field `bytes` of `kprobes/open` with 2 rows: 2 bytes of values
     offsets: field `filename` of `kprobes/open` with 2 rows: 8 bytes of offsets
     offset order: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
     offset end: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
