@@ -1,8 +1,9 @@
-//! How the cost of an event grows: with the subscribers, with the number of distinct events, and with the CPUs.
+//! How the cost of an event grows: with the subscribers, with the number of distinct events, and
+//! with the CPUs.
 //!
-//! No kernel is needed: CPUs are pipes from which the daemon's own readers read pages of 4 KiB, as they do from
-//! `trace_pipe_raw`. The time is that of the threads that read, decode, select and encode; what subscribers do
-//! with their messages is not in it.
+//! No kernel is needed: CPUs are pipes from which the daemon's own readers read pages of 4 KiB, as
+//! they do from `trace_pipe_raw`. The time is that of the threads that read, decode, select and
+//! encode; what subscribers do with their messages is not in it.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -86,8 +87,8 @@ fn limits() -> QueueLimits {
     QueueLimits { events: u64::MAX, bytes: u64::MAX, ..QueueLimits::default() }
 }
 
-/// Views without a filter, or each with a filter of its own. They let a half of the events through on
-/// average.
+/// Views without a filter, or each with a filter of its own. They let a half of the events through
+/// on average.
 fn views(count: usize, filtered: bool) -> Vec<View> {
     let view = |index: usize| {
         let least = BATCH * (index as u64 + 1) / (count as u64 + 1);
@@ -133,8 +134,8 @@ fn empty(subscription: &Subscription) {
     }
 }
 
-/// A record of an event: length in words and nanoseconds since the one before, common fields, the address of
-/// the probe, and arguments of which two differ from event to event.
+/// A record of an event: length in words and nanoseconds since the one before, common fields, the
+/// address of the probe, and arguments of which two differ from event to event.
 fn record(id: u16, row: u64) -> Vec<u8> {
     let mut record = (RECORD_WORDS | 330 << 5).to_le_bytes().to_vec();
     record.extend(id.to_le_bytes());
@@ -147,8 +148,8 @@ fn record(id: u16, row: u64) -> Vec<u8> {
     record
 }
 
-/// Nanoseconds of the reader threads for an event that is read from one of so many CPUs, and is one of so many
-/// distinct ones.
+/// Nanoseconds of the reader threads for an event that is read from one of so many CPUs, and is one
+/// of so many distinct ones.
 fn read(cpus: u32, events: u16) -> f64 {
     (0..ROUNDS).map(|_| read_once(cpus, events)).fold(f64::INFINITY, f64::min)
 }
@@ -216,7 +217,8 @@ fn lay_out(root: &Path, cpus: u32) -> Vec<PathBuf> {
     pipes
 }
 
-/// Writes pages to all pipes in turn. A page is written as a whole, since it has no more bytes than `PIPE_BUF`.
+/// Writes pages to all pipes in turn. A page is written as a whole, since it has no more bytes than
+/// `PIPE_BUF`.
 fn write(pipes: &[PathBuf], events: u16) -> Vec<File> {
     let open = |pipe: &PathBuf| {
         let file = OpenOptions::new().write(true).open(pipe).unwrap();

@@ -1,6 +1,8 @@
-//! What a stream consists of: the history as far back as was asked for, and then the present, without a seam.
+//! What a stream consists of: the history as far back as was asked for, and then the present,
+//! without a seam.
 //!
-//! Owns the way from the one to the other. The streams of clients are made from it, and exporters read it. Never knows of messages.
+//! Owns the way from the one to the other. The streams of clients are made from it, and exporters
+//! read it. Never knows of messages.
 
 mod error;
 #[cfg(test)]
@@ -15,7 +17,8 @@ use crate::history::{History, HistoryError, HistoryReader, HistoryStart};
 use crate::pipeline::{Item, Loss, LossCause, Subscription};
 use crate::spool::Cursor;
 
-/// Events that may be between the history and the present when the present is joined: they are read while new ones wait in the queue.
+/// Events that may be between the history and the present when the present is joined: they are read
+/// while new ones wait in the queue.
 const JOIN_EVENTS: u64 = 100_000;
 
 /// How often that is tried for a history that grows as fast as it is read.

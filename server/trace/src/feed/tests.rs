@@ -1,4 +1,5 @@
-//! Streams from the history into the present: every event once, in order, and what is not there is told.
+//! Streams from the history into the present: every event once, in order, and what is not there is
+//! told.
 
 use std::path::Path;
 use std::time::Duration;

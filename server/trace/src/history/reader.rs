@@ -1,7 +1,8 @@
 //! Reading the history for one subscription.
 //!
-//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants everything, and otherwise as columns through its
-//! selection. Blocks on the disk: not for the async runtime.
+//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants
+//! everything, and otherwise as columns through its selection. Blocks on the disk: not for the
+//! async runtime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ pub struct HistoryItems {
     pub is_last: bool,
 }
 
-/// Entries of the log are this far out of the order of time at most, as long as readers are not held up: they rest for some fifty milliseconds,
-/// each for itself.
+/// Entries of the log are this far out of the order of time at most, as long as readers are not
+/// held up: they rest for some fifty milliseconds, each for itself.
 const DISORDER_NS: u64 = 1_000_000_000;
 
 /// What is read at once: bytes of entries.
@@ -124,7 +125,8 @@ impl HistoryReader {
         Ok(read)
     }
 
-    /// Looks again. Answers how many events there are that were not given yet, those of earlier runs left out.
+    /// Looks again. Answers how many events there are that were not given yet, those of earlier
+    /// runs left out.
     pub fn extend(&mut self) -> u64 {
         let end = self.reader.extend();
         let at = self.reader.cursor();
@@ -141,7 +143,8 @@ impl HistoryReader {
         self.reader.cursor()
     }
 
-    /// What is missing between what was given and the present, which begins at `sequence`, if anything is.
+    /// What is missing between what was given and the present, which begins at `sequence`, if
+    /// anything is.
     pub fn missing_before(&self, sequence: u64) -> Option<Loss> {
         let events = sequence.checked_sub(self.cursor().sequence).filter(|events| *events > 0)?;
         self.subscription.count_loss(0);

@@ -1,7 +1,8 @@
 //! The thread that writes the history.
 //!
-//! It is a subscriber like any other, with a queue that is never waited for: when the disk is slower than the events, what does not fit is not
-//! stored, and everybody who reads the history there is told.
+//! It is a subscriber like any other, with a queue that is never waited for: when the disk is
+//! slower than the events, what does not fit is not stored, and everybody who reads the history
+//! there is told.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
 //! What the bytes of an entry are.
 //!
-//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with what a selection asks of its probe. What is
-//! read may have been written by another version, or be damaged in a way that no checksum shows: it is checked.
+//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with
+//! what a selection asks of its probe. What is read may have been written by another version, or be
+//! damaged in a way that no checksum shows: it is checked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +76,8 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
     })
 }
 
-/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not known.
+/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not
+/// known.
 pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<ColumnBatch> {
     let message = read_batch(payload).ok()?;
     let mut groups = Vec::with_capacity(message.groups.len());

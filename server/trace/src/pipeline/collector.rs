@@ -5,14 +5,17 @@ use std::sync::Arc;
 use super::{EventSource, Group};
 use crate::decode::Window;
 
-/// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.
+/// Events after which a batch is closed: enough to make the cost of a message small, few enough to
+/// stay in the cache.
 pub(super) const BATCH_EVENTS: usize = 4096;
 
-/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory of this size is used again by everybody
-/// on its way, where larger pieces would come fresh from the kernel each time.
+/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory
+/// of this size is used again by everybody on its way, where larger pieces would come fresh from
+/// the kernel each time.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// What is collected for the next batch of one CPU. Its memory is used again for the one after that.
+/// What is collected for the next batch of one CPU. Its memory is used again for the one after
+/// that.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     sources: Vec<Arc<EventSource>>,
@@ -24,8 +27,8 @@ pub(super) struct Collector {
     base_ns: u64,
 }
 
-/// Records that are decoded together: enough for tight loops, few enough that they are still in the smallest cache when it comes to the last
-/// column.
+/// Records that are decoded together: enough for tight loops, few enough that they are still in the
+/// smallest cache when it comes to the last column.
 const TOGETHER: usize = 256;
 
 /// Records of one page that wait to be decoded together.
@@ -66,8 +69,8 @@ impl<'p> Pending<'p> {
 }
 
 impl Collector {
-    /// The index of a source's group. Events of one CPU come from few probes at a time: looking along a short list beats hashing. It holds
-    /// until the next batch is published.
+    /// The index of a source's group. Events of one CPU come from few probes at a time: looking
+    /// along a short list beats hashing. It holds until the next batch is published.
     pub(super) fn group_of(&mut self, source: &Arc<EventSource>) -> usize {
         let known = self.sources.iter().position(|known| Arc::ptr_eq(known, source));
         known.unwrap_or_else(|| {
@@ -77,7 +80,8 @@ impl Collector {
         })
     }
 
-    /// Whether an event at that time has to begin another batch: times in a group are 32 bits, counted from its first one.
+    /// Whether an event at that time has to begin another batch: times in a group are 32 bits,
+    /// counted from its first one.
     pub(super) fn is_far(&mut self, timestamp_ns: u64) -> bool {
         if self.events == 0 {
             self.base_ns = timestamp_ns;

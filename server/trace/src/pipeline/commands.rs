@@ -1,7 +1,7 @@
 //! What a reader thread can be asked for, and the channel on which it is.
 //!
-//! Owns the wake-up: a reader that sleeps is woken by an event file descriptor, and one that reads sees
-//! that a command waits.
+//! Owns the wake-up: a reader that sleeps is woken by an event file descriptor, and one that reads
+//! sees that a command waits.
 
 use std::io;
 use std::sync::Arc;

@@ -42,8 +42,8 @@ impl Cpu {
         self.source.ring().cpu()
     }
 
-    /// Bytes that its buffer of `buffer_bytes` should have, going by what was read of it since this was
-    /// last asked, `elapsed` ago.
+    /// Bytes that its buffer of `buffer_bytes` should have, going by what was read of it since this
+    /// was last asked, `elapsed` ago.
     pub(super) fn wanted_bytes(&mut self, elapsed: Duration, buffer_bytes: u64) -> u64 {
         let overrun = self.counters.counts(self.number()).overrun;
         let has_lost = std::mem::replace(&mut self.known_overrun, overrun) < overrun;

@@ -1,7 +1,7 @@
 //! From the records on pages to published batches: one reader's work for one CPU.
 //!
-//! Owns the one loop through which every record goes, whether its page was just read or was held during
-//! a hand-over. Never reads pages, and never knows which instance they are from.
+//! Owns the one loop through which every record goes, whether its page was just read or was held
+//! during a hand-over. Never reads pages, and never knows which instance they are from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
 
-/// Events whose records only have to be long enough, and where they are collected: nearly all records are of one of a few such. Whoever
-/// closes a batch forgets them, for what is known holds for one batch only.
+/// Events whose records only have to be long enough, and where they are collected: nearly all
+/// records are of one of a few such. Whoever closes a batch forgets them, for what is known holds
+/// for one batch only.
 #[derive(Default)]
 struct Known {
     slots: [Option<KnownEvent>; 8],
@@ -35,7 +36,8 @@ struct KnownEvent {
 }
 
 impl Known {
-    /// The group that a record belongs to, and what is decoded of it, when nothing else has to be asked.
+    /// The group that a record belongs to, and what is decoded of it, when nothing else has to be
+    /// asked.
     #[inline]
     fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
         let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
@@ -115,8 +117,8 @@ impl<'a> Decoding<'a> {
         records.end();
     }
 
-    /// Takes the records of so many pages that were read. Has to be called after they were: whatever is
-    /// on them was known before it was switched on.
+    /// Takes the records of so many pages that were read. Has to be called after they were:
+    /// whatever is on them was known before it was switched on.
     pub(super) fn begin<'p>(&mut self, pages: u64) -> RecordDecoding<'_, 'a, 'p> {
         self.counters.pages.add(pages);
         let sources = self.target.sources.current();

@@ -1,8 +1,8 @@
 //! The fan-out from readers to subscribers, and the numbering of the log.
 //!
-//! Its lock covers a number and who is there at that moment, and nothing else: filtering and encoding
-//! happen outside of it, in as many threads as publish. [`sequencer`](super::sequencer) brings the
-//! results to the queues in the order of the log, each once.
+//! Its lock covers a number and who is there at that moment, and nothing else: filtering and
+//! encoding happen outside of it, in as many threads as publish. [`sequencer`](super::sequencer)
+//! brings the results to the queues in the order of the log, each once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -228,8 +228,8 @@ impl Hub {
         self.state().sequence
     }
 
-    /// Gives a batch its place in the log, and hands to everybody what he wants of it. Several threads
-    /// may publish at once; each subscriber gets everything in the order of the log.
+    /// Gives a batch its place in the log, and hands to everybody what he wants of it. Several
+    /// threads may publish at once; each subscriber gets everything in the order of the log.
     pub fn publish(&self, draft: &Draft<'_>) {
         let (sequence, attached, ticket) = {
             let mut state = self.state();
@@ -245,7 +245,8 @@ impl Hub {
         ticket.announce(Announcement::Batch(offers.collect()));
     }
 
-    /// Counts events in the log, if nobody is there who could want them. Returns whether that is so.
+    /// Counts events in the log, if nobody is there who could want them. Returns whether that is
+    /// so.
     pub(super) fn pass_over(&self, events: u64) -> bool {
         if self.is_wanted() {
             return false;

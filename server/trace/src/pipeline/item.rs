@@ -1,7 +1,7 @@
 //! What a stream of events consists of.
 //!
-//! Owns the one form in which events, gaps and places of the log travel: queues hold it, the history
-//! yields it, and streams and exporters read it.
+//! Owns the one form in which events, gaps and places of the log travel: queues hold it, the
+//! history yields it, and streams and exporters read it.
 
 use std::sync::Arc;
 

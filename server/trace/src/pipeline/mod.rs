@@ -1,9 +1,9 @@
 //! Events from the kernel's ring buffers to subscribers.
 //!
 //! Owns the reader threads, the batches they make, the numbering of the log, what each subscriber
-//! selects, their queues, and the counters of the ledger. Never waits for a subscriber: a reader that is
-//! behind leaves events in the kernel's buffer, which counts what it then loses, and a queue that is
-//! full does what its subscriber chose, and counts that.
+//! selects, their queues, and the counters of the ledger. Never waits for a subscriber: a reader
+//! that is behind leaves events in the kernel's buffer, which counts what it then loses, and a
+//! queue that is full does what its subscriber chose, and counts that.
 //!
 //! ```text
 //! ring --page--> decoding --columns--> hub --message--> sequencer --> queue of each subscriber

@@ -1,6 +1,7 @@
 //! Names for the numbers in events: tasks and kernel addresses.
 //!
-//! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
+//! Both are best effort and never hold up an event: a task that has gone without a trace has no
+//! name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
@@ -15,11 +16,13 @@ use kprobed_host::tracefs::{Instance, Tracefs};
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
 
-/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just started changes its name with its
-/// first `exec`; long enough that a busy reader does not ask for each of its batches.
+/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just
+/// started changes its name with its first `exec`; long enough that a busy reader does not ask for
+/// each of its batches.
 const FRESH: Duration = Duration::from_millis(5);
 
-/// How long it is taken for granted which process a thread belongs to. It never changes, but thread ids are given out again.
+/// How long it is taken for granted which process a thread belongs to. It never changes, but thread
+/// ids are given out again.
 const FRESH_PROCESS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -29,8 +32,8 @@ struct TaskName {
     process_at: Instant,
 }
 
-/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`, which remembers the names that tasks
-/// had when they were last switched away.
+/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`,
+/// which remembers the names that tasks had when they were last switched away.
 #[derive(Debug)]
 pub struct TaskNames {
     tracefs: Tracefs,
@@ -132,8 +135,8 @@ impl AddressNames {
         }
     }
 
-    /// Appends the name of an address as the kernel's `sprint_symbol` writes it (kernel/kallsyms.c): the address itself if
-    /// it has none.
+    /// Appends the name of an address as the kernel's `sprint_symbol` writes it
+    /// (kernel/kallsyms.c): the address itself if it has none.
     pub fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
         match self.name(address) {
             Some(name) => text.extend_from_slice(name.as_bytes()),
@@ -156,7 +159,8 @@ const SLOTS: usize = 256;
 /// Values that are compared at once.
 const STRETCH: usize = 64;
 
-/// Collects distinct values. Most values of a column are the same as a recent one: those never get to the set.
+/// Collects distinct values. Most values of a column are the same as a recent one: those never get
+/// to the set.
 #[derive(Debug)]
 pub(super) struct Distinct<T> {
     recent: [Option<T>; SLOTS],
@@ -178,8 +182,8 @@ impl<T: Ord + Copy> Distinct<T> {
         }
     }
 
-    /// Takes the values of a column. Stretches of one value, which most columns consist of, are taken at
-    /// once.
+    /// Takes the values of a column. Stretches of one value, which most columns consist of, are
+    /// taken at once.
     pub(super) fn add_all(&mut self, column: &[T], slot: impl Fn(T) -> usize) {
         for values in column.chunks(STRETCH) {
             let Some(first) = values.first() else { continue };

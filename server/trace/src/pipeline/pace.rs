@@ -1,13 +1,16 @@
 //! How long a reader rests between two turns, as its subscribers want it.
 //!
-//! While nothing happens a reader sleeps in `poll` and any event wakes it (`buffer_percent` is 0). Once there are events it does not listen:
-//! it rests, and then reads what has come. A wake-up for each event would cost the probed task more than the event itself. The kernel's own
-//! way to wait for a part of the buffer (`buffer_percent` above 0) is not used: whether it wakes, and when, differs between the kernels that
-//! have it, while the time in which a CPU can fill a buffer is known.
+//! While nothing happens a reader sleeps in `poll` and any event wakes it (`buffer_percent` is 0).
+//! Once there are events it does not listen: it rests, and then reads what has come. A wake-up for
+//! each event would cost the probed task more than the event itself. The kernel's own way to wait
+//! for a part of the buffer (`buffer_percent` above 0) is not used: whether it wakes, and when,
+//! differs between the kernels that have it, while the time in which a CPU can fill a buffer is
+//! known.
 
 use std::time::Duration;
 
-/// How long events may wait in the kernel's buffer so that many are read at once. From patient to impatient.
+/// How long events may wait in the kernel's buffer so that many are read at once. From patient to
+/// impatient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     /// Some fifty milliseconds.
@@ -19,11 +22,12 @@ pub enum Pace {
     Latency,
 }
 
-/// The most that one CPU can record in a second when it does nothing else, in bytes: 4 million events of 64 bytes.
+/// The most that one CPU can record in a second when it does nothing else, in bytes: 4 million
+/// events of 64 bytes.
 const BYTES_PER_SECOND_MAX: u64 = 256 << 20;
 
-/// Rest of a reader whose subscribers are in a hurry: an event is with them within a millisecond, and what
-/// a turn costs is paid less often than for a shorter rest.
+/// Rest of a reader whose subscribers are in a hurry: an event is with them within a millisecond,
+/// and what a turn costs is paid less often than for a shorter rest.
 const LATENCY_REST: Duration = Duration::from_micros(700);
 
 /// Rest of a reader that nobody hurries.

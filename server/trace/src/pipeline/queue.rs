@@ -1,7 +1,8 @@
 //! The queue of one subscriber.
 //!
-//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the subscriber gets the number of events that are
-//! missing before the next batch of the same CPU. A single batch that is larger than the whole queue still fits into an empty one.
+//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the
+//! subscriber gets the number of events that are missing before the next batch of the same CPU. A
+//! single batch that is larger than the whole queue still fits into an empty one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +11,12 @@ use super::item::{Delivery, Item};
 use super::view::{Overflow, QueueLimits};
 use super::{Loss, LossCause};
 
-/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back after a break need not look at them again.
+/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back
+/// after a break need not look at them again.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
-/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` + limited + dropped + queued + delivered.
+/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` +
+/// limited + dropped + queued + delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Events read since it subscribed.
@@ -50,7 +53,8 @@ pub(super) struct Queue {
     limits: QueueLimits,
     entries: VecDeque<Item>,
     bytes: u64,
-    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and the losses that it dropped with it.
+    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and
+    /// the losses that it dropped with it.
     untold: BTreeMap<Option<u32>, Vec<Loss>>,
     pub(super) counts: QueueCounts,
     /// Up to where the subscriber knows of the log.
@@ -133,8 +137,9 @@ impl Queue {
         self.counts.dropped_span.note(batch.span.first_ns);
     }
 
-    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that CPU was queued in between: a subscriber that
-    /// does not read, or that wants rare events only, must not collect losses without end.
+    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that
+    /// CPU was queued in between: a subscriber that does not read, or that wants rare events only,
+    /// must not collect losses without end.
     pub(super) fn push_loss(&mut self, loss: Loss) {
         for entry in self.entries.iter_mut().rev() {
             match entry {
@@ -155,8 +160,8 @@ impl Queue {
         }
     }
 
-    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough from what was told last.
-    /// Answers whether it does.
+    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough
+    /// from what was told last. Answers whether it does.
     pub(super) fn push_progress(&mut self, sequence: u64) -> bool {
         if sequence.saturating_sub(self.told) < PROGRESS_EVENTS {
             return false;

@@ -1,10 +1,10 @@
 //! One reader thread: turns, rests, and sleep.
 //!
-//! It owns some CPUs. Without events it sleeps in `poll`, without a time-out unless a subscriber asked
-//! for a heartbeat; any event wakes it. After a turn that found something it rests (`pace`). While
-//! somebody wants the order of time, the readers also tell each other how far they have read: a reader
-//! with events wakes those that have not looked since, and once all of them are past the last event
-//! they sleep again.
+//! It owns some CPUs. Without events it sleeps in `poll`, without a time-out unless a subscriber
+//! asked for a heartbeat; any event wakes it. After a turn that found something it rests (`pace`).
+//! While somebody wants the order of time, the readers also tell each other how far they have read:
+//! a reader with events wakes those that have not looked since, and once all of them are past the
+//! last event they sleep again.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use super::{BufferDemand, handover};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{Tracefs, TracefsError};
 
-/// How old an event may be when it is recorded: between taking its time and committing it, a task can be
-/// held up. What takes longer is late.
+/// How old an event may be when it is recorded: between taking its time and committing it, a task
+/// can be held up. What takes longer is late.
 pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 
-/// How long it takes at most, while there are events, until the daemon notices that somebody has emptied
-/// or resized the buffers, or that they are too small.
+/// How long it takes at most, while there are events, until the daemon notices that somebody has
+/// emptied or resized the buffers, or that they are too small.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How far one reader has read: everything before this time, in nanoseconds of the trace clock.
@@ -140,8 +140,8 @@ impl Reader {
         false
     }
 
-    /// Asks for larger buffers if these are too small. Not if somebody has given them different sizes:
-    /// that is on purpose.
+    /// Asks for larger buffers if these are too small. Not if somebody has given them different
+    /// sizes: that is on purpose.
     fn look_at_rates(&mut self, elapsed: Duration) {
         let buffer_bytes = self.buffer_bytes;
         let wanted = self.parts.cpus.iter_mut().map(|cpu| cpu.wanted_bytes(elapsed, buffer_bytes));
@@ -191,8 +191,8 @@ impl Reader {
         own.is_none_or(|mark| mark.0.load(Ordering::Relaxed) > self.target.hub.last_event_ns())
     }
 
-    /// Everything of these CPUs from before `begun_ns` is published. Wakes readers that are behind the
-    /// last event, and publishes how far all are.
+    /// Everything of these CPUs from before `begun_ns` is published. Wakes readers that are behind
+    /// the last event, and publishes how far all are.
     fn tell_mark(&self, begun_ns: u64) {
         let slack_ns = u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX);
         let hub = &self.target.hub;

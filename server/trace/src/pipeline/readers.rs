@@ -123,7 +123,8 @@ impl Readers {
         self.ask(|_, done| Command::Drain(done));
     }
 
-    /// Has all readers do something, and waits for their answers. Fewer come when a reader has ended.
+    /// Has all readers do something, and waits for their answers. Fewer come when a reader has
+    /// ended.
     fn ask<T>(&self, mut command: impl FnMut(&Handle, Sender<T>) -> Command) -> Vec<T> {
         let (done, answers) = channel();
         for handle in &self.handles {
@@ -137,9 +138,9 @@ impl Readers {
         answers
     }
 
-    /// From now on the readers read `new` as well, and publish only what was recorded before that, until
-    /// they [change over](Self::change_over) or [go back](Self::go_back). Nothing may be recorded in
-    /// `new` before this returns.
+    /// From now on the readers read `new` as well, and publish only what was recorded before that,
+    /// until they [change over](Self::change_over) or [go back](Self::go_back). Nothing may be
+    /// recorded in `new` before this returns.
     ///
     /// # Errors
     /// See [`ReadersError`]; then everything is as it was.
@@ -155,9 +156,9 @@ impl Readers {
         Ok(())
     }
 
-    /// Has all readers publish what they hold, each event once, and go on with the new instance; the old
-    /// one is closed when this returns. Returns whether it was done: if events were lost in the window,
-    /// or a reader had no room for them, nothing is done.
+    /// Has all readers publish what they hold, each event once, and go on with the new instance;
+    /// the old one is closed when this returns. Returns whether it was done: if events were lost in
+    /// the window, or a reader had no room for them, nothing is done.
     pub fn change_over(&self, window: &HandoverWindow) -> bool {
         let answers = self.ask(|_, reply| Command::HandOver(Step::Look(window.clone(), reply)));
         let all_answered = answers.len() == self.handles.len();
@@ -168,14 +169,15 @@ impl Readers {
         true
     }
 
-    /// Has all readers publish what they hold of the old instance, and forget the new one; its files are
-    /// closed when this returns.
+    /// Has all readers publish what they hold of the old instance, and forget the new one; its
+    /// files are closed when this returns.
     pub fn go_back(&self) {
         self.ask(|_, done| Command::HandOver(Step::GoBack(done)));
     }
 
-    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero. Nothing may be recorded before this returns: a
-    /// reader would compare what it counted before with what the kernel has counted since.
+    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.
+    /// Nothing may be recorded before this returns: a reader would compare what it counted before
+    /// with what the kernel has counted since.
     pub fn buffers_were_reset(&self) {
         self.ask(|_, done| Command::BuffersWereReset(done));
     }

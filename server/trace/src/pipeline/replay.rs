@@ -1,7 +1,8 @@
 //! Selecting from the history for a subscription.
 //!
-//! Owns the state that a subscriber's selection has while entries of earlier times go through it: schemas of another run of the daemon have
-//! the numbers of this run's, so that it cannot be the state of the present.
+//! Owns the state that a subscriber's selection has while entries of earlier times go through it:
+//! schemas of another run of the daemon have the numbers of this run's, so that it cannot be the
+//! state of the present.
 
 use super::encodings::Encodings;
 use super::selection::Selector;
@@ -27,9 +28,9 @@ pub struct ReplayStart {
 
 /// A time of day from which on events are given.
 ///
-/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall clock can be set as well. So the first entry
-/// that reaches the time says which time stamp it is, and for the rest of that run time stamps are compared: nothing that happened later is left
-/// out.
+/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall
+/// clock can be set as well. So the first entry that reaches the time says which time stamp it is,
+/// and for the rest of that run time stamps are compared: nothing that happened later is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The time of day, in nanoseconds since 1970.
@@ -44,8 +45,8 @@ impl Since {
         Self { wall_ns, found_ns: None }
     }
 
-    /// The time stamp from which on events of an entry are given, and whether the entry reaches it. The entry ends at `last_ns`, and
-    /// `wall_offset_ns` makes times of day of its time stamps.
+    /// The time stamp from which on events of an entry are given, and whether the entry reaches it.
+    /// The entry ends at `last_ns`, and `wall_offset_ns` makes times of day of its time stamps.
     pub const fn reach(&mut self, last_ns: u64, wall_offset_ns: i64) -> (u64, bool) {
         let begin_ns = match self.found_ns {
             Some(found_ns) => found_ns,
@@ -93,8 +94,9 @@ impl Replay {
 }
 
 impl Subscription {
-    /// Selects from an entry of the history as from one of the present: what is wanted of it, and what the limit on the rate holds back. What
-    /// comes before the beginning is left out first: it takes part in neither sampling nor that limit. The entry ends at `last_ns`.
+    /// Selects from an entry of the history as from one of the present: what is wanted of it, and
+    /// what the limit on the rate holds back. What comes before the beginning is left out first: it
+    /// takes part in neither sampling nor that limit. The entry ends at `last_ns`.
     pub fn replay(
         &self,
         replay: &Replay,

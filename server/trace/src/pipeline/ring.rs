@@ -21,7 +21,8 @@ pub(super) const TURN_BYTES: usize = 256 << 10;
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Until the page that the kernel is still writing to, or somebody asks the reader for something.
+    /// Until the page that the kernel is still writing to, or somebody asks the reader for
+    /// something.
     Pages,
     /// Until nothing is left from before this time, in nanoseconds of the trace clock. Not until
     /// nothing is left at all: a CPU that records faster than it is read would never come to that.
@@ -83,11 +84,11 @@ pub(super) struct Ring {
     instance: Instance,
     layout: PageLayout,
     file: File,
-    /// Overruns told since the buffer's own counters were at zero. Absent as long as an earlier run of
-    /// the daemon has told some of them, nobody knows how many.
+    /// Overruns told since the buffer's own counters were at zero. Absent as long as an earlier run
+    /// of the daemon has told some of them, nobody knows how many.
     told_overruns: Option<u64>,
-    /// A page had no room for its number of lost events: from there on the buffer's counter is asked,
-    /// since later numbers on pages can overlap with what was told.
+    /// A page had no room for its number of lost events: from there on the buffer's counter is
+    /// asked, since later numbers on pages can overlap with what was told.
     ask_for_overruns: bool,
     /// What the buffer counted when it was last asked; of its overruns only `told_overruns` counts.
     known: BufferStats,
@@ -139,15 +140,15 @@ impl Ring {
         &self.file
     }
 
-    /// Whether a number of lost events was not on its page, so that the buffer's counter is asked from
-    /// then on.
+    /// Whether a number of lost events was not on its page, so that the buffer's counter is asked
+    /// from then on.
     pub(super) const fn asks_for_overruns(&self) -> bool {
         self.ask_for_overruns
     }
 
-    /// Reads pages as far as `depth` says, and shows each to `take`. In no case many more bytes than
-    /// `bytes_max`, and nothing more once `inbox` has a command, unless everything up to a time is
-    /// wanted.
+    /// Reads pages as far as `depth` says, and shows each to `take`. In no case many more bytes
+    /// than `bytes_max`, and nothing more once `inbox` has a command, unless everything up to a
+    /// time is wanted.
     pub(super) fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -198,7 +199,8 @@ impl Ring {
 
     /// The next page, unless there is none, or it cannot be read.
     fn read_page<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-        // The kernel may answer 0 without being at an end, when a page is swapped at that very moment.
+        // The kernel may answer 0 without being at an end, when a page is swapped at that very
+        // moment.
         let mut empty_answers = 0;
         loop {
             match self.file.read(buffer) {
@@ -216,8 +218,8 @@ impl Ring {
     }
 
     /// Opens the file again, after somebody has changed the size of sub-buffers
-    /// (kernel/trace/trace.c:buffer_subbuf_size_write, since 6.8). Returns whether the size is another
-    /// one.
+    /// (kernel/trace/trace.c:buffer_subbuf_size_write, since 6.8). Returns whether the size is
+    /// another one.
     pub(super) fn reopen(&mut self, tracefs: &Tracefs) -> Result<bool, TracefsError> {
         let text = self.instance.header_page(tracefs)?;
         let Ok(layout) = PageLayout::parse(&text) else { return Ok(false) };
@@ -244,8 +246,8 @@ impl Ring {
         Some(stats.overrun.saturating_sub(told))
     }
 
-    /// Counts events that the kernel did not let into the buffer, and notices if another program has
-    /// emptied it.
+    /// Counts events that the kernel did not let into the buffer, and notices if another program
+    /// has emptied it.
     pub(super) fn look_at_stats(&mut self, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = self.instance.stats(self.cpu) else { return };
         // No counter ever falls, unless the buffer is reset.

@@ -1,8 +1,8 @@
 //! Which events of a batch one subscriber gets.
 //!
-//! Owns what a subscriber's view means for each probe, and the state of sampling and of the limit on
-//! the rate. Several threads may select for a subscriber at once, each from another batch: filters run
-//! without a lock.
+//! Owns what a subscriber's view means for each probe, and the state of sampling and of the limit
+//! on the rate. Several threads may select for a subscriber at once, each from another batch:
+//! filters run without a lock.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -113,7 +113,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of one a second.
+/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of
+/// one a second.
 #[derive(Debug, Default)]
 struct Budget {
     /// Absent before the first event.
@@ -144,8 +145,8 @@ impl Selector {
         selected
     }
 
-    /// Passes over some of the chosen events, if the view wants that: those between samples, and those
-    /// over the limit on the rate.
+    /// Passes over some of the chosen events, if the view wants that: those between samples, and
+    /// those over the limit on the rate.
     pub(super) fn thin_out(&self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
         let is_sampled = view.sample_one_in > 1;
         if !is_sampled && view.max_events_per_second == 0 {
@@ -161,7 +162,8 @@ impl Selector {
         selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
     }
 
-    /// The events that belong to the selection, before some of them are passed over for being too many.
+    /// The events that belong to the selection, before some of them are passed over for being too
+    /// many.
     pub(super) fn choose(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {

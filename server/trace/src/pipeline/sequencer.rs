@@ -1,12 +1,13 @@
 //! The order in which what several threads publish comes to the queues.
 //!
 //! A publisher gets a [`Ticket`] together with its place in the log, and then filters and encodes
-//! without a lock, beside others. What it has made goes to the queues in the order of the tickets: a
-//! publisher whose turn has not come leaves its announcement here, and whoever is first hands over
-//! all that wait behind its own. So no thread waits for another, up to [`WAITING_MAX`] announcements.
+//! without a lock, beside others. What it has made goes to the queues in the order of the tickets:
+//! a publisher whose turn has not come leaves its announcement here, and whoever is first hands
+//! over all that wait behind its own. So no thread waits for another, up to [`WAITING_MAX`]
+//! announcements.
 //!
-//! Invariants: every ticket is used exactly once (one that is dropped hands over nothing), and queues
-//! are filled by one thread at a time, in the order of the tickets.
+//! Invariants: every ticket is used exactly once (one that is dropped hands over nothing), and
+//! queues are filled by one thread at a time, in the order of the tickets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -80,8 +81,8 @@ pub(super) struct Ticket<'a> {
 }
 
 impl Sequencer {
-    /// The ticket with a number. Numbers are given out one after the other from 0, each once, by the
-    /// caller, who knows what else has to happen at the same moment.
+    /// The ticket with a number. Numbers are given out one after the other from 0, each once, by
+    /// the caller, who knows what else has to happen at the same moment.
     pub(super) const fn ticket(&self, number: u64) -> Ticket<'_> {
         Ticket { number, sequencer: self, is_used: false }
     }

@@ -61,7 +61,8 @@ impl Subscriber {
         lock(&self.queue).counts
     }
 
-    /// Selects what the subscriber wants of a batch, and encodes it. `None` if it takes nothing more.
+    /// Selects what the subscriber wants of a batch, and encodes it. `None` if it takes nothing
+    /// more.
     pub(super) fn prepare(
         self: &Arc<Self>,
         binder: &Binder,
@@ -83,7 +84,8 @@ impl Subscriber {
         })
     }
 
-    /// What was selected of a batch, in the form that the subscriber wants. Absent if it is nothing.
+    /// What was selected of a batch, in the form that the subscriber wants. Absent if it is
+    /// nothing.
     pub(super) fn delivery(
         &self,
         draft: &Draft<'_>,
@@ -151,8 +153,8 @@ impl Offer {
     pub(super) fn hand_over(self) {
         let Self { to, events, terms, delivery, limited, end } = self;
         let mut queue = lock(&to.queue);
-        // It may have overflowed since: then it goes on in another stream, with the first event that
-        // it did not get.
+        // It may have overflowed since: then it goes on in another stream, with the first event
+        // that it did not get.
         if queue.closed {
             return;
         }
@@ -190,7 +192,8 @@ pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
 pub enum End {
     /// The daemon stops, and everything was delivered.
     Stopping,
-    /// The queue was full, and the subscriber wanted to be cut off then. This is where the log goes on.
+    /// The queue was full, and the subscriber wanted to be cut off then. This is where the log goes
+    /// on.
     Overflowed {
         /// The first event that it did not get.
         sequence: u64,

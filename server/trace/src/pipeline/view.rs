@@ -46,7 +46,8 @@ impl View {
             && self.form == Form::Message
     }
 
-    /// Whether events of a probe with this name and these labels are wanted, as far as these two say.
+    /// Whether events of a probe with this name and these labels are wanted, as far as these two
+    /// say.
     pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
         let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
         named && self.labels.matches(labels)

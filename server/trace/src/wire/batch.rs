@@ -261,14 +261,14 @@ fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row
     }
 }
 
-/// Whether all values are equal to the first. Compares several at a time, which a loop that could end at
-/// each of them does not.
+/// Whether all values are equal to the first. Compares several at a time, which a loop that could
+/// end at each of them does not.
 fn are_equal<T: PartialEq>(values: &[T], first: &T) -> bool {
     values.chunks(64).all(|some| some.iter().filter(|value| *value != first).count() == 0)
 }
 
-/// The values of one row, if all rows have the same. Where they do not, that is seen at the second row
-/// of most columns.
+/// The values of one row, if all rows have the same. Where they do not, that is seen at the second
+/// row of most columns.
 fn the_same(values: &[u8], row_bytes: usize) -> Option<&[u8]> {
     let first = values.get(..row_bytes).filter(|first| !first.is_empty())?;
     let others = values.get(row_bytes..)?;

@@ -1,7 +1,8 @@
 //! Memory for messages.
 //!
-//! Owns buffers that are used again once everybody is done with the message in them: the pages of fresh memory would be touched for the first
-//! time with each message, which costs more than writing it.
+//! Owns buffers that are used again once everybody is done with the message in them: the pages of
+//! fresh memory would be touched for the first time with each message, which costs more than
+//! writing it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 /// Buffers that are kept: as many messages can be under way before new memory is taken.
 const BUFFERS: usize = 16;
 
-/// Messages that are smaller get memory of their own. A subscriber that does not read may keep them for long, and with them the whole buffer.
+/// Messages that are smaller get memory of their own. A subscriber that does not read may keep them
+/// for long, and with them the whole buffer.
 const SMALLEST_BYTES: usize = 24 << 10;
 
 /// Buffers come in multiples of this.

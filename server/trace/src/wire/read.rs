@@ -8,8 +8,8 @@ use prost::Message as _;
 
 use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema};
 
-/// Memory that one column may take of a message in which one row stands for all. No reader makes a batch
-/// that is nearly as large, but a stored message can claim any number of rows.
+/// Memory that one column may take of a message in which one row stands for all. No reader makes a
+/// batch that is nearly as large, but a stored message can claim any number of rows.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Why bytes are not a batch.
@@ -62,8 +62,8 @@ fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
     }
 }
 
-/// Gives every row the values of a column that has one row for all. `None` if they do not fit into the
-/// memory that a group may take.
+/// Gives every row the values of a column that has one row for all. `None` if they do not fit into
+/// the memory that a group may take.
 fn spread(field: &FieldSchema, column: &mut v1::Column, rows: usize) -> Option<()> {
     let row_bytes = (field.array_len.unwrap_or(1) as usize).checked_mul(field.kind.value_bytes())?;
     if rows > 1 && row_bytes > 0 && column.values.len() == row_bytes {

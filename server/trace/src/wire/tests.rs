@@ -121,7 +121,8 @@ fn a_column_of_equal_values_is_sent_once() {
         let envelope = Envelope { cpu: 0, sequence: 0, log_events: 0, clock, tasks: &[], symbols: &[] };
         encode(&envelope, &[group], &MessagePool::default()).len()
     };
-    // Values of 8 bytes and three of 2, of one row in place of a hundred; 100 differ in each of the others.
+    // Values of 8 bytes and three of 2, of one row in place of a hundred; 100 differ in each of the
+    // others.
     assert_eq!(bytes(&differs, Rows::All) - bytes(&same, Rows::All), 99 * (8 + 6) + 2);
     let some = [3, 50, 70];
     assert!(bytes(&same, Rows::Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Rows::Some(&some)));

@@ -1,20 +1,20 @@
-//! The times at which to change over from one instance to the next, so that no event is lost and none
-//! comes twice.
+//! The times at which to change over from one instance to the next, so that no event is lost and
+//! none comes twice.
 //!
-//! For a while both instances record the same probes. Each hit then has two copies, and they never have
-//! the same time: the handler of an event goes through the instances that have it enabled, one after the
-//! other, in the order in which they enabled it (include/linux/tracepoint.h and
+//! For a while both instances record the same probes. Each hit then has two copies, and they never
+//! have the same time: the handler of an event goes through the instances that have it enabled, one
+//! after the other, in the order in which they enabled it (include/linux/tracepoint.h and
 //! kernel/trace/trace_probe.c:trace_probe_add_file both append). The old instance always enabled it
 //! first, so that its copy is never later than that of the new one.
 //!
-//! A cutover is a time: what is earlier is taken from the old instance, what is not from the new one. A
-//! hit with one copy on each side would come twice, so it has to be a time at which no hit is between
-//! its copies. How many are is the number of copies in the old instance so far, less that in the new
-//! one, and a constant: it is none where that difference is smallest. No copy has to be told from
-//! another for that, and it holds however hits are nested. The copies of a hit can be on two CPUs, if
-//! its task was moved between them (system calls and uprobes, whose handlers can be preempted); so each
-//! task has a time of its own, and only the idle tasks, which all have the same number, have one for
-//! each CPU.
+//! A cutover is a time: what is earlier is taken from the old instance, what is not from the new
+//! one. A hit with one copy on each side would come twice, so it has to be a time at which no hit
+//! is between its copies. How many are is the number of copies in the old instance so far, less
+//! that in the new one, and a constant: it is none where that difference is smallest. No copy has
+//! to be told from another for that, and it holds however hits are nested. The copies of a hit can
+//! be on two CPUs, if its task was moved between them (system calls and uprobes, whose handlers can
+//! be preempted); so each task has a time of its own, and only the idle tasks, which all have the
+//! same number, have one for each CPU.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -58,10 +58,10 @@ pub(in crate::pipeline) struct Cutover {
 impl Cutover {
     /// Finds the times.
     ///
-    /// `copies` is every copy with a time in `window`, in any order. All events of the ids `both`, and
-    /// only those, have two copies if the first of them is in the window: the new instance recorded
-    /// before it began. It lasts longer than any hit, so that a task without a copy in it had no hit
-    /// between its copies either.
+    /// `copies` is every copy with a time in `window`, in any order. All events of the ids `both`,
+    /// and only those, have two copies if the first of them is in the window: the new instance
+    /// recorded before it began. It lasts longer than any hit, so that a task without a copy in it
+    /// had no hit between its copies either.
     pub(in crate::pipeline) fn find(
         copies: Vec<EventCopy>,
         window: &RangeInclusive<u64>,
@@ -76,7 +76,8 @@ impl Cutover {
         Self { default_ns, by_task, both }
     }
 
-    /// Whether an event is to be taken from that side. Payloads begin as all do (include/linux/trace_events.h:struct trace_entry).
+    /// Whether an event is to be taken from that side. Payloads begin as all do
+    /// (include/linux/trace_events.h:struct trace_entry).
     pub(in crate::pipeline) fn takes(&self, side: Side, cpu: u32, time_ns: u64, payload: &[u8]) -> bool {
         let Some((id, task)) = identity(payload, cpu) else { return side == Side::Old };
         // What only one of them records is taken from there.
@@ -87,8 +88,9 @@ impl Cutover {
         (time_ns < cut_ns) == (side == Side::Old)
     }
 
-    /// Whether a gap that ends at that time counts. None is in the window; in the old instance it is one
-    /// before that, in the new one after it: what the other has lost there is not taken from it.
+    /// Whether a gap that ends at that time counts. None is in the window; in the old instance it
+    /// is one before that, in the new one after it: what the other has lost there is not taken from
+    /// it.
     pub(in crate::pipeline) const fn takes_gap(&self, side: Side, end_ns: u64) -> bool {
         (end_ns <= self.default_ns) == matches!(side, Side::Old)
     }
@@ -101,8 +103,8 @@ pub(in crate::pipeline) fn identity(payload: &[u8], cpu: u32) -> Option<(u16, Ta
     Some((id, if tid == 0 { TaskKey::Idle(cpu) } else { TaskKey::Task(tid) }))
 }
 
-/// The earliest time at which the fewest hits are between their copies. Nobody knows what came first of
-/// one and the same time, so that it is never between two copies of one time.
+/// The earliest time at which the fewest hits are between their copies. Nobody knows what came
+/// first of one and the same time, so that it is never between two copies of one time.
 fn quietest(mut copies: Vec<(u64, Side)>, start_ns: u64) -> u64 {
     copies.sort_unstable_by_key(|(time_ns, _)| *time_ns);
     let (mut between, mut fewest, mut cut_ns) = (0i64, 0, start_ns);
@@ -142,8 +144,9 @@ mod tests {
         times: (u64, u64),
     }
 
-    /// What one task does: for each hit a pause before it, how long it takes, whether it moves to another CPU between its copies, and the
-    /// hits of interrupts between its copies: each a pause and how long it takes.
+    /// What one task does: for each hit a pause before it, how long it takes, whether it moves to
+    /// another CPU between its copies, and the hits of interrupts between its copies: each a pause
+    /// and how long it takes.
     type Script = Vec<(u64, u64, bool, Vec<(u64, u64)>)>;
 
     fn script() -> impl Strategy<Value = Script> {
@@ -170,7 +173,8 @@ mod tests {
         hits
     }
 
-    /// What comes out of both instances, for hits of which the next instance records those copies that are not before `on`.
+    /// What comes out of both instances, for hits of which the next instance records those copies
+    /// that are not before `on`.
     fn taken(hits: &[Hit], on: u64, end: u64) -> Vec<usize> {
         let window = on..=end;
         let mut copies = Vec::new();
@@ -195,7 +199,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is nested in what, moves, or ends outside of the window: every hit comes exactly once.
+        /// Whatever is nested in what, moves, or ends outside of the window: every hit comes
+        /// exactly once.
         #[test]
         fn every_hit_is_taken_once(
             scripts in prop::collection::vec((script(), 0u64..500, any::<bool>()), 1..6),
@@ -209,7 +214,8 @@ mod tests {
                 let cpu = if *idle { index } else { index % 2 };
                 hits.extend(play(script, tid, cpu, *start));
             }
-            // The window is longer than any hit that lies across its start, and tasks without a pause in it do not change over: see `find`.
+            // The window is longer than any hit that lies across its start, and tasks without a
+            // pause in it do not change over: see `find`.
             let end = on + rest;
             let quiet = |of: &Hit| {
                 let mine = || hits.iter().filter(|hit| hit.tid == of.tid && (hit.tid != 0 || hit.cpus == of.cpus));

@@ -1,11 +1,12 @@
 //! The hand-over of a CPU's events from one tracing instance to the next.
 //!
-//! For a while both instances record the same events, and their pages are kept as they were read. Then
-//! a [`Cutover`] says for each task up to when its events are taken from the old instance, and from
-//! when on from the new one, so that no event is lost and none comes twice.
+//! For a while both instances record the same events, and their pages are kept as they were read.
+//! Then a [`Cutover`] says for each task up to when its events are taken from the old instance, and
+//! from when on from the new one, so that no event is lost and none comes twice.
 //!
-//! Owns the one source of pages that readers have: a [`Source`] reads one ring buffer, or both of them,
-//! and neither a reader nor the decoding knows which. Never decides when: that is the control thread's.
+//! Owns the one source of pages that readers have: a [`Source`] reads one ring buffer, or both of
+//! them, and neither a reader nor the decoding knows which. Never decides when: that is the control
+//! thread's.
 
 mod cutover;
 mod pages;
@@ -37,7 +38,8 @@ const RECORDS_AT_ONCE: usize = 1024;
 /// What a reader is asked to do for a hand-over, one after the other. Each answers.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Read these buffers as well from now on, in the order of the reader's CPUs, and publish nothing.
+    /// Read these buffers as well from now on, in the order of the reader's CPUs, and publish
+    /// nothing.
     Hold(Vec<Ring>, Sender<()>),
     /// Read everything up to the end of the window. Answers the copies of events in it; nothing if
     /// some of them are missing.
@@ -48,8 +50,8 @@ pub(super) enum Step {
     GoBack(Sender<()>),
 }
 
-/// Where a CPU's events are read from: one ring buffer or, during a hand-over, those of two instances
-/// that record the same.
+/// Where a CPU's events are read from: one ring buffer or, during a hand-over, those of two
+/// instances that record the same.
 #[derive(Debug)]
 pub(super) struct Source {
     /// The one that events are taken from: the old one, as long as there are two.
@@ -65,7 +67,8 @@ struct Beside {
     new_pages: HeldPages,
     /// Nothing was recorded in the new instance before this time.
     since_ns: u64,
-    /// The old instance was asked how much its gaps are: what it loses later may be counted with them.
+    /// The old instance was asked how much its gaps are: what it loses later may be counted with
+    /// them.
     asked: bool,
 }
 
@@ -107,8 +110,8 @@ impl Source {
         found
     }
 
-    /// Opens the buffer again after a malformed page. Returns whether its layout is another one. During
-    /// a hand-over nothing is done: what is held has the layout that it was read with.
+    /// Opens the buffer again after a malformed page. Returns whether its layout is another one.
+    /// During a hand-over nothing is done: what is held has the layout that it was read with.
     pub(super) fn reopen(&mut self, tracefs: &Tracefs) -> Result<bool, TracefsError> {
         if self.beside.is_some() { Ok(false) } else { self.ring.reopen(tracefs) }
     }
@@ -146,8 +149,8 @@ impl Source {
         }
     }
 
-    /// Publishes what is held. With a cutover the new buffer is the one from then on; without, it is
-    /// forgotten.
+    /// Publishes what is held. With a cutover the new buffer is the one from then on; without, it
+    /// is forgotten.
     fn settle(&mut self, cutover: Option<&Cutover>, decoding: &mut Decoding<'_>) {
         let Some(beside) = self.beside.take() else { return };
         let Beside { new, old_pages, new_pages, .. } = *beside;
@@ -183,7 +186,8 @@ impl Beside {
 
     /// Adds every copy of an event in the window. Returns whether none is missing.
     fn note(&self, old: &Ring, window: &HandoverWindow, copies: &mut Vec<EventCopy>) -> bool {
-        // As long as more is recorded, a number that was asked for may count what the new instance has.
+        // As long as more is recorded, a number that was asked for may count what the new instance
+        // has.
         if self.asked && !window.has_ended {
             return false;
         }
@@ -208,8 +212,8 @@ fn hold_pages(
     ring.read(buffer, Depth::Until(until_ns), bytes_max, inbox, |page| pages.push(&page, &layout))
 }
 
-/// Publishes what was held of two instances, in the order of time, each event from one of them. Without
-/// a cutover everything is taken from the old one.
+/// Publishes what was held of two instances, in the order of time, each event from one of them.
+/// Without a cutover everything is taken from the old one.
 fn publish(
     (old, old_layout): (&HeldPages, &PageLayout),
     (new, new_layout): (&HeldPages, &PageLayout),

@@ -74,7 +74,8 @@ impl HeldPages {
         self.pages.last().is_some_and(|page| page.begun_ns > time_ns)
     }
 
-    /// Takes out the pages with nothing but what is earlier than that: those before the last one that was begun earlier.
+    /// Takes out the pages with nothing but what is earlier than that: those before the last one
+    /// that was begun earlier.
     pub(super) fn take_earlier(&mut self, time_ns: u64) -> Self {
         let begun_earlier = |page: &HeldPage| (1..time_ns).contains(&page.begun_ns);
         let count = self.pages.iter().rposition(begun_earlier).unwrap_or(0);
@@ -104,7 +105,8 @@ impl HeldPages {
         })
     }
 
-    /// Adds the events of `window` with an id in `both` to `copies`. Returns whether nothing is missing among them.
+    /// Adds the events of `window` with an id in `both` to `copies`. Returns whether nothing is
+    /// missing among them.
     pub(super) fn note(
         &self,
         of: Side,
@@ -129,8 +131,8 @@ impl HeldPages {
                         copies.push(EventCopy { task, time_ns, side: of });
                     }
                 }
-                // The gap ends here. What the new instance has lost before the window it had recorded
-                // just as well.
+                // The gap ends here. What the new instance has lost before the window it had
+                // recorded just as well.
                 HeldRecord::Lost(_, time_ns) if of == Side::Old && time_ns <= *window.window.start() => {}
                 HeldRecord::Lost(..) | HeldRecord::Malformed(..) => return false,
             }
@@ -139,11 +141,12 @@ impl HeldPages {
     }
 }
 
-/// A time in which two instances recorded the same events, so that readers can change over within it.
+/// A time in which two instances recorded the same events, so that readers can change over within
+/// it.
 #[derive(Clone, Debug)]
 pub struct HandoverWindow {
-    /// Begins after the new instance was switched on, lasts a grace period of the kernel, and ended one
-    /// ago. In nanoseconds of the trace clock.
+    /// Begins after the new instance was switched on, lasts a grace period of the kernel, and ended
+    /// one ago. In nanoseconds of the trace clock.
     pub window: RangeInclusive<u64>,
     /// Ids of the events that were recorded in both instances all the time.
     pub both: HashSet<u16>,

@@ -1,4 +1,5 @@
-//! From one instance to the next: what was held comes out once, in the order of time, with the losses that matter.
+//! From one instance to the next: what was held comes out once, in the order of time, with the
+//! losses that matter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -108,7 +109,8 @@ fn published(
 
 #[test]
 fn every_hit_comes_from_one_instance() {
-    // The copies of a hit are one apart; the next instance was switched on at 15, between those of the second hit.
+    // The copies of a hit are one apart; the next instance was switched on at 15, between those of
+    // the second hit.
     let last = [10, 14, 20, 30, 40, 50];
     let next = [16, 21, 31, 41, 51, 61];
     let cuts = both_ends(&last, &next[..5], 15);
@@ -152,7 +154,8 @@ fn a_gap_in_the_window_is_found() {
     let gap = |before: &[u64], after: &[u64]| vec![(page(before), None), (page(after), Some(lost(1)))];
     let both = [Side::Old, Side::New].map(|side| [(110, side), (190, side)]).concat();
     assert_eq!(seen(whole(), whole(), false), Some(both.clone()));
-    // Before the window and behind it nothing matters, as long as the next instance has all that the last one may have lost.
+    // Before the window and behind it nothing matters, as long as the next instance has all that
+    // the last one may have lost.
     assert_eq!(seen(gap(&[50], &[90, 110, 190, 210]), whole(), true), Some(both.clone()));
     assert_eq!(seen(gap(&[90, 110, 190, 210], &[300]), whole(), true), Some(both.clone()));
     assert_eq!(seen(whole(), gap(&[90, 110, 190, 210], &[300]), true), Some(both));

@@ -213,7 +213,8 @@ fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     let told = world.told(&subscription);
     assert_eq!(told.rows, expected.rows);
     assert_eq!(told.losses_of(LossCause::Undecodable), expected.losses_of(LossCause::Undecodable));
-    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is asked, and it can be ahead: the sum is exact.
+    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is
+    // asked, and it can be ahead: the sum is exact.
     assert_eq!(told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
     assert_eq!(told.lost(LossCause::Overrun), expected.lost(LossCause::Overrun));
 
