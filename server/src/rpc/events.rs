@@ -12,7 +12,7 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, filters, ledger, order, rows, selected, start, status, view};
+use super::{convert, filters, ledger, order, rows, selected, start, view};
 use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
