@@ -1,5 +1,6 @@
 //! What is collected of one CPU for its next batch.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{EventSource, Group};
@@ -19,6 +20,8 @@ const BATCH_BYTES: usize = 128 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     sources: Vec<Arc<EventSource>>,
+    /// Indices of the groups: a schema belongs to one source.
+    by_schema: HashMap<u32, usize>,
     pub(super) groups: Vec<Group>,
     pub(super) events: usize,
     /// Records that could not be decoded since the last event that could.
@@ -31,6 +34,9 @@ pub(super) struct Collector {
 /// smallest cache when it comes to the last column.
 const TOGETHER: usize = 256;
 
+/// Room for the records of an event that is rare on its page.
+const FEW: usize = 8;
+
 /// Records of one page that wait to be decoded together.
 #[derive(Debug, Default)]
 pub(super) struct Pending<'p> {
@@ -42,6 +48,10 @@ impl<'p> Pending<'p> {
     #[inline]
     pub(super) fn push(&mut self, group: usize, window: Window<'p>) -> bool {
         let Some(windows) = self.by_group.get_mut(group) else { return false };
+        // Most events of a page are of few probes, or few are of each of many.
+        if windows.len() == windows.capacity() {
+            windows.reserve(if windows.is_empty() { FEW } else { TOGETHER });
+        }
         windows.push(window);
         windows.len() >= TOGETHER
     }
@@ -49,7 +59,7 @@ impl<'p> Pending<'p> {
     /// Makes room for records of the group with that index.
     pub(super) fn expect(&mut self, group: usize) {
         if self.by_group.len() <= group {
-            self.by_group.resize_with(group + 1, || Vec::with_capacity(TOGETHER));
+            self.by_group.resize_with(group + 1, Vec::new);
         }
     }
 
@@ -69,14 +79,13 @@ impl<'p> Pending<'p> {
 }
 
 impl Collector {
-    /// The index of a source's group. Events of one CPU come from few probes at a time: looking
-    /// along a short list beats hashing. It holds until the next batch is published.
+    /// The index of a source's group. It holds until the next batch is published.
     pub(super) fn group_of(&mut self, source: &Arc<EventSource>) -> usize {
-        let known = self.sources.iter().position(|known| Arc::ptr_eq(known, source));
-        known.unwrap_or_else(|| {
-            self.sources.push(Arc::clone(source));
-            self.groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
-            self.groups.len() - 1
+        let Self { sources, groups, by_schema, .. } = self;
+        *by_schema.entry(source.origin.schema_id).or_insert_with(|| {
+            sources.push(Arc::clone(source));
+            groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
+            groups.len() - 1
         })
     }
 
@@ -102,9 +111,14 @@ impl Collector {
 
     /// Leaves out groups without events: their probe may be gone.
     pub(super) fn drop_empty(&mut self) {
+        if self.groups.iter().all(|group| !group.columns.is_empty()) {
+            return;
+        }
         let mut used = self.groups.iter().map(|group| !group.columns.is_empty());
         self.sources.retain(|_| used.next().unwrap_or_default());
         self.groups.retain(|group| !group.columns.is_empty());
+        let schemas = self.sources.iter().map(|source| source.origin.schema_id);
+        self.by_schema = schemas.zip(0..).collect();
     }
 
     /// Forgets all events.

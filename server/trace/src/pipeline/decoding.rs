@@ -18,12 +18,12 @@ use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
 
-/// Events whose records only have to be long enough, and where they are collected: nearly all
-/// records are of one of a few such. Whoever closes a batch forgets them, for what is known holds
-/// for one batch only.
+/// Events of which only the length of a record is to be checked, and where they are collected. Whoever
+/// closes a batch forgets them, for what is known holds for one batch only.
 #[derive(Default)]
 struct Known {
-    slots: [Option<KnownEvent>; 8],
+    /// By event id. Grows with the number of events that share no slot: nearly all pages have few.
+    slots: Vec<Option<KnownEvent>>,
     /// Time of the first event of the batch.
     base_ns: u64,
 }
@@ -35,14 +35,19 @@ struct KnownEvent {
     group: usize,
 }
 
+/// Slots for a page with few events, and at most: as many as there are probes on a busy host.
+const SLOTS: usize = 8;
+const SLOTS_MAX: usize = 1024;
+
 impl Known {
-    /// The group that a record belongs to, and what is decoded of it, when nothing else has to be
-    /// asked.
+    /// The group that a record belongs to, and what is decoded of it, if nothing else must be asked.
     #[inline]
     fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
         let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
         let id = u16::from_le_bytes(*bytes.first_chunk()?);
-        let event = self.slots.get(usize::from(id) % self.slots.len())?.as_ref()?;
+        // A power of two, or none at all.
+        let slot = usize::from(id) & self.slots.len().wrapping_sub(1);
+        let event = self.slots.get(slot)?.as_ref()?;
         let is_known = event.id == id && record.payload.len() >= event.bytes;
         (is_known && fits(self.base_ns, record.timestamp_ns))
             .then_some((event.group, Window { timestamp_ns: record.timestamp_ns, bytes }))
@@ -50,10 +55,27 @@ impl Known {
 
     fn learn(&mut self, group: usize, plan: &Plan, base_ns: u64) {
         self.base_ns = base_ns;
-        let slot = usize::from(plan.id()) % self.slots.len();
-        if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = Some(KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group });
+        let event = KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group };
+        while !self.put(event) {
+            let slots = self.slots.len().saturating_mul(2).clamp(SLOTS, SLOTS_MAX);
+            let known = std::mem::replace(&mut self.slots, vec![None; slots]);
+            for event in known.into_iter().flatten() {
+                self.put(event);
+            }
         }
+    }
+
+    /// Returns whether there was room. At last the slot of another event is taken.
+    fn put(&mut self, event: KnownEvent) -> bool {
+        let slots = self.slots.len();
+        let Some(slot) = self.slots.get_mut(usize::from(event.id) & slots.wrapping_sub(1)) else {
+            return false;
+        };
+        let has_room = slots >= SLOTS_MAX || slot.is_none_or(|other| other.id == event.id);
+        if has_room {
+            *slot = Some(event);
+        }
+        has_room
     }
 }
 
