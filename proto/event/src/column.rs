@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::api;
 use crate::malformed::ColumnFault;
-use crate::packed::{Number, Numbers, at, gather};
+use crate::packed::{Number, Numbers, PackedNumbers, at, gather};
 use crate::schema::{Field, FieldKind, Width};
 use crate::value::{Address, List, Value};
 
@@ -21,8 +21,17 @@ pub(crate) struct Column {
 
 #[derive(Clone, Debug)]
 enum Cells {
+    /// Values of all rows.
     Numbers(Bytes),
-    Strings { offsets: Bytes, data: Bytes },
+    /// Values of one row, that all rows have: so many.
+    Same {
+        row: Bytes,
+        values: usize,
+    },
+    Strings {
+        offsets: Bytes,
+        data: Bytes,
+    },
 }
 
 impl Column {
@@ -34,13 +43,19 @@ impl Column {
         }
         let cells = if let Some(width) = field.kind.width() {
             let wanted = values.checked_mul(width.bytes()).ok_or(ColumnFault::TooMany)?;
-            if column.values.len() != wanted {
+            let each = field.values_per_row();
+            let is_same = rows > 1 && Some(column.values.len()) == each.checked_mul(width.bytes());
+            if column.values.len() != wanted && !is_same {
                 return Err(ColumnFault::ValuesLength(column.values.len()));
             }
             if !column.offsets.is_empty() || !column.data.is_empty() {
                 return Err(ColumnFault::NotTexts(column.offsets.len().saturating_add(column.data.len())));
             }
-            Cells::Numbers(column.values)
+            if is_same {
+                Cells::Same { row: column.values, values: each }
+            } else {
+                Cells::Numbers(column.values)
+            }
         } else {
             if !column.values.is_empty() {
                 return Err(ColumnFault::ValuesLength(column.values.len()));
@@ -61,6 +76,7 @@ impl Column {
                 let width = field.kind.width().map_or(0, Width::bytes);
                 Cells::Numbers(gather(bytes, width.saturating_mul(each), rows))
             }
+            same @ Cells::Same { .. } => same.clone(),
             Cells::Strings { .. } => {
                 let (mut offsets, mut data) = (0_u32.to_le_bytes().to_vec(), Vec::new());
                 for value in values() {
@@ -92,7 +108,11 @@ impl Column {
     /// The bits of value `index`, zero-extended. 0 for a string and behind the end.
     #[inline]
     fn bits(&self, width: Width, index: usize) -> u64 {
-        let Cells::Numbers(bytes) = &self.cells else { return 0 };
+        let (bytes, index) = match &self.cells {
+            Cells::Numbers(bytes) => (bytes, index),
+            Cells::Same { row, values } => (row, index.checked_rem(*values).unwrap_or(0)),
+            Cells::Strings { .. } => return 0,
+        };
         match width {
             Width::W1 => u64::from(at::<u8>(bytes, index)),
             Width::W2 => u64::from(at::<u16>(bytes, index)),
@@ -182,12 +202,14 @@ impl<'a> ColumnView<'a> {
     /// # }
     /// ```
     #[inline]
-    pub fn numbers<T: Number>(&self) -> Option<Numbers<'a, T>> {
+    pub fn numbers<T: Number>(&self) -> Option<PackedNumbers<'a, T>> {
+        if self.field.kind.width()?.bytes() != T::WIDTH {
+            return None;
+        }
         match &self.column.cells {
-            Cells::Numbers(bytes) if self.field.kind.width()?.bytes() == T::WIDTH => {
-                Some(Numbers::new(bytes))
-            }
-            _ => None,
+            Cells::Numbers(bytes) => Some(PackedNumbers::Each(Numbers::new(bytes))),
+            Cells::Same { row, .. } => Some(PackedNumbers::rows(row, self.rows)),
+            Cells::Strings { .. } => None,
         }
     }
 

@@ -41,7 +41,7 @@ pub use group::Group;
 pub use loss::{Loss, LossCause, PauseReason, RecordingPause};
 pub use malformed::{ColumnFault, MalformedError};
 pub use ordered::TimeOrdered;
-pub use packed::{Number, Numbers, PackedNumbers};
+pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
 pub use row::{Fields, Row, Rows};
 pub use schema::{Base, Field, FieldKind, Schema, Width};
 pub use select::Projection;

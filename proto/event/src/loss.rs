@@ -1,6 +1,7 @@
 //! Events that are missing.
 //!
-//! Owns the causes as the library names them.
+//! Owns the causes, for the daemon as for the library. The messages of the API are made from them and
+//! read into them here only.
 
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub enum PauseReason {
     Deletion,
     /// To enlarge the ring buffers.
     Resize,
-    /// A reason that this version of the library does not know.
+    /// A reason that this version does not know.
     Other,
 }
 
@@ -59,6 +60,17 @@ impl PauseReason {
             Self::Deletion => "deletion",
             Self::Resize => "resize",
             Self::Other => "other",
+        }
+    }
+}
+
+impl From<PauseReason> for api::PauseReason {
+    fn from(reason: PauseReason) -> Self {
+        match reason {
+            PauseReason::Baseline => Self::Baseline,
+            PauseReason::Deletion => Self::Deletion,
+            PauseReason::Resize => Self::Resize,
+            PauseReason::Other => Self::Unspecified,
         }
     }
 }
@@ -98,7 +110,7 @@ pub enum LossCause {
     CommitOverrun,
     /// The kernel refused events because its ring buffer was full and overwriting was switched off.
     DroppedEvents,
-    /// A cause that this version of the library does not know.
+    /// A cause that this version does not know.
     Other,
 }
 
@@ -121,6 +133,24 @@ impl LossCause {
     }
 }
 
+impl From<LossCause> for api::LossCause {
+    fn from(cause: LossCause) -> Self {
+        match cause {
+            LossCause::Overrun => Self::Overrun,
+            LossCause::SubscriberQueue => Self::SubscriberQueue,
+            LossCause::Undecodable => Self::Undecodable,
+            LossCause::RateLimit => Self::RateLimit,
+            LossCause::Expired => Self::Expired,
+            LossCause::NotStored => Self::NotStored,
+            LossCause::Paused => Self::Paused,
+            LossCause::Reset => Self::Reset,
+            LossCause::CommitOverrun => Self::CommitOverrun,
+            LossCause::DroppedEvents => Self::DroppedEvents,
+            LossCause::Other => Self::Unspecified,
+        }
+    }
+}
+
 impl From<api::LossCause> for LossCause {
     fn from(cause: api::LossCause) -> Self {
         match cause {
@@ -139,6 +169,21 @@ impl From<api::LossCause> for LossCause {
     }
 }
 
+impl From<&api::RecordingPause> for RecordingPause {
+    fn from(pause: &api::RecordingPause) -> Self {
+        let duration = Duration::from_nanos(pause.duration_ns);
+        Self { reason: pause.reason().into(), duration, hits: pause.hits }
+    }
+}
+
+impl From<RecordingPause> for api::RecordingPause {
+    fn from(pause: RecordingPause) -> Self {
+        let RecordingPause { reason, duration, hits } = pause;
+        let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self { reason: api::PauseReason::from(reason).into(), duration_ns, hits }
+    }
+}
+
 impl Loss {
     /// Reads a loss as the API has it. `wall_offset_ns` is wall clock minus trace clock.
     pub fn new(loss: &api::Loss, wall_offset_ns: i64) -> Self {
@@ -150,11 +195,7 @@ impl Loss {
             before_ns,
             before_wall_ns: before_ns.map(|before_ns| wall_ns(before_ns, wall_offset_ns)),
             gaps: loss.gaps.max(1),
-            pause: loss.pause.as_ref().map(|pause| RecordingPause {
-                reason: pause.reason().into(),
-                duration: Duration::from_nanos(pause.duration_ns),
-                hits: pause.hits,
-            }),
+            pause: loss.pause.as_ref().map(RecordingPause::from),
         }
     }
 }

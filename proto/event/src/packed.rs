@@ -146,13 +146,55 @@ impl<T: Number + Default> Packed<T> {
     }
 }
 
-/// The values of all rows, of a column that may hold one for all.
+/// The values of all rows, of a column that may hold those of one row for all.
 #[derive(Clone, Debug)]
 pub enum PackedNumbers<'a, T> {
     /// The same in all rows.
     One(RepeatN<T>),
-    /// One for each row.
+    /// Those of each row.
     Each(Numbers<'a, T>),
+    /// The same several in all rows.
+    Rows(RepeatedRows<'a, T>),
+}
+
+/// The values of a row, over and over.
+#[derive(Clone, Debug)]
+pub struct RepeatedRows<'a, T> {
+    row: Numbers<'a, T>,
+    /// What is left of the row that has begun.
+    begun: Numbers<'a, T>,
+    /// Whole rows behind it.
+    rows: usize,
+}
+
+impl<T: Number> Iterator for RepeatedRows<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.begun.len() == 0 && self.rows > 0 {
+            self.rows -= 1;
+            self.begun = self.row.clone();
+        }
+        self.begun.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let length = self.begun.len() + self.row.len() * self.rows;
+        (length, Some(length))
+    }
+}
+
+impl<T: Number> ExactSizeIterator for RepeatedRows<'_, T> {}
+
+impl<'a, T: Number> PackedNumbers<'a, T> {
+    /// So many rows with the values of this one.
+    pub(crate) fn rows(row: &'a [u8], rows: usize) -> Self {
+        if row.len() == T::WIDTH {
+            return Self::One(std::iter::repeat_n(T::read(row), rows));
+        }
+        Self::Rows(RepeatedRows { row: Numbers::new(row), begun: Numbers::new(&[]), rows })
+    }
 }
 
 impl<T: Number> Iterator for PackedNumbers<'_, T> {
@@ -163,6 +205,7 @@ impl<T: Number> Iterator for PackedNumbers<'_, T> {
         match self {
             Self::One(values) => values.next(),
             Self::Each(values) => values.next(),
+            Self::Rows(values) => values.next(),
         }
     }
 
@@ -170,6 +213,7 @@ impl<T: Number> Iterator for PackedNumbers<'_, T> {
         match self {
             Self::One(values) => values.size_hint(),
             Self::Each(values) => values.size_hint(),
+            Self::Rows(values) => values.size_hint(),
         }
     }
 
@@ -177,6 +221,7 @@ impl<T: Number> Iterator for PackedNumbers<'_, T> {
         match self {
             Self::One(values) => values.fold(first, f),
             Self::Each(values) => values.fold(first, f),
+            Self::Rows(values) => values.fold(first, f),
         }
     }
 }
@@ -201,6 +246,16 @@ mod tests {
                 prop_assert_eq!(at::<i32>(&bytes, index), *value);
             }
             prop_assert_eq!(at::<i32>(&bytes, values.len()), 0);
+        }
+
+        #[test]
+        fn a_row_stands_for_all(row in proptest::collection::vec(any::<u16>(), 1..5), rows in 0..6_usize) {
+            let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let all = PackedNumbers::<u16>::rows(&bytes, rows);
+            prop_assert_eq!(all.len(), row.len() * rows);
+            let sum = |sum: u64, value: u16| sum + u64::from(value);
+            prop_assert_eq!(all.clone().fold(0, sum), row.repeat(rows).into_iter().fold(0, sum));
+            prop_assert_eq!(all.collect::<Vec<_>>(), row.repeat(rows));
         }
 
         #[test]

@@ -297,6 +297,24 @@ fn columns_can_be_read_as_such() {
 }
 
 #[test]
+fn one_row_of_a_column_stands_for_all() {
+    let mut group = group(false);
+    group.columns[0] = scalar(le32(&[(-7_i32).cast_unsigned()]), &[0b10]);
+    group.columns[6] = scalar(Bytes::from_static(&[1, 2, 3]), &[]);
+    let batch = decode(schema(false), batch(vec![group])).unwrap();
+    let [group] = batch.groups() else { panic!() };
+    let (dfd, bytes) = (group.field("dfd").unwrap(), group.field("bytes").unwrap());
+    assert_eq!((dfd.signed(0), dfd.signed(1), dfd.is_fault(0), dfd.is_fault(1)), (-7, -7, false, true));
+    assert_eq!(dfd.numbers::<i32>().unwrap().collect::<Vec<_>>(), [-7, -7]);
+    assert_eq!((0..6).map(|index| bytes.unsigned(index)).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
+    assert_eq!(bytes.numbers::<u8>().unwrap().collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
+    let second = batch.select(|row| row.timestamp_ns() == 2_000);
+    let bytes = second.groups()[0].field("bytes").unwrap();
+    assert_eq!((bytes.rows(), bytes.unsigned(1)), (1, 2));
+    assert!(matches!(second.rows().next().unwrap().field("dfd"), Some(Value::Fault)));
+}
+
+#[test]
 fn losses_get_a_wall_clock_time() {
     let mut decoder = Decoder::default();
     decoder.item(response(Message::Batch(batch(Vec::new())))).unwrap();
@@ -331,7 +349,8 @@ const DAMAGES: &[(&str, Damage)] = &[
     ("ips", |group| group.ips = le32(&[1])),
     ("return_ips", |group| group.return_ips = le64(&[1, 2])),
     ("columns", |group| group.columns.truncate(1)),
-    ("values", |group| group.columns[0].values = le32(&[1])),
+    ("values", |group| group.columns[0].values = le32(&[1, 2, 3])),
+    ("half a row", |group| group.columns[6].values = Bytes::from_static(&[1, 2])),
     ("offsets", |group| group.columns[5].offsets = le32(&[0, 1])),
     ("offset order", |group| group.columns[5].offsets = le32(&[0, 11, 3])),
     ("offset end", |group| group.columns[5].offsets = le32(&[0, 11, 12])),
@@ -361,7 +380,8 @@ fn a_malformed_group_says_what_is_wrong() {
     ips: `ips` of `kprobes/open` has 4 bytes for 2 rows
     return_ips: `kprobes/open` is not a return probe, and its batch has return addresses
     columns: `kprobes/open` has 8 fields, and its batch has 1 columns
-    values: field `dfd` of `kprobes/open` with 2 rows: 4 bytes of values
+    values: field `dfd` of `kprobes/open` with 2 rows: 12 bytes of values
+    half a row: field `bytes` of `kprobes/open` with 2 rows: 2 bytes of values
     offsets: field `filename` of `kprobes/open` with 2 rows: 8 bytes of offsets
     offset order: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data
     offset end: field `filename` of `kprobes/open` with 2 rows: offsets that do not lie in order within 11 bytes of data

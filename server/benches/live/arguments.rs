@@ -40,6 +40,9 @@ pub(crate) struct Arguments {
     /// The daemon; without it, the one that was built with this benchmark
     #[arg(long, default_value = env!("CARGO_BIN_EXE_kprobed"))]
     pub(crate) daemon: PathBuf,
+    /// Another daemon, such as that of an earlier commit: it takes turns with the first in everything that is measured
+    #[arg(long)]
+    pub(crate) other: Option<PathBuf>,
     /// Directory for recordings
     #[arg(long)]
     pub(crate) directory: Option<PathBuf>,

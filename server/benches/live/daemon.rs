@@ -1,7 +1,7 @@
 //! Starting and stopping the daemon, with a state, a socket and an instance of its own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kprobed_client::{Client, ConnectOptions, Target};
@@ -21,7 +21,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it and attaches the events of one producer. `history`: keeps what it reads on disk
     /// too.
-    pub(crate) fn start(lab: &Lab<'_>, producer: u32, history: bool) -> anyhow::Result<Self> {
+    pub(crate) fn start(lab: &Lab<'_>, program: &Path, producer: u32, history: bool) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(lab.directory)?.keep();
         let socket = directory.join("kprobed.sock");
         let config = directory.join("kprobed.toml");
@@ -35,7 +35,7 @@ impl Daemon {
                 lab.arguments.buffer_kib,
             ),
         )?;
-        let mut command = Command::new(&lab.arguments.daemon);
+        let mut command = Command::new(program);
         command.arg("--config").arg(&config).stdout(Stdio::null());
         let tool = Tool::start(command, directory.join("kprobed.log"))?;
         let mut daemon = Self { tool, socket: socket.clone() };

@@ -1,5 +1,6 @@
 //! The daemon as a side of the comparison, with clients that count what it sends.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kprobed_client::api::Pace;
@@ -15,8 +16,10 @@ use crate::tool::{Cost, settle};
 
 /// How the daemon is used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
+pub(crate) struct Use<'a> {
     pub(crate) side: &'static str,
+    /// The program.
+    pub(crate) daemon: &'a Path,
     pub(crate) subscribers: usize,
     pub(crate) history: bool,
     pub(crate) iterations: u64,
@@ -25,18 +28,25 @@ pub(crate) struct Use {
     pub(crate) profile: bool,
 }
 
-impl Use {
+impl<'a> Use<'a> {
     /// One subscriber, as fast as can be.
-    pub(crate) fn plain(lab: &Lab<'_>) -> Self {
-        let iterations = lab.arguments.iterations;
-        Self { side: "kprobed", subscribers: 1, history: false, iterations, per_second: 0, profile: false }
+    pub(crate) fn plain(lab: &Lab<'a>) -> Self {
+        Self {
+            side: "kprobed",
+            daemon: &lab.arguments.daemon,
+            subscribers: 1,
+            history: false,
+            iterations: lab.arguments.iterations,
+            per_second: 0,
+            profile: false,
+        }
     }
 }
 
 /// One run. The first row is the daemon, the second the (first) client.
-pub(crate) fn run(lab: &Lab<'_>, how: Use) -> anyhow::Result<Vec<Measured>> {
+pub(crate) fn run(lab: &Lab<'_>, how: Use<'_>) -> anyhow::Result<Vec<Measured>> {
     let mut producer = Producer::start(lab.workload)?;
-    let daemon = Daemon::start(lab, producer.pid(), how.history)?;
+    let daemon = Daemon::start(lab, how.daemon, producer.pid(), how.history)?;
     let subscribers: Vec<_> = (0..how.subscribers)
         .map(|_| Subscriber::start(daemon.socket.clone(), Pace::Unspecified, false))
         .collect::<anyhow::Result<_>>()?;
@@ -75,7 +85,7 @@ pub(crate) fn run(lab: &Lab<'_>, how: Use) -> anyhow::Result<Vec<Measured>> {
 /// and what they used, by kind.
 pub(crate) fn idle(lab: &Lab<'_>) -> anyhow::Result<Idle> {
     let producer = Producer::start(lab.workload)?;
-    let daemon = Daemon::start(lab, producer.pid(), true)?;
+    let daemon = Daemon::start(lab, &lab.arguments.daemon, producer.pid(), true)?;
     let subscriber = Subscriber::start(daemon.socket.clone(), Pace::Latency, false)?;
     std::thread::sleep(Duration::from_secs(3));
     let before = daemon.threads()?;
@@ -99,11 +109,15 @@ pub(crate) struct Idle {
     pub(crate) cpu_us: f64,
 }
 
-/// How old events are when the client has them, at 10,000 a second and in the latency mode.
-pub(crate) fn latency(lab: &Lab<'_>) -> anyhow::Result<Latency> {
+/// How old events are when the client has them, and what the daemon takes, at 10,000 a second and at a pace.
+pub(crate) fn latency(
+    lab: &Lab<'_>,
+    (side, program): (&'static str, &Path),
+    pace: Pace,
+) -> anyhow::Result<Latency> {
     let mut producer = Producer::start(lab.workload)?;
-    let daemon = Daemon::start(lab, producer.pid(), false)?;
-    let subscriber = Subscriber::start(daemon.socket.clone(), Pace::Latency, true)?;
+    let daemon = Daemon::start(lab, program, producer.pid(), false)?;
+    let subscriber = Subscriber::start(daemon.socket.clone(), pace, true)?;
     let (seconds, each) = (10, lab.workload.events_each());
     let per_second = 10_000 / each;
     let before = daemon.threads()?;
@@ -117,20 +131,27 @@ pub(crate) fn latency(lab: &Lab<'_>) -> anyhow::Result<Latency> {
         let last = counted.ages_ns.len().saturating_sub(1);
         counted.ages_ns.get(last * permille / 1000).map_or(0.0, |age| *age as f64 / 1e3)
     };
-    let cpu: Duration = threads.values().map(|used| used.cpu).sum();
+    let percent = |cpu: Duration| 100.0 * cpu.as_secs_f64() / seconds as f64;
     Ok(Latency {
+        side,
+        pace: if pace == Pace::Latency { "latency" } else { "default" },
+        parts: threads.iter().map(|(kind, used)| (kind.clone(), percent(used.cpu))).collect(),
         events: counted.events,
         p50_us: at(500),
         p99_us: at(990),
         p999_us: at(999),
         max_us: at(1000),
-        daemon_percent: 100.0 * cpu.as_secs_f64() / seconds as f64,
+        daemon_percent: percent(threads.values().map(|used| used.cpu).sum()),
     })
 }
 
 /// Ages of events at their client, in microseconds.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Latency {
+    /// Which daemon.
+    pub(crate) side: &'static str,
+    /// At which pace.
+    pub(crate) pace: &'static str,
     pub(crate) events: u64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -138,4 +159,6 @@ pub(crate) struct Latency {
     pub(crate) max_us: f64,
     /// The daemon's share of a CPU for that.
     pub(crate) daemon_percent: f64,
+    /// The same by kind of thread.
+    pub(crate) parts: Vec<(String, f64)>,
 }

@@ -25,6 +25,7 @@ mod trace_pipe;
 mod workload;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::Command;
 
 use clap::Parser as _;
@@ -32,6 +33,7 @@ use clap::Parser as _;
 use arguments::Arguments;
 use host::Tracefs;
 use kprobed::Use;
+use kprobed_client::api::Pace;
 use lab::Lab;
 use measured::Measured;
 use report::Report;
@@ -78,13 +80,13 @@ fn main() -> anyhow::Result<()> {
     };
     let mut report = Report::default();
     let wanted = match arguments.workloads.as_slice() {
-        [] => [Workload::Syscalls, Workload::Uprobe, Workload::Kprobe].as_slice(),
+        [] => [Workload::Syscalls, Workload::Uprobe, Workload::Varied, Workload::Kprobe].as_slice(),
         some => some,
     };
     for workload in wanted.iter().copied() {
         let needs = match workload {
             Workload::Syscalls => "events/raw_syscalls",
-            Workload::Uprobe => "uprobe_events",
+            Workload::Uprobe | Workload::Varied => "uprobe_events",
             Workload::Kprobe => "kprobe_events",
         };
         if !tracefs.has(needs) {
@@ -102,7 +104,11 @@ fn main() -> anyhow::Result<()> {
             alone(&lab, &mut report)?;
         }
         if workload == Workload::Syscalls && arguments.wants("latency") {
-            report.latency = Some(kprobed::latency(&lab)?);
+            for pace in [Pace::Latency, Pace::Unspecified] {
+                for daemon in daemons(&lab) {
+                    report.latency.push(kprobed::latency(&lab, daemon, pace)?);
+                }
+            }
         }
     }
     if arguments.json {
@@ -130,7 +136,10 @@ fn compare(lab: &Lab<'_>, report: &mut Report) {
                 }
             }
         };
-        take("kprobed", &|| kprobed::run(lab, Use::plain(lab)));
+        for how in uses(lab) {
+            let wanted = if how.subscribers > 1 || how.history { "alone" } else { "kprobed" };
+            take(wanted, &|| kprobed::run(lab, how));
+        }
         for (name, program, package, run) in PEERS {
             take(name, &|| {
                 anyhow::ensure!(
@@ -153,11 +162,34 @@ fn compare(lab: &Lab<'_>, report: &mut Report) {
     }
 }
 
+/// The daemon, and another one if there is one, by name.
+fn daemons<'a>(lab: &Lab<'a>) -> Vec<(&'static str, &'a Path)> {
+    let other = lab.arguments.other.as_deref().map(|program| ("other", program));
+    std::iter::once(("kprobed", lab.arguments.daemon.as_path())).chain(other).collect()
+}
+
+/// What daemons are used for in each round: one client, several, and with the history.
+fn uses<'a>(lab: &Lab<'a>) -> Vec<Use<'a>> {
+    let plain = Use::plain(lab);
+    let mut uses = vec![
+        plain,
+        Use { side: "kprobed, 2 clients", subscribers: 2, ..plain },
+        Use { side: "kprobed, 5 clients", subscribers: 5, ..plain },
+        Use { side: "kprobed, history", history: true, ..plain },
+    ];
+    if let Some(daemon) = lab.arguments.other.as_deref() {
+        let others = ["other", "other, 2 clients", "other, 5 clients", "other, history"];
+        let others: Vec<_> =
+            others.iter().zip(&uses).map(|(side, how)| Use { side, daemon, ..*how }).collect();
+        // In turn with the first.
+        uses = uses.into_iter().zip(others).flat_map(|(one, other)| [one, other]).collect();
+    }
+    uses
+}
+
 /// Measurements of the daemon alone.
 fn alone(lab: &Lab<'_>, report: &mut Report) -> anyhow::Result<()> {
     let plain = Use::plain(lab);
-    report.sides.extend(kprobed::run(lab, Use { side: "kprobed, 2 clients", subscribers: 2, ..plain })?);
-    report.sides.extend(kprobed::run(lab, Use { side: "kprobed, history", history: true, ..plain })?);
     if lab.workload != Workload::Syscalls {
         return Ok(());
     }

@@ -83,6 +83,10 @@ pub(crate) fn main(workload: Workload) -> anyhow::Result<()> {
             Workload::Uprobe => paced(iterations, per_second, |index| {
                 kprobed_bench_four(black_box(index), 1 << 40, 2, 3);
             }),
+            Workload::Varied => paced(iterations, per_second, |index| {
+                let mixed = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                kprobed_bench_four(black_box(index), mixed, !mixed, mixed.rotate_left(32));
+            }),
         }
         let (elapsed, cpu) = (start.elapsed(), cpu_time()?.saturating_sub(cpu));
         let mut stdout = io::stdout().lock();

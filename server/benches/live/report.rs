@@ -11,7 +11,7 @@ pub(crate) struct Report {
     /// The median of each side.
     pub(crate) sides: Vec<Measured>,
     pub(crate) idle: Option<Idle>,
-    pub(crate) latency: Option<Latency>,
+    pub(crate) latency: Vec<Latency>,
     /// Sides that were left out, and why.
     pub(crate) notes: Vec<String>,
 }
@@ -34,7 +34,7 @@ const JOBS: [(&str, &[&str]); 4] = [
 impl Report {
     pub(crate) fn print(&self) {
         println!(
-            "\n{:<9} {:<22} {:>9} {:>11} {:>11} {:>10} {:>10} {:>8} {:>9} {:>9}",
+            "\n{:<9} {:<28} {:>9} {:>11} {:>11} {:>10} {:>10} {:>8} {:>9} {:>9}",
             "workload",
             "side",
             "ns/event",
@@ -48,7 +48,7 @@ impl Report {
         );
         for row in &self.sides {
             println!(
-                "{:<9} {:<22} {:>9.1} {:>11} {:>11} {:>10} {:>10} {:>8.2} {:>9.1} {:>9.0}",
+                "{:<9} {:<28} {:>9.1} {:>11} {:>11} {:>10} {:>10} {:>8.2} {:>9.1} {:>9.0}",
                 row.workload,
                 row.side,
                 row.each_ns(),
@@ -81,9 +81,11 @@ impl Report {
                 switches.join(", ")
             );
         }
-        if let Some(latency) = &self.latency {
+        for latency in &self.latency {
             println!(
-                "\nlatency at 10,000 events a second ({} events): p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, longest {:.0} us; daemon {:.1} % of a CPU",
+                "\n{}, {} pace, 10,000 events a second ({} events): p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, longest {:.0} us; daemon {:.1} % of a CPU",
+                latency.side,
+                latency.pace,
                 latency.events,
                 latency.p50_us,
                 latency.p99_us,
@@ -91,6 +93,9 @@ impl Report {
                 latency.max_us,
                 latency.daemon_percent
             );
+            let parts: Vec<_> =
+                latency.parts.iter().map(|(kind, percent)| format!("{kind} {percent:.2} %")).collect();
+            println!("{:>32}  {}", "of it", parts.join(", "));
         }
         for note in &self.notes {
             println!("\nleft out: {note}");

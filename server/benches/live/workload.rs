@@ -10,6 +10,8 @@ pub(crate) enum Workload {
     Syscalls,
     /// A function of this program in a loop: a uprobe with four arguments, an event of 52 bytes.
     Uprobe,
+    /// The same with arguments that are all different in every event: nothing in them can be sent once for all.
+    Varied,
     /// getppid(2) in a loop: a kprobe with four arguments on it, an event of 52 bytes.
     Kprobe,
 }
@@ -45,6 +47,7 @@ impl Workload {
         match self {
             Self::Syscalls => "syscalls",
             Self::Uprobe => "uprobe",
+            Self::Varied => "varied",
             Self::Kprobe => "kprobe",
         }
     }
@@ -54,7 +57,7 @@ impl Workload {
             Self::Syscalls => {
                 ["sys_enter", "sys_exit"].map(|name| Event { group: "raw_syscalls", name }).into()
             }
-            Self::Uprobe | Self::Kprobe => vec![Event { group: GROUP, name: NAME }],
+            Self::Uprobe | Self::Varied | Self::Kprobe => vec![Event { group: GROUP, name: NAME }],
         }
     }
 
@@ -67,7 +70,7 @@ impl Workload {
     pub(crate) fn filter(self, producer: u32) -> String {
         match self {
             Self::Syscalls => format!("id == {} && common_pid == {producer}", libc::SYS_getppid),
-            Self::Uprobe | Self::Kprobe => format!("common_pid == {producer}"),
+            Self::Uprobe | Self::Varied | Self::Kprobe => format!("common_pid == {producer}"),
         }
     }
 
@@ -76,7 +79,7 @@ impl Workload {
     pub(crate) fn define(self, tracefs: &Tracefs) -> anyhow::Result<Option<DynamicEvent>> {
         let (file, place) = match self {
             Self::Syscalls => return Ok(None),
-            Self::Uprobe => {
+            Self::Uprobe | Self::Varied => {
                 let (path, offset) = crate::function::place()?;
                 ("uprobe_events", format!("{}:{offset:#x}", path.display()))
             }
@@ -110,7 +113,7 @@ impl Workload {
                     "args->id, args->args[0], args->args[1]",
                 ) + &line(&exit, &filter, "sys_exit: NR %ld = %ld", "args->id, args->ret")
             }
-            Self::Uprobe => {
+            Self::Uprobe | Self::Varied => {
                 four(&format!("uprobe:{}:kprobed_bench_four", std::env::current_exe()?.display()))
             }
             Self::Kprobe => four(&format!("kprobe:{KPROBED}")),

@@ -17,7 +17,14 @@ pub(super) struct StreamRuntime {
 
 impl StreamRuntime {
     pub(super) fn start() -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().enable_all().thread_name("kprobed-stream").build()?;
+        // Half of the CPUs: a thread that is woken wakes another one to look for more work, which there
+        // hardly ever is.
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads((cpus / 2).max(1))
+            .enable_all()
+            .thread_name("kprobed-stream")
+            .build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 

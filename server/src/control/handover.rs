@@ -13,10 +13,11 @@ use super::ControlError;
 use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use super::step::{self, Seen, Step};
+use kprobed_event::PauseReason;
 use kprobed_host::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::pipeline::{PauseReason, ReadersError, Wanted};
+use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
 
 /// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
 const REMOVALS: usize = 20;
@@ -203,8 +204,8 @@ impl Controller {
             // What is just being recorded is, before it is read. A thorough wait would only lose more.
             grace_period();
             let now_ns = trace_clock_ns();
-            let wanted = Wanted { window: now_ns..=now_ns, both, has_ended: true };
-            let is_over = self.readers.go_over(&wanted);
+            let wanted = HandoverWindow { window: now_ns..=now_ns, both, has_ended: true };
+            let is_over = self.readers.change_over(&wanted);
             let goes_on = if is_over { next } else { &self.parts.instance };
             self.resume_recording(&pause, &goes_on.clone());
             return if is_over { Ok(()) } else { Err(HandOverError::Overload) };
@@ -223,8 +224,8 @@ impl Controller {
         let pause = has_ended.then(|| self.pause_recording(settling.reason(), true));
         let settled = settling.wait(next);
         let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
-        let wanted = Wanted { window, both, has_ended };
-        if settled.is_ok() && !overwritten && self.readers.go_over(&wanted) {
+        let wanted = HandoverWindow { window, both, has_ended };
+        if settled.is_ok() && !overwritten && self.readers.change_over(&wanted) {
             // What was hit since then is in the next instance.
             return Ok(());
         }

@@ -9,8 +9,9 @@ use super::account::{Account, Losses, Sample, Terms};
 use super::command::KernelHits;
 use super::controller::Controller;
 use super::{ControlError, Probe, Trouble};
+use kprobed_event::PauseReason;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
-use kprobed_trace::pipeline::{BufferCounts, PauseReason, ProbeCounts, SubscriberCounts};
+use kprobed_trace::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
 
 /// How often the baseline waits for a moment in which nothing is recorded while the buffers are read, before it makes one.
 const QUIET_TRIALS: u32 = 16;

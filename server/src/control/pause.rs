@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use super::command::KernelHits;
 use super::controller::Controller;
+use kprobed_event::{PauseReason, RecordingPause};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Instance;
-use kprobed_trace::pipeline::{Loss, LossCause, PauseReason, RecordingPause};
+use kprobed_trace::pipeline::Loss;
 
 /// While nothing is recorded.
 pub(super) struct Pause {
@@ -58,13 +59,7 @@ impl Controller {
             hits,
             "paused recording; the hits in the pause are lost"
         );
-        let duration_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.parts.hub.publish_loss(Loss {
-            cause: LossCause::Paused(RecordingPause { reason, duration_ns, hits }),
-            cpu: None,
-            count: None,
-            before_ns: trace_clock_ns(),
-            gaps: 1,
-        });
+        let pause = RecordingPause { reason, duration: took, hits };
+        self.parts.hub.publish_loss(Loss::paused(pause, trace_clock_ns()));
     }
 }

@@ -15,9 +15,9 @@ use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, own};
 use crate::store::{RequestKey, Undo};
+use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
-use kprobed_trace::pipeline::PauseReason;
 
 /// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
 const WORTH_AN_INSTANCE: usize = 8;

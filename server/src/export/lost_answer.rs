@@ -5,7 +5,8 @@
 
 use super::account::{Walk, Walked};
 use super::pump::is_of_the_log;
-use kprobed_trace::feed::{Feed, FeedError, FeedItem};
+use kprobed_trace::feed::{Feed, FeedError};
+use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
 /// Whether the receiver is further in the log than its answers say. Boots have no order: of
@@ -28,21 +29,21 @@ pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) ->
 }
 
 /// Walks on, but not beyond the end. Returns whether it is still before it.
-fn step(walk: &mut Walk, item: &FeedItem, end: Cursor) -> bool {
-    if let FeedItem::Epoch { cursor, .. } = item {
+fn step(walk: &mut Walk, item: &Item, end: Cursor) -> bool {
+    if let Item::Epoch { cursor, .. } = item {
         walk.epoch(*cursor);
     }
     let is_last_run =
         walk.place().is_none_or(|place| (place.boot_id, place.epoch) == (end.boot_id, end.epoch));
     let limit = if is_last_run { end.sequence } else { u64::MAX };
     match item {
-        FeedItem::CaughtUp(cursor) | FeedItem::Progress(cursor) => walk.reach(cursor.sequence.min(limit)),
-        FeedItem::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
-        FeedItem::Batch(delivery) => {
+        Item::CaughtUp(sequence) | Item::Progress(sequence) => walk.reach((*sequence).min(limit)),
+        Item::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
+        Item::Batch(delivery) => {
             let events = delivery.log_events.min(limit.saturating_sub(delivery.sequence));
             walk.entry(delivery.sequence.min(limit), events, delivery.events);
         }
-        FeedItem::Epoch { .. } | FeedItem::Loss(_) | FeedItem::Watermark(_) => {}
+        Item::Epoch { .. } | Item::Loss(_) | Item::Watermark(_) | Item::Mark(_) => {}
     }
     !is_last_run || walk.place().is_none_or(|place| place.sequence < limit)
 }

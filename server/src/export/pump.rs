@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::account::Walk;
 use super::{Chunk, ChunkItem};
 use crate::shutdown::Tasks;
-use kprobed_trace::feed::{Feed, FeedError, FeedItem};
-use kprobed_trace::pipeline::{Loss, LossCause};
+use kprobed_trace::feed::{Feed, FeedError};
+use kprobed_trace::pipeline::{Item, Loss, LossCause};
 
 /// Items that may wait for the exporter, in addition to the queue of its subscription.
 const AHEAD: usize = 8;
@@ -31,9 +31,9 @@ pub(super) struct Measure {
 /// A feed that is read by a task.
 #[derive(Debug)]
 pub(super) struct Pump {
-    items: mpsc::Receiver<Result<FeedItem, FeedError>>,
+    items: mpsc::Receiver<Result<Item, FeedError>>,
     /// What ended the chunk before, and belongs to the next one.
-    left: Option<FeedItem>,
+    left: Option<Item>,
 }
 
 impl Pump {
@@ -55,7 +55,7 @@ impl Pump {
         Self { items, left: None }
     }
 
-    async fn next(&mut self) -> Result<FeedItem, FeedError> {
+    async fn next(&mut self) -> Result<Item, FeedError> {
         match self.left.take() {
             Some(item) => Ok(item),
             None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
@@ -66,19 +66,19 @@ impl Pump {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn first(&mut self) -> Result<FeedItem, FeedError> {
+    pub(super) async fn first(&mut self) -> Result<Item, FeedError> {
         self.next().await
     }
 
     /// The chunk that begins with an item. An error that ends the feed is returned with the next
     /// item.
-    pub(super) async fn gather(&mut self, first: FeedItem, walk: &mut Walk, measure: Measure) -> Chunk {
+    pub(super) async fn gather(&mut self, first: Item, walk: &mut Walk, measure: Measure) -> Chunk {
         let mut chunk = Chunk::default();
         let deadline = Instant::now() + measure.linger;
         let mut events = 0;
         let mut item = first;
         loop {
-            if let FeedItem::Batch(delivery) = &item {
+            if let Item::Batch(delivery) = &item {
                 events += delivery.events;
             }
             take(item, walk, &mut chunk);
@@ -87,7 +87,7 @@ impl Pump {
             }
             match tokio::time::timeout_at(deadline, self.items.recv()).await {
                 // A chunk is of one run of the daemon.
-                Ok(Some(Ok(epoch @ FeedItem::Epoch { .. }))) if !chunk.is_empty() => {
+                Ok(Some(Ok(epoch @ Item::Epoch { .. }))) if !chunk.is_empty() => {
                     self.left = Some(epoch);
                     break;
                 }
@@ -112,24 +112,26 @@ impl Pump {
     }
 }
 
-fn take(item: FeedItem, walk: &mut Walk, chunk: &mut Chunk) {
+fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
     match item {
-        FeedItem::Epoch { cursor, may_miss } => {
+        Item::Epoch { cursor, may_miss } => {
             if walk.epoch(cursor) || may_miss {
                 chunk.items.push(ChunkItem::Epoch { cursor, may_miss });
             }
         }
-        FeedItem::CaughtUp(cursor) | FeedItem::Progress(cursor) => walk.reach(cursor.sequence),
-        FeedItem::Watermark(watermark_ns) => chunk.items.push(ChunkItem::Watermark(watermark_ns)),
-        FeedItem::Loss(loss) => {
+        Item::CaughtUp(sequence) | Item::Progress(sequence) => walk.reach(sequence),
+        Item::Watermark(watermark_ns) => chunk.items.push(ChunkItem::Watermark(watermark_ns)),
+        // A feed gives none.
+        Item::Mark(_) => {}
+        Item::Loss(loss) => {
             if is_of_the_log(&loss) {
                 walk.missing(loss.count);
             }
             chunk.items.push(ChunkItem::Loss(loss));
         }
-        FeedItem::Batch(delivery) => {
+        Item::Batch(delivery) => {
             walk.entry(delivery.sequence, delivery.log_events, delivery.events);
-            chunk.bytes += delivery.message.len();
+            chunk.bytes += delivery.message().len();
             chunk.items.push(ChunkItem::Events(delivery));
         }
     }

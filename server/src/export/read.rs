@@ -49,7 +49,7 @@ impl Reader {
             }
         }
         self.wall_offset_ns = delivery.wall_offset_ns;
-        let message = v1::StreamEventsResponse::decode(delivery.message.clone())?;
+        let message = v1::StreamEventsResponse::decode(delivery.message().clone())?;
         match self.decoder.item(message)? {
             Some(StreamItem::Batch(batch)) => Ok(batch),
             _ => Err(ReadError::Other),

@@ -21,6 +21,7 @@ use super::lane::Lane;
 use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
+use super::socket::Following;
 use crate::shutdown::Tasks;
 
 /// How long a client may take for the handshake of TLS.
@@ -57,30 +58,32 @@ pub(super) struct Acceptor {
 trait Handshake: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    fn finish(self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+    /// On the lane of its connection.
+    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<Self::Io>> + Send;
 }
 
 impl Handshake for UnixStream {
-    type Io = Self;
+    type Io = Following<Self>;
 
-    async fn finish(self) -> io::Result<Self> {
-        Ok(self)
+    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
+        Ok(Following::new(self, lane))
     }
 }
 
 impl Handshake for TcpStream {
-    type Io = Self;
+    type Io = Following<Self>;
 
-    async fn finish(self) -> io::Result<Self> {
-        Ok(self)
+    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
+        Ok(Following::new(self, lane))
     }
 }
 
 impl Handshake for (TcpStream, TlsAcceptor) {
-    type Io = tokio_rustls::server::TlsStream<TcpStream>;
+    type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
 
-    async fn finish(self) -> io::Result<Self::Io> {
+    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
         let (socket, acceptor) = self;
+        let socket = Following::new(socket, lane);
         match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
             Ok(stream) => Ok(stream),
             Err((error, socket)) => {
@@ -94,7 +97,7 @@ impl Handshake for (TcpStream, TlsAcceptor) {
 /// Ends a connection after a failed handshake. A client of TLS 1.3 sends its request along with its
 /// certificate. If that is still unread when the socket closes, the kernel sends a reset, and the
 /// alert that says why is lost on the way.
-async fn until_read(mut socket: TcpStream) {
+async fn until_read(mut socket: Following<TcpStream>) {
     socket.shutdown().await.ok();
     let mut unread = [0; 4096];
     while let Ok(1..) = socket.read(&mut unread).await {}
@@ -171,16 +174,17 @@ impl Acceptor {
                         tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
                     });
                 }
+                let lane = Lane::new(self.streams.clone());
                 let serving = Serving {
                     services: self.services.clone(),
-                    lane: Lane::new(self.streams.clone()),
+                    lane: lane.clone(),
                     tasks: self.tasks.clone(),
                     idle_timeout: self.idle_timeout,
                     trimmer: Arc::clone(&self.trimmer),
                 };
                 self.tasks.spawn("connection", async move {
                     let closing = admitted.closing().clone();
-                    match closing.run_until_cancelled(socket.finish()).await {
+                    match closing.run_until_cancelled(socket.finish(lane)).await {
                         Some(Ok(io)) => connection::serve(io, admitted, serving).await,
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),
@@ -192,8 +196,9 @@ impl Acceptor {
                     tracing::warn!(%peer, reason = %refusal, times, "refused connections");
                 });
                 if let Some(place) = self.refusals.place() {
+                    let lane = Lane::new(self.streams.clone());
                     self.tasks.spawn("refusal", async move {
-                        match socket.finish().await {
+                        match socket.finish(lane).await {
                             Ok(io) => refusal::tell(io, refusal, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }

@@ -91,6 +91,7 @@ where
     match served.run(true).await {
         None => trimmer.closed(1),
         Some(served) => tasks.spawn_on(lane.streams(), "streams", async move {
+            served.lane.moved();
             served.run(false).await;
             trimmer.closed(Trimmer::STREAM);
         }),

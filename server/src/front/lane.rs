@@ -22,6 +22,8 @@ struct Shared {
     control: Handle,
     streams: Handle,
     has_streams: AtomicBool,
+    /// Whether the connection is served by the threads for streams now.
+    has_moved: AtomicBool,
     changed: Notify,
 }
 
@@ -39,6 +41,7 @@ impl Lane {
             control,
             streams,
             has_streams: AtomicBool::new(false),
+            has_moved: AtomicBool::new(false),
             changed: Notify::new(),
         }))
     }
@@ -58,6 +61,16 @@ impl Lane {
         if !self.0.has_streams.swap(true, Ordering::AcqRel) {
             self.0.changed.notify_one();
         }
+    }
+
+    /// The threads for streams begin to serve the connection. To be called by one of them.
+    pub(super) fn moved(&self) {
+        self.0.has_moved.store(true, Ordering::Release);
+    }
+
+    /// Whether they do.
+    pub(super) fn has_moved(&self) -> bool {
+        self.0.has_moved.load(Ordering::Acquire)
     }
 
     /// Waits for the first stream.

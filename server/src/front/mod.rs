@@ -15,6 +15,7 @@ mod listen;
 mod malloc_trim;
 mod rate_limited_log;
 mod refusal;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -12,13 +12,16 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{convert, filters, ledger, order, rows, selected, start, status, view};
+use super::{convert, filters, ledger, order, rows, selected, start, view};
 use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
-use kprobed_trace::feed::{Feed, FeedItem, Log};
+use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Delivery, Hub, Order, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{
+    Content, Delivery, Form, Hub, Item, Order, Subscription, View, WATERMARK_SLACK,
+};
+use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
 /// The service.
@@ -61,6 +64,11 @@ impl EventServer {
     }
 }
 
+/// A place of the present in the log.
+fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
+    start::message(&Cursor { sequence, ..feed.run() })
+}
+
 /// A column stream under way.
 struct ColumnStream {
     feed: Feed,
@@ -76,7 +84,7 @@ impl ColumnStream {
         self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
     }
 
-    fn push_batch(&mut self, delivery: Delivery) {
+    fn push_batch(&mut self, delivery: &Delivery) {
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
                 let projected = self.projection.of(&origin.schema);
@@ -90,8 +98,8 @@ impl ColumnStream {
                 self.push(Message::Schema(schema));
             }
         }
-        self.late.delivered(&delivery);
-        self.ready.push_back(delivery.message.into());
+        self.late.delivered(delivery);
+        self.ready.push_back(delivery.message().clone().into());
     }
 
     async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Status> {
@@ -101,24 +109,26 @@ impl ColumnStream {
             }
             match self.feed.next().await.map_err(start::ended)? {
                 None => return Ok(None),
-                Some(FeedItem::Epoch { cursor, may_miss }) => {
+                Some(Item::Epoch { cursor, may_miss }) => {
                     self.known_schemas.clear();
                     self.late.begin();
                     let cursor = Some(start::message(&cursor));
                     self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
-                Some(FeedItem::CaughtUp(cursor)) => {
-                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(start::message(&cursor)) }));
+                Some(Item::CaughtUp(sequence)) => {
+                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(place(&self.feed, sequence)) }));
                 }
-                Some(FeedItem::Loss(loss)) => self.push(Message::Loss((&loss).into())),
-                Some(FeedItem::Watermark(watermark_ns)) => {
+                Some(Item::Loss(loss)) => self.push(Message::Loss((&loss).into())),
+                Some(Item::Watermark(watermark_ns)) => {
                     let late_events = self.late.passed(watermark_ns);
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
-                Some(FeedItem::Progress(cursor)) => {
-                    self.push(Message::Progress(v1::Progress { cursor: Some(start::message(&cursor)) }));
+                Some(Item::Progress(sequence)) => {
+                    self.push(Message::Progress(v1::Progress { cursor: Some(place(&self.feed, sequence)) }));
                 }
-                Some(FeedItem::Batch(delivery)) => self.push_batch(delivery),
+                Some(Item::Batch(delivery)) => self.push_batch(&delivery),
+                // A feed gives none.
+                Some(Item::Mark(_)) => {}
             }
         }
     }
@@ -151,29 +161,29 @@ impl RowStream {
                     self.release(u64::MAX);
                     self.is_over = true;
                 }
-                Some(FeedItem::Epoch { cursor, .. }) => {
+                Some(Item::Epoch { cursor, .. }) => {
                     // Its clock begins anew.
                     self.release(u64::MAX);
                     self.cursor = start::message(&cursor);
                 }
                 // Rows that wait for their turn are not sent yet.
-                Some(FeedItem::CaughtUp(cursor)) if self.sorter.is_none() => {
-                    self.cursor = start::message(&cursor);
-                }
-                Some(FeedItem::Progress(cursor)) if self.sorter.is_none() => {
-                    self.cursor = start::message(&cursor);
+                Some(Item::CaughtUp(_) | Item::Progress(_)) if self.sorter.is_some() => {}
+                Some(Item::CaughtUp(sequence)) => self.cursor = place(&self.feed, sequence),
+                Some(Item::Progress(sequence)) => {
+                    self.cursor = place(&self.feed, sequence);
                     let (events, losses) = (Vec::new(), Vec::new());
                     let cursor = Some(self.cursor.clone());
                     self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
                 }
-                Some(FeedItem::CaughtUp(_) | FeedItem::Progress(_)) => {}
-                Some(FeedItem::Loss(loss)) => {
+                // A feed gives none.
+                Some(Item::Mark(_)) => {}
+                Some(Item::Loss(loss)) => {
                     let cursor = Some(self.cursor.clone());
                     let losses = vec![(&loss).into()];
                     self.ready.push_back(v1::StreamEventRowsResponse { events: Vec::new(), losses, cursor });
                 }
-                Some(FeedItem::Batch(delivery)) => self.push_rows(&delivery)?,
-                Some(FeedItem::Watermark(watermark_ns)) => self.release(watermark_ns),
+                Some(Item::Batch(delivery)) => self.push_rows(&delivery),
+                Some(Item::Watermark(watermark_ns)) => self.release(watermark_ns),
             }
         }
     }
@@ -186,9 +196,10 @@ impl RowStream {
         self.push_messages(rows);
     }
 
-    fn push_rows(&mut self, delivery: &Delivery) -> Result<(), Status> {
-        let rows = rows::of_delivery(delivery, &self.projection)
-            .map_err(|error| status::internal(&format!("cannot decode a batch of this daemon: {error}")))?;
+    fn push_rows(&mut self, delivery: &Delivery) {
+        // The view asks for columns.
+        let Content::Columns(batch) = &delivery.content else { return };
+        let rows = rows::of_batch(batch, &self.projection);
         let end = delivery.sequence + delivery.log_events;
         if let Some(sorter) = &mut self.sorter {
             sorter.add(rows, delivery.sequence, end);
@@ -196,7 +207,6 @@ impl RowStream {
             self.cursor.sequence = end;
             self.push_messages(rows);
         }
-        Ok(())
     }
 
     fn push_messages(&mut self, rows: Vec<v1::EventRow>) {
@@ -259,7 +269,8 @@ impl EventService for EventServer {
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let mut view = view::of(request.selection, request.fields, request.delivery)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
-        // Rows are made from whole batches, and leave out what is not wanted themselves.
+        // Rows are made from columns, and leave out what is not wanted themselves.
+        view.form = Form::Columns;
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)

@@ -10,7 +10,7 @@ use super::labels;
 use super::status::{self, filter_status};
 use kprobed_lang::model::Glob;
 use kprobed_trace::filter::Filter;
-use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::pipeline::{Form, Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::wire::Projection;
 
 /// The daemon wakes up so often for a subscriber that nothing happens to, and not more often.
@@ -60,6 +60,7 @@ pub(super) fn of(
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
+        form: Form::default(),
         order,
         pace,
         limits: QueueLimits {

@@ -1,4 +1,5 @@
-//! How long it takes to make columns of pages, against what cannot be saved: copying the pages once, and walking over their records.
+//! How long it takes to make columns of pages, against what cannot be saved: copying the pages
+//! once, and walking over their records.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -22,7 +23,8 @@ const PAGE_HEADER_BYTES: usize = 16;
 /// Records that are decoded together, as in the daemon.
 const TOGETHER: usize = 256;
 
-/// Payload of a probe with four arguments, in words of 32 bits and in bytes: common fields and `__probe_ip`, 8 bytes each, and the arguments.
+/// Payload of a probe with four arguments, in words of 32 bits and in bytes: common fields and
+/// `__probe_ip`, 8 bytes each, and the arguments.
 const PAYLOAD_WORDS: u32 = 12;
 const PAYLOAD_BYTES: usize = 6 * 8;
 const RECORD_BYTES: usize = 4 + PAYLOAD_BYTES;
@@ -37,8 +39,9 @@ struct Load {
 }
 
 impl Load {
-    /// Every page into the columns of its events, which are emptied for the next one. Returns the number of events. As the readers do it:
-    /// events that are nothing but numbers wait for some more of them, and are decoded column by column.
+    /// Every page into the columns of its events, which are emptied for the next one. Returns the
+    /// number of events. As the readers do it: events that are nothing but numbers wait for some
+    /// more of them, and are decoded column by column.
     fn columns(&mut self) -> usize {
         let mut events = 0;
         for bytes in &self.pages {
@@ -144,7 +147,8 @@ fn generated() -> Load {
         page.extend((1_000_000_000 + number as u64 * 1_000_000).to_le_bytes());
         page.extend(((records * RECORD_BYTES) as u64).to_le_bytes());
         for row in 0..records as u64 {
-            // Length in words, and nanoseconds since the record before (include/linux/ring_buffer.h:struct ring_buffer_event).
+            // Length in words, and nanoseconds since the record before
+            // (include/linux/ring_buffer.h:struct ring_buffer_event).
             let (words, delta) = (PAYLOAD_WORDS, 330_u32);
             page.extend((words | delta << 5).to_le_bytes());
             page.extend(id.to_le_bytes());

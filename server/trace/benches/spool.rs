@@ -66,8 +66,8 @@ fn new_file(path: &Path) -> File {
     OpenOptions::new().write(true).create(true).truncate(true).open(path).unwrap()
 }
 
-/// Time of nothing but writing the same bytes, a batch at a time, into files of the same size, of which there are as many at a time, each
-/// synced when it is full: the floor.
+/// Time of nothing but writing the same bytes, a batch at a time, into files of the same size, of
+/// which there are as many at a time, each synced when it is full: the floor.
 fn write(directory: &Path, payload: &[u8], entries: u64) -> Duration {
     let per_file = (MAX_BYTES / 16) / payload.len() as u64;
     let names: Vec<_> =
@@ -90,7 +90,8 @@ fn write(directory: &Path, payload: &[u8], entries: u64) -> Duration {
     elapsed
 }
 
-/// Time that the processor spends on putting entries in and on the same writes over and over the same place of one file: no disk in it.
+/// Time that the processor spends on putting entries in and on the same writes over and over the
+/// same place of one file: no disk in it.
 fn processor(directory: &Path, payload: &[u8]) -> (Duration, Duration) {
     let entries = (MAX_BYTES / 16) / (payload.len() as u64 + 100) - 1;
     let file = new_file(&directory.join("floor"));

@@ -1,7 +1,7 @@
 //! Where things stand in a sub-buffer: the `events/header_page` file.
 //!
-//! Owns its grammar. The data size in it follows the `buffer_subbuf_size_kb` of the same instance (6.8 and later), so a
-//! layout is good for one instance and until that file is written.
+//! Owns its grammar. The data size in it follows the `buffer_subbuf_size_kb` of the same instance
+//! (6.8 and later), so a layout is good for one instance and until that file is written.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::page::COMMIT_MASK;
@@ -52,8 +52,9 @@ pub enum LayoutError {
 }
 
 impl PageLayout {
-    /// Reads `events/header_page` (kernel/trace/ring_buffer.c:ring_buffer_print_page_header). The `overwrite` line of
-    /// it marks a bit and is no field; the `signed` column changed between releases. Neither is looked at.
+    /// Reads `events/header_page` (kernel/trace/ring_buffer.c:ring_buffer_print_page_header). The
+    /// `overwrite` line of it marks a bit and is no field; the `signed` column changed between
+    /// releases. Neither is looked at.
     pub fn parse(header_page: &str) -> Result<Self, LayoutError> {
         let (timestamp_at, _) = word(header_page, "timestamp")?;
         let (commit_at, _) = word(header_page, "commit")?;
@@ -66,8 +67,8 @@ impl PageLayout {
         Ok(Self { timestamp_at, commit_at, data_at, data_bytes, sub_buffer_bytes })
     }
 
-    /// Size of a sub-buffer in bytes. Every read(2) of `trace_pipe_raw` must ask for exactly this many: after a shorter
-    /// one, the next read returns the rest of the same page.
+    /// Size of a sub-buffer in bytes. Every read(2) of `trace_pipe_raw` must ask for exactly this
+    /// many: after a shorter one, the next read returns the rest of the same page.
     pub const fn sub_buffer_bytes(&self) -> usize {
         self.sub_buffer_bytes
     }
@@ -85,7 +86,8 @@ fn word(text: &str, name: &'static str) -> Result<(usize, usize), LayoutError> {
     }
 }
 
-/// Offset and size of the field `name`. Lines are `field: TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`.
+/// Offset and size of the field `name`. Lines are `field: TYPE
+/// NAME;\toffset:N;\tsize:N;\tsigned:N;`.
 fn field(text: &str, name: &'static str) -> Result<(usize, usize), LayoutError> {
     let rest = text
         .lines()

@@ -1,11 +1,12 @@
 //! The ring-buffer ABI: what stands in a sub-buffer as `trace_pipe_raw` hands it out.
 //!
-//! Owns the layout of a page ([`PageLayout`], read from the running kernel's `events/header_page`), its header
-//! ([`Page`]) and the walk over its records ([`Records`]). Plain functions over bytes: never does I/O, never looks into
-//! a record's payload, allocates nothing, and survives any bytes.
+//! Owns the layout of a page ([`PageLayout`], read from the running kernel's `events/header_page`),
+//! its header ([`Page`]) and the walk over its records ([`Records`]). Plain functions over bytes:
+//! never does I/O, never looks into a record's payload, allocates nothing, and survives any bytes.
 //!
-//! A page that breaks the rules gives one [`PageError`] that says where. What came before it on the page stays good;
-//! what comes after it cannot be found, since records are chained by their lengths.
+//! A page that breaks the rules gives one [`PageError`] that says where. What came before it on the
+//! page stays good; what comes after it cannot be found, since records are chained by their
+//! lengths.
 
 mod layout;
 mod page;

@@ -1,14 +1,15 @@
 //! The header of a sub-buffer.
 //!
-//! Owns the time stamp, the commit word and the account of lost events. The walk over the records is in `record`.
+//! Owns the time stamp, the commit word and the account of lost events. The walk over the records
+//! is in `record`.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::layout::PageLayout;
 use super::record::Records;
 
-/// Bits of the commit word that count bytes (kernel/trace/ring_buffer.c:RB_WRITE_MASK). The two flags above them are
-/// added as signed 32-bit constants to a 64-bit counter, so that everything above bit 31 is a copy of it and means
-/// nothing.
+/// Bits of the commit word that count bytes (kernel/trace/ring_buffer.c:RB_WRITE_MASK). The two
+/// flags above them are added as signed 32-bit constants to a 64-bit counter, so that everything
+/// above bit 31 is a copy of it and means nothing.
 pub(super) const COMMIT_MASK: u64 = 0xf_ffff;
 
 /// Events were lost before this page (RB_MISSED_EVENTS).
@@ -25,7 +26,8 @@ pub struct Page<'a> {
     data: &'a [u8],
 }
 
-/// What the kernel says about events that were overwritten before this page and after the one that was read before it.
+/// What the kernel says about events that were overwritten before this page and after the one that
+/// was read before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// Nothing was lost.
@@ -71,7 +73,8 @@ pub enum PageError {
         /// Where the record begins.
         at: usize,
     },
-    /// A length word that does not even cover itself, or that would break the alignment of all later records.
+    /// A length word that does not even cover itself, or that would break the alignment of all
+    /// later records.
     #[error("record at {at} has the impossible length {length}")]
     LengthInvalid {
         /// Where the record begins.
@@ -120,8 +123,8 @@ pub enum PageError {
 }
 
 impl<'a> Page<'a> {
-    /// Reads the header of a sub-buffer (kernel/trace/ring_buffer.c:struct buffer_data_page). Bytes after the committed
-    /// data are not looked at, except for the count of lost events.
+    /// Reads the header of a sub-buffer (kernel/trace/ring_buffer.c:struct buffer_data_page). Bytes
+    /// after the committed data are not looked at, except for the count of lost events.
     pub fn parse(bytes: &'a [u8], layout: &PageLayout) -> Result<Self, PageError> {
         let truncated = PageError::HeaderTruncated { bytes: bytes.len() };
         let timestamp_ns = word(bytes, layout.timestamp_at).ok_or(truncated)?;
@@ -143,8 +146,9 @@ impl<'a> Page<'a> {
         Ok(Self { timestamp_ns, lost, data })
     }
 
-    /// Time of the page, in nanoseconds of the trace clock: the base that the deltas of its records count from. A page
-    /// that was read in part is stamped anew, so nothing carries over from an earlier read.
+    /// Time of the page, in nanoseconds of the trace clock: the base that the deltas of its records
+    /// count from. A page that was read in part is stamped anew, so nothing carries over from an
+    /// earlier read.
     pub const fn timestamp_ns(&self) -> u64 {
         self.timestamp_ns
     }
@@ -154,8 +158,9 @@ impl<'a> Page<'a> {
         self.lost
     }
 
-    /// Bytes of committed records. A page on which this is far below [`PageLayout::data_capacity_bytes`] was most
-    /// likely read while the writer was still on it: the reader has caught up.
+    /// Bytes of committed records. A page on which this is far below
+    /// [`PageLayout::data_capacity_bytes`] was most likely read while the writer was still on it:
+    /// the reader has caught up.
     pub const fn data_bytes(&self) -> usize {
         self.data.len()
     }

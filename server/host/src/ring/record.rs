@@ -5,8 +5,8 @@
 
 use super::page::PageError;
 
-/// Record types in the low five bits of a header (include/linux/ring_buffer.h:enum ring_buffer_type); smaller ones are
-/// data.
+/// Record types in the low five bits of a header (include/linux/ring_buffer.h:enum
+/// ring_buffer_type); smaller ones are data.
 const TYPE_PADDING: u32 = 29;
 const TYPE_TIME_EXTEND: u32 = 30;
 const TYPE_TIME_STAMP: u32 = 31;
@@ -14,7 +14,8 @@ const TYPE_TIME_STAMP: u32 = 31;
 const TYPE_BITS: u32 = 5;
 const TYPE_MASK: u32 = 0x1f;
 
-/// Bits of time in a record header; the second word of an extend or absolute stamp continues above them (TS_SHIFT).
+/// Bits of time in a record header; the second word of an extend or absolute stamp continues above
+/// them (TS_SHIFT).
 const DELTA_BITS: u32 = 27;
 
 /// What an absolute stamp cannot hold of a time: its upper five bits (TS_MSB, 5.13).
@@ -25,12 +26,13 @@ const ABSOLUTE_BITS: u32 = 59;
 pub struct Record<'a> {
     /// When, in nanoseconds of the trace clock.
     pub timestamp_ns: u64,
-    /// What. The length is rounded up to four bytes, so it says nothing about the size of the last field.
+    /// What. The length is rounded up to four bytes, so it says nothing about the size of the last
+    /// field.
     pub payload: &'a [u8],
 }
 
-/// Iterator over the records of a page. Padding, discarded events and time records are passed over and their time is
-/// accounted. Ends after the first error.
+/// Iterator over the records of a page. Padding, discarded events and time records are passed over
+/// and their time is accounted. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -48,9 +50,10 @@ impl<'a> Records<'a> {
         self.data_bytes.saturating_sub(self.rest.len())
     }
 
-    /// Shows `found` every record, in order, and the data of the page from its payload on (or less): whoever looks at many records likes to see the same
-    /// number of bytes of each. Quicker than the iterator: nearly all records are of one simple form, and while they are, what the walk keeps
-    /// stays in registers.
+    /// Shows `found` every record, in order, and the data of the page from its payload on (or
+    /// less): whoever looks at many records likes to see the same number of bytes of each. Quicker
+    /// than the iterator: nearly all records are of one simple form, and while they are, what the
+    /// walk keeps stays in registers.
     ///
     /// # Errors
     /// [`PageError`], after all records before it.
@@ -130,9 +133,9 @@ impl<'a> Records<'a> {
         Ok(Record { timestamp_ns: self.now_ns, payload })
     }
 
-    /// A discarded event, or the unused end of the page. The delta of a discarded event counts, because the writer
-    /// counted the next one from it (rb_event_discard); the filler at the end of a page has a delta of 1 that nothing
-    /// follows (rb_reset_tail).
+    /// A discarded event, or the unused end of the page. The delta of a discarded event counts,
+    /// because the writer counted the next one from it (rb_event_discard); the filler at the end of
+    /// a page has a delta of 1 that nothing follows (rb_reset_tail).
     fn padding(&mut self, delta: u64, after: &'a [u8]) -> Result<(), PageError> {
         if delta == 0 {
             self.rest = &[];
@@ -159,7 +162,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Passes over a record whose length is in its header, if there is one. Its payload is the beginning of the bytes beside it.
+/// Passes over a record whose length is in its header, if there is one. Its payload is the
+/// beginning of the bytes beside it.
 #[inline]
 fn short<'a>(rest: &mut &'a [u8], now_ns: &mut u64) -> Option<(Record<'a>, &'a [u8])> {
     let (header, after) = rest.split_first_chunk()?;
@@ -175,8 +179,8 @@ fn short<'a>(rest: &mut &'a [u8], now_ns: &mut u64) -> Option<(Record<'a>, &'a [
 }
 
 /// The full time of an absolute stamp, which has only 59 bits, from a time shortly before it
-/// (kernel/trace/ring_buffer.c:rb_fix_abs_ts). A time without the upper bits is left alone even if it lies before
-/// `previous_ns`: clocks that are not synchronised step back.
+/// (kernel/trace/ring_buffer.c:rb_fix_abs_ts). A time without the upper bits is left alone even if
+/// it lies before `previous_ns`: clocks that are not synchronised step back.
 fn complete(absolute: u64, previous_ns: u64) -> u64 {
     let upper = previous_ns >> ABSOLUTE_BITS << ABSOLUTE_BITS;
     let full = absolute | upper;

@@ -53,7 +53,8 @@ fn write(start_ns: u64, written: &[Written]) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
                 expected.push((now, payload));
             }
             Written::Discarded { delta, words } => {
-                // The kernel never leaves a discarded event without a delta: that would end the page.
+                // The kernel never leaves a discarded event without a delta: that would end the
+                // page.
                 data.extend(header(29, delta.max(1)));
                 data.extend(u32::try_from(words * 4 + 4).unwrap().to_le_bytes());
                 data.extend(vec![0xee; words * 4]);

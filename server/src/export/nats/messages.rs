@@ -194,8 +194,8 @@ impl MessageMaker {
     /// The events of each probe of a batch, as frames.
     fn split(&mut self, delivery: &Delivery) -> Result<Vec<Frame>, SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let message =
-            v1::StreamEventsResponse::decode(delivery.message.clone()).map_err(|error| unreadable(&error))?;
+        let message = v1::StreamEventsResponse::decode(delivery.message().clone())
+            .map_err(|error| unreadable(&error))?;
         let Some(Message::Batch(mut batch)) = message.message else {
             return Err(unreadable(&"a batch of events is another message"));
         };
@@ -208,7 +208,7 @@ impl MessageMaker {
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
             let events = u64::from(group.rows);
             let message = if is_alone {
-                delivery.message.clone()
+                delivery.message().clone()
             } else {
                 let tids: Vec<i32> =
                     group.tids.as_chunks().0.iter().map(|tid| i32::from_le_bytes(*tid)).collect();

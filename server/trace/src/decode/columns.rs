@@ -1,10 +1,11 @@
 //! Decoded events, column by column, in the layout that goes over the wire.
 //!
-//! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have one offset more
-//! than values, and a fault bitmap is either empty or long enough for all values. How records become rows is in `row`.
+//! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have
+//! one offset more than values, and a fault bitmap is either empty or long enough for all values.
+//! How records become rows is in `row`.
 //!
-//! A column of symbol names holds addresses first: [`Columns::name_addresses`] makes texts of them, with names that
-//! somebody else knows.
+//! A column of symbol names holds addresses first: [`Columns::name_addresses`] makes texts of them,
+//! with names that somebody else knows.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub struct Columns {
     pub flags: Vec<u8>,
     /// `common_preempt_count` as recorded.
     pub preempt_counts: Vec<u8>,
-    /// Addresses of the probe, or of the function for a return probe. Empty for events of tracepoints.
+    /// Addresses of the probe, or of the function for a return probe. Empty for events of
+    /// tracepoints.
     pub ips: Vec<u64>,
     /// Addresses that return probes return to. Empty for all others.
     pub return_ips: Vec<u64>,
@@ -41,14 +43,16 @@ pub struct Column {
     /// How the values lie here: a symbol name is a string.
     kind: FieldKind,
     values_per_row: usize,
-    /// Little-endian values, packed. Empty for strings, except for addresses that have no names yet.
+    /// Little-endian values, packed. Empty for strings, except for addresses that have no names
+    /// yet.
     pub values: Vec<u8>,
-    /// Little-endian 32-bit offsets into `bytes`, one more than there are strings. Empty for scalars.
+    /// Little-endian 32-bit offsets into `bytes`, one more than there are strings. Empty for
+    /// scalars.
     pub offsets: Vec<u8>,
     /// The strings one after the other, without NULs. Empty for scalars.
     pub bytes: Vec<u8>,
-    /// One bit for each value, lowest first: set when it could not be read, and then it is 0 or empty. No bytes at all
-    /// as long as everything could be read.
+    /// One bit for each value, lowest first: set when it could not be read, and then it is 0 or
+    /// empty. No bytes at all as long as everything could be read.
     pub faults: Vec<u8>,
 }
 
@@ -144,7 +148,8 @@ impl Columns {
         self.timestamps_ns.is_empty()
     }
 
-    /// Columns that were sent or stored, read again. Absent when they do not fit the schema: [`Columns`] keeps its invariants.
+    /// Columns that were sent or stored, read again. Absent when they do not fit the schema:
+    /// [`Columns`] keeps its invariants.
     pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
         let rows = parts.timestamps_ns.len();
         let whole = |length: usize| length == rows || length == 0;
@@ -202,7 +207,25 @@ impl Columns {
         std::mem::replace(self, empty)
     }
 
-    /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an address.
+    /// The rows with these indices, which are ascending. Those behind the end are left out.
+    #[must_use]
+    pub fn take_rows(&self, rows: &[u32]) -> Self {
+        let rows = rows.get(..rows.partition_point(|row| (*row as usize) < self.len())).unwrap_or_default();
+        let fields = self.fields.iter().map(|column| column.take_rows(rows)).collect();
+        Self {
+            schema: Arc::clone(&self.schema),
+            timestamps_ns: pick(&self.timestamps_ns, rows),
+            tids: pick(&self.tids, rows),
+            flags: pick(&self.flags, rows),
+            preempt_counts: pick(&self.preempt_counts, rows),
+            ips: pick(&self.ips, rows),
+            return_ips: pick(&self.return_ips, rows),
+            fields,
+        }
+    }
+
+    /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an
+    /// address.
     pub fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
         for column in &mut self.fields {
             column.name_addresses(&mut append_name);
@@ -233,8 +256,39 @@ impl Column {
         Self { kind, values_per_row, values: Vec::new(), offsets, bytes: Vec::new(), faults: Vec::new() }
     }
 
-    /// A value by its row and its place in the array of that row, which is 0 for all that are not arrays. Absent beyond
-    /// the end.
+    /// These rows, for columns without addresses that have no names yet.
+    fn take_rows(&self, rows: &[u32]) -> Self {
+        let kind = self.kind;
+        let mut taken = Self { kind, values_per_row: self.values_per_row, ..Self::new(kind, 1) };
+        let bytes = self.values_per_row.saturating_mul(kind.value_bytes());
+        for row in rows.iter().map(|row| *row as usize) {
+            if kind == FieldKind::String {
+                let first = row.saturating_mul(self.values_per_row);
+                for index in first..first.saturating_add(self.values_per_row) {
+                    // No more bytes than there were, which 32 bits could count.
+                    taken.push_text(self.text(index).unwrap_or_default()).unwrap_or_default();
+                }
+            } else {
+                let start = row.saturating_mul(bytes);
+                taken.push_values(self.values.get(start..start.saturating_add(bytes)).unwrap_or_default());
+            }
+        }
+        if !self.faults.is_empty() {
+            let values = |row: usize| row.saturating_mul(self.values_per_row);
+            for (place, row) in rows.iter().enumerate() {
+                for element in 0..self.values_per_row {
+                    if self.is_fault(values(*row as usize).saturating_add(element)) {
+                        taken.mark_fault(values(place).saturating_add(element));
+                    }
+                }
+            }
+            taken.finish_row();
+        }
+        taken
+    }
+
+    /// A value by its row and its place in the array of that row, which is 0 for all that are not
+    /// arrays. Absent beyond the end.
     pub fn value(&self, row: usize, element: usize) -> Option<Value<'_>> {
         if element >= self.values_per_row {
             return None;
@@ -254,7 +308,8 @@ impl Column {
         Some(if self.is_fault(index) { Value::Fault } else { value })
     }
 
-    /// Whether there is one offset more than values, none lies before the one before it, and the last one is within the bytes.
+    /// Whether there is one offset more than values, none lies before the one before it, and the
+    /// last one is within the bytes.
     fn offsets_are_sound(&self, values: usize) -> bool {
         let (offsets, rest) = self.offsets.as_chunks::<4>();
         let mut offsets = offsets.iter().map(|offset| u32::from_le_bytes(*offset));
@@ -398,6 +453,11 @@ impl Column {
             self.faults.clear();
         }
     }
+}
+
+/// The values of some rows.
+fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
+    rows.iter().filter_map(|row| values.get(*row as usize)).copied().collect()
 }
 
 /// The bit of a value in its byte of the bitmap.

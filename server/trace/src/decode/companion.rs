@@ -1,16 +1,18 @@
 //! Hidden arguments.
 //!
-//! A number that could not be read from memory leaves no trace in a record: the kernel writes nothing, and its place
-//! keeps what somebody else left in the ring buffer. A string that could not be reached does leave one (see `dynamic`).
-//! So the daemon adds strings of its own to a definition, reaching *through* the same memory as a number does:
+//! A number that could not be read from memory leaves no trace in a record: the kernel writes
+//! nothing, and its place keeps what somebody else left in the ring buffer. A string that could not
+//! be reached does leave one (see `dynamic`). So the daemon adds strings of its own to a
+//! definition, reaching *through* the same memory as a number does:
 //!
-//! * `__kpd_gK` guards field K (its place among the user's fields, from 0), `__kpd_gK_e` the end of an array. If one of
-//!   them could not be reached, the field could not be read either.
-//! * `__kpd_end`, a constant string behind everything, so that each of them and every string of the user has a
-//!   descriptor after it, and a preset length that is not zero.
+//! * `__kpd_gK` guards field K (its place among the user's fields, from 0), `__kpd_gK_e` the end of
+//!   an array. If one of them could not be reached, the field could not be read either.
+//! * `__kpd_end`, a constant string behind everything, so that each of them and every string of the
+//!   user has a descriptor after it, and a preset length that is not zero.
 //!
-//! This file owns their names. The guards say nothing on kernels that give a string that cannot be reached the length
-//! 0, as all did before 6.6 and its backports (kernel/trace/trace_probe_tmpl.h:store_trace_args).
+//! This file owns their names. The guards say nothing on kernels that give a string that cannot be
+//! reached the length 0, as all did before 6.6 and its backports
+//! (kernel/trace/trace_probe_tmpl.h:store_trace_args).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// How the names of all hidden arguments begin.

@@ -3,7 +3,8 @@
 /// Bits of `common_flags` (include/linux/trace_events.h:enum trace_flag_type).
 mod flag {
     pub(super) const IRQS_OFF: u8 = 0x01;
-    /// 6.13. Before, it said that the architecture does not know whether interrupts are off, which x86-64 always does.
+    /// 6.13. Before, it said that the architecture does not know whether interrupts are off, which
+    /// x86-64 always does.
     pub(super) const NEED_RESCHED_LAZY: u8 = 0x02;
     pub(super) const NEED_RESCHED: u8 = 0x04;
     pub(super) const HARDIRQ: u8 = 0x08;
@@ -38,11 +39,12 @@ pub struct Context {
 impl Context {
     /// Takes the two bytes apart. Absent where they are garbage, which a count of 0xff shows.
     ///
-    /// The recorder subtracts one from the context word, to take back the preemption count that its caller is supposed
-    /// to have raised (include/linux/trace_events.h:tracing_gen_ctx_dec). A probe that is hit through a breakpoint has
-    /// not raised it on preemptible builds, and the subtraction borrows: both depths become 15 and the lowest bits of
-    /// the flags turn over. For kprobes NMI is set then as well; for uprobes any flags can be. Both depths being truly
-    /// 15 or more is not to be expected.
+    /// The recorder subtracts one from the context word, to take back the preemption count that its
+    /// caller is supposed to have raised (include/linux/trace_events.h:tracing_gen_ctx_dec). A
+    /// probe that is hit through a breakpoint has not raised it on preemptible builds, and the
+    /// subtraction borrows: both depths become 15 and the lowest bits of the flags turn over. For
+    /// kprobes NMI is set then as well; for uprobes any flags can be. Both depths being truly 15 or
+    /// more is not to be expected.
     pub const fn from_raw(flags: u8, preempt_count: u8) -> Option<Self> {
         if preempt_count == 0xff {
             return None;

@@ -1,19 +1,23 @@
 //! Descriptors of dynamic data, and what the kernel leaves in them when it could not read a string.
 //!
-//! A descriptor has 32 bits: offset in the low half, length with the NUL in the high half. Before it fetches an
-//! argument, the kernel presets its first descriptor with the place where dynamic data goes next and with all the room
-//! that is left there; when the argument took some of that room, the next one begins after it
-//! (kernel/trace/trace_probe_tmpl.h:store_trace_args). From that follows what can be known of an argument of a dynamic
-//! event, *own* being its first descriptor and *next* that of the argument after it:
+//! A descriptor has 32 bits: offset in the low half, length with the NUL in the high half. Before
+//! it fetches an argument, the kernel presets its first descriptor with the place where dynamic
+//! data goes next and with all the room that is left there; when the argument took some of that
+//! room, the next one begins after it (kernel/trace/trace_probe_tmpl.h:store_trace_args). From that
+//! follows what can be known of an argument of a dynamic event, *own* being its first descriptor
+//! and *next* that of the argument after it:
 //!
-//! * The offset of *own* and *next* is always written, and `next.offset - own.offset` is what the argument really took.
+//! * The offset of *own* and *next* is always written, and `next.offset - own.offset` is what the
+//!   argument really took.
 //! * Length 0: the text itself could not be read (fetch_store_string), or there was no room for it.
-//! * Took nothing: a fault too, whatever the length says, since even an empty string takes its NUL. The pointer to the
-//!   text could not be read, so that the preset stayed and now covers the text of the *next* argument.
-//! * `symstr` never corrects its preset, and stores no NUL before the next text: the end is where the next begins.
-//! * In an array of strings, a pointer that cannot be read ends the fetch. The array then takes nothing, the next
-//!   argument overwrites what earlier elements stored, and later descriptors are never written: all elements are
-//!   faults.
+//! * Took nothing: a fault too, whatever the length says, since even an empty string takes its NUL.
+//!   The pointer to the text could not be read, so that the preset stayed and now covers the text
+//!   of the *next* argument.
+//! * `symstr` never corrects its preset, and stores no NUL before the next text: the end is where
+//!   the next begins.
+//! * In an array of strings, a pointer that cannot be read ends the fetch. The array then takes
+//!   nothing, the next argument overwrites what earlier elements stored, and later descriptors are
+//!   never written: all elements are faults.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ffi::CStr;
@@ -76,8 +80,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Whether the field could not be read. Length 0 is a good sign: the pointer was read, and what it points to was
-    /// not text.
+    /// Whether the field could not be read. Length 0 is a good sign: the pointer was read, and what
+    /// it points to was not text.
     pub(super) fn tells_fault(&self, record: &[u8]) -> Result<bool, DecodeError> {
         let own = Descriptor::read(record, self.at)?;
         Ok(own.taken(record, self.at, self.next_at)? == 0 && own.length != 0)
@@ -117,7 +121,8 @@ pub(super) fn append_argument_array(
         Some(next_at) => own.taken(record, at, next_at)? != 0,
         None => true,
     };
-    // Written descriptors follow each other without gaps. One that does not was never written, nor was any after it.
+    // Written descriptors follow each other without gaps. One that does not was never written, nor
+    // was any after it.
     let mut expected = took_something.then_some(own.offset);
     for element in 0..count {
         let at = at.saturating_add(element.saturating_mul(4));

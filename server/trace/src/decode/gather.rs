@@ -1,14 +1,16 @@
 //! Many records become many rows, column by column.
 //!
-//! Owns the quick way for events whose fields are all of fixed size and cannot fault: one tight loop for each column, over records that are
-//! still in the cache, instead of one walk through all columns for each record. Every record is seen through a window of the same size, so that
-//! the loops have no bounds to check. What it appends is what `row` would append.
+//! Owns the quick way for events whose fields are all of fixed size and cannot fault: one tight
+//! loop for each column, over records that are still in the cache, instead of one walk through all
+//! columns for each record. Every record is seen through a window of the same size, so that the
+//! loops have no bounds to check. What it appends is what `row` would append.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::Columns;
 use super::plan::{Action, Plan};
 
-/// Size of a [`Window`] in bytes: what all events have, two addresses, and nine arguments of 64 bits.
+/// Size of a [`Window`] in bytes: what all events have, two addresses, and nine arguments of 64
+/// bits.
 pub const WINDOW_BYTES: usize = 96;
 
 /// The beginning of a record, and some of what follows it on its page where it is shorter.
@@ -21,7 +23,8 @@ pub struct Window<'p> {
 }
 
 impl Plan {
-    /// Whether all fields are plain copies from a window, so that [`Plan::decode_fixed`] takes the records of this event.
+    /// Whether all fields are plain copies from a window, so that [`Plan::decode_fixed`] takes the
+    /// records of this event.
     pub const fn is_fixed(&self) -> bool {
         self.is_fixed
     }
@@ -31,8 +34,9 @@ impl Plan {
         self.fixed_bytes
     }
 
-    /// Appends events of this plan, in their order. Of each record at least [`Plan::fixed_bytes`] have to be its own, or it becomes a row with
-    /// what follows it. For fixed plans only: others append nothing.
+    /// Appends events of this plan, in their order. Of each record at least [`Plan::fixed_bytes`]
+    /// have to be its own, or it becomes a row with what follows it. For fixed plans only: others
+    /// append nothing.
     pub fn decode_fixed(&self, windows: &[Window<'_>], columns: &mut Columns) {
         if !self.is_fixed || !columns.is_of(&self.schema) {
             return;
@@ -55,6 +59,12 @@ impl Plan {
                 4 => gather::<4>(values, windows, step.at),
                 2 => gather::<2>(values, windows, step.at),
                 1 => gather::<1>(values, windows, step.at),
+                // Arrays, such as the six arguments of a system call.
+                16 => gather::<16>(values, windows, step.at),
+                24 => gather::<24>(values, windows, step.at),
+                32 => gather::<32>(values, windows, step.at),
+                48 => gather::<48>(values, windows, step.at),
+                64 => gather::<64>(values, windows, step.at),
                 bytes => {
                     let end = step.at.saturating_add(bytes);
                     for window in windows {
@@ -76,7 +86,8 @@ fn extend<T, const N: usize>(
     column.extend(windows.iter().map(|window| value(load(window, at))));
 }
 
-/// The same for the bytes of values. Room is made once, so that the loop does nothing but load and store.
+/// The same for the bytes of values. Room is made once, so that the loop does nothing but load and
+/// store.
 fn gather<const N: usize>(values: &mut Vec<u8>, windows: &[Window<'_>], at: usize) {
     let start = values.len();
     values.resize(start.saturating_add(windows.len().saturating_mul(N)), 0);

@@ -1,7 +1,7 @@
 //! Compiles a format into copy steps.
 //!
-//! Owns every decision that can be made once for an event: what a field is, which descriptor comes after which, what
-//! the hidden arguments say about which field. How the steps run is in `row`.
+//! Owns every decision that can be made once for an event: what a field is, which descriptor comes
+//! after which, what the hidden arguments say about which field. How the steps run is in `row`.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::HashSet;
@@ -24,8 +24,8 @@ pub struct PlanOptions {
     pub infallible: HashSet<String>,
     /// Addresses that become the names of their symbols.
     pub named: HashSet<String>,
-    /// All arguments of the definition by name, if it also has `$arg*`: every other field is a parameter, and cannot
-    /// fault.
+    /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
+    /// parameter, and cannot fault.
     pub besides_parameters: Option<HashSet<String>>,
 }
 
@@ -148,8 +148,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Compiles a format. Events with the addresses of a probe are taken as dynamic events with their ways to fail; all
-    /// others as tracepoints, which copy what they were given.
+    /// Compiles a format. Events with the addresses of a probe are taken as dynamic events with
+    /// their ways to fail; all others as tracepoints, which copy what they were given.
     pub fn compile(format: &Format, options: &PlanOptions) -> Result<Self, PlanError> {
         let (head, arguments) = head(format)?;
         let of_probe = head.ip.is_some();
@@ -222,7 +222,8 @@ fn head(format: &Format) -> Result<(Head, &[Field]), PlanError> {
         Shape::Scalar { size: 8 } => Ok(Some(field.offset)),
         _ => Err(PlanError::Address { name: field.name.clone() }),
     };
-    // The names are reserved: no argument can have them (kernel/trace/trace_probe.c:reserved_field_names).
+    // The names are reserved: no argument can have them
+    // (kernel/trace/trace_probe.c:reserved_field_names).
     let (ip, return_ip, arguments) = match format.fields.as_slice() {
         [first, rest @ ..] if first.name == "__probe_ip" => (address(first)?, None, rest),
         [first, second, rest @ ..] if first.name == "__probe_func" && second.name == "__probe_ret_ip" => {

@@ -1,7 +1,8 @@
 //! One record becomes one row.
 //!
-//! Owns the execution of a plan. All bounds are checked here: what the plan knows of offsets came from the kernel's
-//! text, the bytes come from the kernel's memory, and neither has to fit the other.
+//! Owns the execution of a plan. All bounds are checked here: what the plan knows of offsets came
+//! from the kernel's text, the bytes come from the kernel's memory, and neither has to fit the
+//! other.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::{Column, Columns};
@@ -58,8 +59,8 @@ pub enum DecodeError {
 }
 
 impl Plan {
-    /// Appends one event: the payload of a record, recorded at `timestamp_ns`. After an error the columns are as
-    /// before.
+    /// Appends one event: the payload of a record, recorded at `timestamp_ns`. After an error the
+    /// columns are as before.
     pub fn decode(&self, record: &[u8], timestamp_ns: u64, columns: &mut Columns) -> Result<(), DecodeError> {
         if !columns.is_of(&self.schema) {
             return Err(DecodeError::ForeignColumns);

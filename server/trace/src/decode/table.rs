@@ -17,7 +17,8 @@ impl<T> Default for PlanTable<T> {
 }
 
 impl<T> PlanTable<T> {
-    /// Sets the entry of an event and returns the one that was there. Ids are used again after an event was deleted.
+    /// Sets the entry of an event and returns the one that was there. Ids are used again after an
+    /// event was deleted.
     pub fn insert(&mut self, id: u16, entry: T) -> Option<T> {
         let index = usize::from(id);
         if self.entries.len() <= index {
@@ -31,7 +32,8 @@ impl<T> PlanTable<T> {
         self.entries.get_mut(usize::from(id))?.take()
     }
 
-    /// The entry for a record, by the `common_type` at its beginning (include/linux/trace_events.h:struct trace_entry).
+    /// The entry for a record, by the `common_type` at its beginning
+    /// (include/linux/trace_events.h:struct trace_entry).
     #[inline]
     pub fn lookup(&self, record: &[u8]) -> Option<&T> {
         self.entries.get(index(record)?)?.as_ref()

@@ -25,7 +25,8 @@ pub enum FeedError {
     /// The daemon stops, and everything was given.
     #[error("the daemon stops")]
     Stopping,
-    /// The queue of the subscriber was full, and it wanted to be cut off then. This is the first event that it did not get.
+    /// The queue of the subscriber was full, and it wanted to be cut off then. This is the first
+    /// event that it did not get.
     #[error("the queue was full at log position {sequence}")]
     Overflowed {
         /// Place in the log of this run.

@@ -1,6 +1,8 @@
-//! What a stream consists of: the history as far back as was asked for, and then the present, without a seam.
+//! What a stream consists of: the history as far back as was asked for, and then the present,
+//! without a seam.
 //!
-//! Owns the way from the one to the other. The streams of clients are made from it, and exporters read it. Never knows of messages.
+//! Owns the way from the one to the other. The streams of clients are made from it, and exporters
+//! read it. Never knows of messages.
 
 mod error;
 #[cfg(test)]
@@ -11,33 +13,12 @@ pub use error::FeedError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::history::{History, HistoryError, HistoryItem, HistoryReader, HistoryStart};
-use crate::pipeline::{Delivery, Item, Loss, LossCause, Subscription};
+use crate::history::{History, HistoryError, HistoryReader, HistoryStart};
+use crate::pipeline::{Item, Loss, LossCause, Subscription};
 use crate::spool::Cursor;
 
-/// One thing in a stream.
-#[derive(Debug)]
-pub enum FeedItem {
-    /// Of another run of the daemon from here on, or the beginning.
-    Epoch {
-        /// Where it goes on.
-        cursor: Cursor,
-        /// Whether events may be missing before it of which nobody knows.
-        may_miss: bool,
-    },
-    /// The present begins.
-    CaughtUp(Cursor),
-    /// Events.
-    Batch(Delivery),
-    /// A gap.
-    Loss(Loss),
-    /// Everything before was delivered.
-    Watermark(u64),
-    /// Everything before was looked at.
-    Progress(Cursor),
-}
-
-/// Events that may be between the history and the present when the present is joined: they are read while new ones wait in the queue.
+/// Events that may be between the history and the present when the present is joined: they are read
+/// while new ones wait in the queue.
 const JOIN_EVENTS: u64 = 100_000;
 
 /// How often that is tried for a history that grows as fast as it is read.
@@ -64,7 +45,7 @@ pub struct Feed {
     subscription: Arc<Subscription>,
     history: Option<Arc<History>>,
     state: State,
-    ready: VecDeque<FeedItem>,
+    ready: VecDeque<Item>,
     until_now: bool,
     /// Where the present is in the log; its sequence is not looked at.
     now: Cursor,
@@ -122,11 +103,11 @@ impl Feed {
     }
 
     fn begin(&mut self, cursor: Cursor, may_miss: bool) {
-        self.ready.push_back(FeedItem::Epoch { cursor, may_miss });
+        self.ready.push_back(Item::Epoch { cursor, may_miss });
     }
 
     fn caught_up(&mut self, sequence: u64) {
-        self.ready.push_back(FeedItem::CaughtUp(Cursor { sequence, ..self.now }));
+        self.ready.push_back(Item::CaughtUp(sequence));
         self.state = if self.until_now { State::Over } else { State::Present };
     }
 
@@ -142,11 +123,16 @@ impl Feed {
         if !is_same || missed != Some(0) {
             let count = if is_same { missed } else { None };
             self.subscription.count_loss(count.unwrap_or(0));
-            let loss = Loss { cause: LossCause::Expired, cpu: None, count, before_ns: 0, gaps: 1 };
-            self.ready.push_back(FeedItem::Loss(loss));
+            let loss = Loss::anywhere(LossCause::Expired, count);
+            self.ready.push_back(Item::Loss(loss));
         }
         self.caught_up(sequence);
         Ok(())
+    }
+
+    /// The run of the daemon that places of the present are in; its sequence means nothing.
+    pub const fn run(&self) -> Cursor {
+        self.now
     }
 
     /// The subscription.
@@ -158,7 +144,7 @@ impl Feed {
     ///
     /// # Errors
     /// See [`FeedError`]. There is nothing behind it.
-    pub async fn next(&mut self) -> Result<Option<FeedItem>, FeedError> {
+    pub async fn next(&mut self) -> Result<Option<Item>, FeedError> {
         loop {
             if let Some(item) = self.ready.pop_front() {
                 return Ok(Some(item));
@@ -169,15 +155,9 @@ impl Feed {
                 State::Present => {
                     let item = self.subscription.next().await?;
                     self.state = State::Present;
-                    match item {
-                        Item::Batch(delivery) => return Ok(Some(FeedItem::Batch(delivery))),
-                        Item::Loss(loss) => return Ok(Some(FeedItem::Loss(loss))),
-                        Item::Watermark(watermark_ns) => return Ok(Some(FeedItem::Watermark(watermark_ns))),
-                        Item::Progress(sequence) => {
-                            return Ok(Some(FeedItem::Progress(Cursor { sequence, ..self.now })));
-                        }
-                        // Only the history sets them.
-                        Item::Mark(_) => {}
+                    // Only the history sets marks.
+                    if !matches!(item, Item::Mark(_)) {
+                        return Ok(Some(item));
                     }
                 }
                 State::Over => return Ok(None),
@@ -204,7 +184,7 @@ impl Feed {
     async fn join(&mut self, reader: Box<HistoryReader>, sequence: u64) -> Result<(), FeedError> {
         let (reader, is_at_end) = self.read(reader).await?;
         if is_at_end {
-            self.ready.extend(reader.missing_before(sequence).map(FeedItem::Loss));
+            self.ready.extend(reader.missing_before(sequence).map(Item::Loss));
             self.caught_up(sequence);
         } else {
             self.state = State::Joining { reader, sequence };
@@ -216,18 +196,9 @@ impl Feed {
         &mut self,
         mut reader: Box<HistoryReader>,
     ) -> Result<(Box<HistoryReader>, bool), FeedError> {
-        let read = tokio::task::spawn_blocking(move || reader.next_piece().map(|piece| (reader, piece)));
-        let (reader, piece) = read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
-        for item in piece.items {
-            match item {
-                HistoryItem::Epoch { cursor, may_miss } => self.begin(cursor, may_miss),
-                HistoryItem::Batch(delivery) => self.ready.push_back(FeedItem::Batch(delivery)),
-                HistoryItem::Loss(loss) => self.ready.push_back(FeedItem::Loss(loss)),
-                HistoryItem::Watermark(watermark_ns) => {
-                    self.ready.push_back(FeedItem::Watermark(watermark_ns));
-                }
-            }
-        }
-        Ok((reader, piece.is_last))
+        let read = tokio::task::spawn_blocking(move || reader.next_items().map(|read| (reader, read)));
+        let (reader, read) = read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
+        self.ready.extend(read.items);
+        Ok((reader, read.is_last))
     }
 }

@@ -1,4 +1,5 @@
-//! Streams from the history into the present: every event once, in order, and what is not there is told.
+//! Streams from the history into the present: every event once, in order, and what is not there is
+//! told.
 
 use std::path::Path;
 use std::time::Duration;
@@ -55,20 +56,21 @@ impl Run {
         told
     }
 
-    fn short(&self, item: FeedItem) -> String {
+    fn short(&self, item: Item) -> String {
         let run = |epoch: u64| epoch.cast_signed() - self.log.now.epoch.cast_signed();
         match item {
-            FeedItem::Epoch { cursor, may_miss } => {
+            Item::Epoch { cursor, may_miss } => {
                 let which = if run(cursor.epoch) == 0 { "this" } else { "earlier" };
                 format!("epoch {which} at {}{}", cursor.sequence, if may_miss { " may miss" } else { "" })
             }
-            FeedItem::CaughtUp(cursor) => format!("caught up at {}", cursor.sequence),
-            FeedItem::Batch(batch) => {
+            Item::CaughtUp(sequence) => format!("caught up at {sequence}"),
+            Item::Batch(batch) => {
                 format!("{}+{} of cpu{}", batch.sequence, batch.events, batch.cpu)
             }
-            FeedItem::Loss(loss) => format!("{:?} {:?}", loss.cause, loss.count),
-            FeedItem::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
-            FeedItem::Progress(cursor) => format!("at {}", cursor.sequence),
+            Item::Loss(loss) => format!("{:?} {:?}", loss.cause, loss.count),
+            Item::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
+            Item::Progress(sequence) => format!("at {sequence}"),
+            Item::Mark(mark) => panic!("mark {mark}"),
         }
     }
 
@@ -191,15 +193,15 @@ async fn there_is_no_seam_between_the_history_and_the_present() {
         let (mut next, mut joined_at) = (0, BATCHES * 5);
         while next < BATCHES * 5 {
             match feed.next().await.unwrap().unwrap() {
-                FeedItem::Batch(batch) => {
+                Item::Batch(batch) => {
                     assert_eq!((batch.sequence, batch.events), (next, 5));
                     next += 5;
                 }
-                FeedItem::CaughtUp(cursor) => {
-                    assert_eq!(cursor.sequence, next);
+                Item::CaughtUp(sequence) => {
+                    assert_eq!(sequence, next);
                     joined_at = next;
                 }
-                FeedItem::Epoch { .. } => assert_eq!(next, 0),
+                Item::Epoch { .. } => assert_eq!(next, 0),
                 other => panic!("{other:?}"),
             }
         }

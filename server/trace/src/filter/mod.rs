@@ -1,7 +1,8 @@
 //! Filters of subscriptions, on what the daemon decodes.
 //!
-//! Owns what of a filter only the daemon knows: rows of its columns, functions of the running kernel, and which filters would harm the host. The
-//! language is [`kprobed_filter`]'s, which clients evaluate too.
+//! Owns what of a filter only the daemon knows: rows of its columns, functions of the running
+//! kernel, and which filters would harm the host. The language is [`kprobed_filter`]'s, which
+//! clients evaluate too.
 
 mod harm;
 mod row;

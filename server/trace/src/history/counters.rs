@@ -41,7 +41,8 @@ impl Counters {
     }
 }
 
-/// What became of the events that go to the history: read = stored + `in_memory` + `not_stored` + those on their way.
+/// What became of the events that go to the history: read = stored + `in_memory` + `not_stored` +
+/// those on their way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryCounts {
     /// Events that were read while the history was kept.

@@ -28,7 +28,8 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the spool, and writes everything into it that is published from now on. Has to happen before anything is.
+    /// Opens the spool, and writes everything into it that is published from now on. Has to happen
+    /// before anything is.
     ///
     /// # Errors
     /// See [`SpoolError`]; [`SpoolError::Io`] too when there is no thread to be had.
@@ -88,7 +89,8 @@ impl History {
         limit.await.map_err(|_ended| HistoryError::Ended)
     }
 
-    /// Has a subscription begin to receive. Answers where in the log that is, and the place in the spool that is just before.
+    /// Has a subscription begin to receive. Answers where in the log that is, and the place in the
+    /// spool that is just before.
     ///
     /// # Errors
     /// [`HistoryError::Ended`].

@@ -1,14 +1,16 @@
 //! Reading the history for one subscription.
 //!
-//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants everything, and otherwise as columns through its
-//! selection. Blocks on the disk: not for the async runtime.
+//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants
+//! everything, and otherwise as columns through its selection. Blocks on the disk: not for the
+//! async runtime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::stored;
 use crate::pipeline::{
-    Begin, Delivery, Draft, Loss, LossCause, Order, Origin, Replay, Since, Span, Subscription,
+    Content, Delivery, Draft, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span,
+    Subscription,
 };
 use crate::spool::{
     Cursor, Entry, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolError,
@@ -28,39 +30,22 @@ pub enum HistoryStart {
     Oldest,
 }
 
-/// What comes out of the history.
-#[derive(Debug)]
-pub enum HistoryItem {
-    /// What follows is of this run of the daemon, from this place on.
-    Epoch {
-        /// Where it goes on.
-        cursor: Cursor,
-        /// Whether events may be missing before it of which nobody knows.
-        may_miss: bool,
-    },
-    /// Events.
-    Batch(Delivery),
-    /// A gap.
-    Loss(Loss),
-    /// Everything before this time was delivered, in nanoseconds of the trace clock.
-    Watermark(u64),
-}
-
-/// Some items, in order.
+/// Some of what the history has, in order.
 #[derive(Debug, Default)]
-pub struct Piece {
-    /// The items: there may be none because none was selected.
-    pub items: Vec<HistoryItem>,
+pub struct HistoryItems {
+    /// [`Item::Epoch`], [`Item::Batch`], [`Item::Loss`] and [`Item::Watermark`]. None if none was
+    /// selected.
+    pub items: Vec<Item>,
     /// Whether everything was given that was there when the reader was made, or last extended.
     pub is_last: bool,
 }
 
-/// Entries of the log are this far out of the order of time at most, as long as readers are not held up: they rest for some fifty milliseconds,
-/// each for itself.
+/// Entries of the log are this far out of the order of time at most, as long as readers are not
+/// held up: they rest for some fifty milliseconds, each for itself.
 const DISORDER_NS: u64 = 1_000_000_000;
 
 /// What is read at once: bytes of entries.
-const PIECE_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Reads for one subscription.
 #[derive(Debug)]
@@ -68,7 +53,7 @@ pub struct HistoryReader {
     reader: SpoolReader,
     subscription: Arc<Subscription>,
     replay: Replay,
-    begin: Begin,
+    begin: ReplayStart,
     /// Those of the present run of the daemon, by the number of their schema.
     origins: HashMap<u32, Arc<Origin>>,
     /// The same as a list.
@@ -84,7 +69,7 @@ impl HistoryReader {
         start: HistoryStart,
         subscription: Arc<Subscription>,
     ) -> Result<Self, SpoolError> {
-        let mut begin = Begin::default();
+        let mut begin = ReplayStart::default();
         let reader = match start {
             HistoryStart::Cursor(cursor) => spool.reader(Position::Cursor(cursor))?,
             HistoryStart::SinceWall(wall_ns) => {
@@ -118,29 +103,30 @@ impl HistoryReader {
     ///
     /// # Errors
     /// See [`SpoolReader::next`].
-    pub fn next_piece(&mut self) -> Result<Piece, SpoolError> {
-        let mut piece = Piece::default();
-        let items = &mut piece.items;
+    pub fn next_items(&mut self) -> Result<HistoryItems, SpoolError> {
+        let mut read = HistoryItems::default();
+        let items = &mut read.items;
         let mut bytes = 0;
-        while bytes < PIECE_BYTES {
+        while bytes < READ_BYTES {
             let at = self.reader.cursor();
             match self.reader.next()? {
                 None => {
-                    piece.is_last = true;
+                    read.is_last = true;
                     break;
                 }
                 Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, at, items),
-                Some(SpoolItem::Missing(missing)) => items.push(HistoryItem::Loss(self.missing(&missing))),
+                Some(SpoolItem::Missing(missing)) => items.push(Item::Loss(self.missing(&missing))),
                 Some(SpoolItem::Entry(entry)) => {
                     bytes += entry.payload.len();
                     self.take(&entry, items);
                 }
             }
         }
-        Ok(piece)
+        Ok(read)
     }
 
-    /// Looks again. Answers how many events there are that were not given yet, those of earlier runs left out.
+    /// Looks again. Answers how many events there are that were not given yet, those of earlier
+    /// runs left out.
     pub fn extend(&mut self) -> u64 {
         let end = self.reader.extend();
         let at = self.reader.cursor();
@@ -157,19 +143,20 @@ impl HistoryReader {
         self.reader.cursor()
     }
 
-    /// What is missing between what was given and the present, which begins at `sequence`, if anything is.
+    /// What is missing between what was given and the present, which begins at `sequence`, if
+    /// anything is.
     pub fn missing_before(&self, sequence: u64) -> Option<Loss> {
         let events = sequence.checked_sub(self.cursor().sequence).filter(|events| *events > 0)?;
         self.subscription.count_loss(0);
-        Some(Loss { cause: LossCause::NotStored, cpu: None, count: Some(events), before_ns: 0, gaps: 1 })
+        Some(Loss::anywhere(LossCause::NotStored, Some(events)))
     }
 
-    fn begin_epoch(&mut self, start: EpochStart, at: Cursor, items: &mut Vec<HistoryItem>) {
+    fn begin_epoch(&mut self, start: EpochStart, at: Cursor, items: &mut Vec<Item>) {
         let EpochStart { boot_id, epoch, previous_ended_cleanly } = start;
         // The same run can be told again, after what had gone of it.
         let sequence = if at.epoch == epoch { at.sequence } else { 0 };
         let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
-        items.push(HistoryItem::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
+        items.push(Item::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
         self.is_first = false;
         self.begin.since.iter_mut().for_each(Since::forget_time_stamp);
         self.replay.forget();
@@ -185,10 +172,10 @@ impl HistoryReader {
             MissingCause::NotStored | MissingCause::Damaged => LossCause::NotStored,
         };
         self.subscription.count_loss(if cause == LossCause::Expired { count.unwrap_or(0) } else { 0 });
-        Loss { cause, cpu: None, count, before_ns: 0, gaps: 1 }
+        Loss::anywhere(cause, count)
     }
 
-    fn take(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
+    fn take(&mut self, entry: &Entry, items: &mut Vec<Item>) {
         match entry.kind {
             EntryKind::Schema => {
                 if let Some(origin) = stored::origin(&entry.payload) {
@@ -201,7 +188,7 @@ impl HistoryReader {
                 let loss = stored::loss(&entry.payload);
                 if let Some(loss) = loss.filter(|_| !self.is_before(entry)) {
                     self.subscription.count_loss(0);
-                    items.push(HistoryItem::Loss(loss));
+                    items.push(Item::Loss(loss));
                 }
             }
             EntryKind::Events => self.take_events(entry, items),
@@ -219,26 +206,26 @@ impl HistoryReader {
         self.begin.since.is_some_and(|since| since.is_after(entry.last_ns, entry.wall_offset_ns))
     }
 
-    fn take_events(&mut self, entry: &Entry, items: &mut Vec<HistoryItem>) {
+    fn take_events(&mut self, entry: &Entry, items: &mut Vec<Item>) {
         let as_it_is = self.subscription.view().is_of_everything() && self.begin.is_done();
         if as_it_is {
             self.subscription.count_replayed(entry.events.into());
-            items.push(HistoryItem::Batch(self.as_it_is(entry)));
+            items.push(Item::Batch(self.as_it_is(entry)));
         } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
             let draft = batch.draft();
             let replayed = self.subscription.replay(
-                &mut self.replay,
+                &self.replay,
                 &draft,
                 (entry.sequence, entry.last_ns),
                 &mut self.begin,
             );
-            items.extend(replayed.delivery.map(HistoryItem::Batch));
-            items.extend(replayed.limited.map(HistoryItem::Loss));
+            items.extend(replayed.delivery.map(Item::Batch));
+            items.extend(replayed.limited.map(Item::Loss));
         } else {
             tracing::warn!(sequence = entry.sequence, "malformed events in the history");
             self.subscription.count_loss(0);
             let count = Some(entry.events.into());
-            items.push(HistoryItem::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
+            items.push(Item::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
         }
         self.last_ns = self.last_ns.max(entry.last_ns);
         // What was asked for began a while ago: all that follows is later.
@@ -256,11 +243,11 @@ impl HistoryReader {
         })
     }
 
-    fn tell_watermark(&mut self, items: &mut Vec<HistoryItem>) {
+    fn tell_watermark(&mut self, items: &mut Vec<Item>) {
         let watermark_ns = self.last_ns.saturating_sub(DISORDER_NS);
         if self.subscription.view().order == Order::Time && watermark_ns > self.watermark_ns {
             self.watermark_ns = watermark_ns;
-            items.push(HistoryItem::Watermark(watermark_ns));
+            items.push(Item::Watermark(watermark_ns));
         }
     }
 
@@ -273,7 +260,7 @@ impl HistoryReader {
             span: Span { first_ns: entry.first_ns, last_ns: entry.last_ns },
             wall_offset_ns: entry.wall_offset_ns,
             origins: Arc::clone(&self.all_origins),
-            message: entry.payload.clone(),
+            content: Content::Message(entry.payload.clone()),
         }
     }
 }
@@ -311,6 +298,6 @@ impl<'a> Counter<'a> {
     }
 
     fn wanted(&mut self, draft: &Draft<'_>) -> u64 {
-        self.subscription.wanted_of(&mut self.replay, draft)
+        self.subscription.wanted_of(&self.replay, draft)
     }
 }

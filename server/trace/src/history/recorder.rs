@@ -1,7 +1,8 @@
 //! The thread that writes the history.
 //!
-//! It is a subscriber like any other, with a queue that is never waited for: when the disk is slower than the events, what does not fit is not
-//! stored, and everybody who reads the history there is told.
+//! It is a subscriber like any other, with a queue that is never waited for: when the disk is
+//! slower than the events, what does not fit is not stored, and everybody who reads the history
+//! there is told.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::counters::Counters;
 use super::stored;
-use crate::pipeline::{Delivery, Item, Loss, LossCause, Origin, Subscription};
+use crate::pipeline::{Delivery, Item, LossCause, Origin, Subscription};
 use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::model::Labels;
@@ -115,10 +116,7 @@ impl Recorder {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
             // Its own queue's losses are gaps in the numbers of events, which the spool sees.
-            Item::Loss(Loss { cause: LossCause::SubscriberQueue, .. })
-            | Item::Watermark(_)
-            | Item::Progress(_) => {}
-            Item::Loss(loss) => {
+            Item::Loss(loss) if loss.cause != LossCause::SubscriberQueue => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
                 if let Err(error) = self.writer.append(&entry, &[]) {
@@ -126,6 +124,12 @@ impl Recorder {
                 }
             }
             Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
+            // The present has one epoch, and the recorder wants neither watermarks nor progress.
+            Item::Loss(_)
+            | Item::Epoch { .. }
+            | Item::CaughtUp(_)
+            | Item::Watermark(_)
+            | Item::Progress(_) => {}
         }
     }
 
@@ -149,7 +153,7 @@ impl Recorder {
             self.store_origin(origin, delivery.sequence)?;
         }
         let too_large =
-            || AppendError::TooLarge { bytes: delivery.message.len() as u64, limit: u32::MAX.into() };
+            || AppendError::TooLarge { bytes: delivery.message().len() as u64, limit: u32::MAX.into() };
         let entry = stored::events_entry(delivery).ok_or_else(too_large)?;
         let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
         self.writer.append(&entry, &schemas)

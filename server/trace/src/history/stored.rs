@@ -1,7 +1,8 @@
 //! What the bytes of an entry are.
 //!
-//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with what a selection asks of its probe. What is
-//! read may have been written by another version, or be damaged in a way that no checksum shows: it is checked.
+//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with
+//! what a selection asks of its probe. What is read may have been written by another version, or be
+//! damaged in a way that no checksum shows: it is checked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost::Message;
 
-use crate::pipeline::{Delivery, Draft, Group, Loss, Origin};
+use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
 use crate::spool::{Entry, EntryKind};
-use crate::wire::{Symbol, Task, read_batch, read_group, schema_from_message, schema_message};
+use crate::wire::{
+    Symbol, Task, loss_from_message, read_batch, read_group, schema_from_message, schema_message,
+};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
@@ -27,27 +30,6 @@ struct StoredOrigin {
     /// As they were when the event was stored.
     #[prost(btree_map = "string, string", tag = "3")]
     labels: std::collections::BTreeMap<String, String>,
-}
-
-/// A batch that was read again.
-pub(super) struct Batch {
-    cpu: u32,
-    groups: Vec<Group>,
-    tasks: Vec<Task>,
-    symbols: Vec<Symbol>,
-    clock: ClockMapping,
-}
-
-impl Batch {
-    pub(super) fn draft(&self) -> Draft<'_> {
-        Draft {
-            cpu: self.cpu,
-            groups: &self.groups,
-            tasks: &self.tasks,
-            symbols: &self.symbols,
-            clock: self.clock,
-        }
-    }
 }
 
 pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> Entry {
@@ -90,12 +72,13 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
         last_ns: delivery.span.last_ns,
         wall_offset_ns: delivery.wall_offset_ns,
         key: delivery.cpu,
-        payload: delivery.message.clone(),
+        payload: delivery.message().clone(),
     })
 }
 
-/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not known.
-pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<Batch> {
+/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not
+/// known.
+pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<ColumnBatch> {
     let message = read_batch(payload).ok()?;
     let mut groups = Vec::with_capacity(message.groups.len());
     for group in message.groups {
@@ -111,7 +94,7 @@ pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Opt
         .collect();
     tasks.sort_by_key(|task| task.tid);
     let symbol = |symbol: v1::Symbol| Symbol { address: symbol.address, text: symbol.text.into() };
-    Some(Batch {
+    Some(ColumnBatch {
         cpu: message.cpu,
         groups,
         tasks,
@@ -140,5 +123,5 @@ pub(super) fn loss_entry(loss: &Loss, sequence: u64, wall_offset_ns: i64, now_ns
 
 /// `None` for bytes that are no loss.
 pub(super) fn loss(payload: &[u8]) -> Option<Loss> {
-    Loss::from_message(&v1::Loss::decode(payload).ok()?)
+    loss_from_message(&v1::Loss::decode(payload).ok()?)
 }

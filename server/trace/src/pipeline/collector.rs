@@ -1,22 +1,27 @@
 //! What is collected of one CPU for its next batch.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::EventSource;
-use super::batch::Group;
+use super::{EventSource, Group};
 use crate::decode::Window;
 
-/// Events after which a batch is closed: enough to make the cost of a message small, few enough to stay in the cache.
+/// Events after which a batch is closed: enough to make the cost of a message small, few enough to
+/// stay in the cache.
 pub(super) const BATCH_EVENTS: usize = 4096;
 
-/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory of this size is used again by everybody
-/// on its way, where larger pieces would come fresh from the kernel each time.
+/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory
+/// of this size is used again by everybody on its way, where larger pieces would come fresh from
+/// the kernel each time.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// What is collected for the next batch of one CPU. Its memory is used again for the one after that.
+/// What is collected for the next batch of one CPU. Its memory is used again for the one after
+/// that.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     sources: Vec<Arc<EventSource>>,
+    /// Indices of the groups: a schema belongs to one source.
+    by_schema: HashMap<u32, usize>,
     pub(super) groups: Vec<Group>,
     pub(super) events: usize,
     /// Records that could not be decoded since the last event that could.
@@ -25,9 +30,12 @@ pub(super) struct Collector {
     base_ns: u64,
 }
 
-/// Records that are decoded together: enough for tight loops, few enough that they are still in the smallest cache when it comes to the last
-/// column.
+/// Records that are decoded together: enough for tight loops, few enough that they are still in the
+/// smallest cache when it comes to the last column.
 const TOGETHER: usize = 256;
+
+/// Room for the records of an event that is rare on its page.
+const FEW: usize = 8;
 
 /// Records of one page that wait to be decoded together.
 #[derive(Debug, Default)]
@@ -40,6 +48,10 @@ impl<'p> Pending<'p> {
     #[inline]
     pub(super) fn push(&mut self, group: usize, window: Window<'p>) -> bool {
         let Some(windows) = self.by_group.get_mut(group) else { return false };
+        // Most events of a page are of few probes, or few are of each of many.
+        if windows.len() == windows.capacity() {
+            windows.reserve(if windows.is_empty() { FEW } else { TOGETHER });
+        }
         windows.push(window);
         windows.len() >= TOGETHER
     }
@@ -47,7 +59,7 @@ impl<'p> Pending<'p> {
     /// Makes room for records of the group with that index.
     pub(super) fn expect(&mut self, group: usize) {
         if self.by_group.len() <= group {
-            self.by_group.resize_with(group + 1, || Vec::with_capacity(TOGETHER));
+            self.by_group.resize_with(group + 1, Vec::new);
         }
     }
 
@@ -67,18 +79,18 @@ impl<'p> Pending<'p> {
 }
 
 impl Collector {
-    /// The index of a source's group. Events of one CPU come from few probes at a time: looking along a short list beats hashing. It holds
-    /// until the next batch is published.
+    /// The index of a source's group. It holds until the next batch is published.
     pub(super) fn group_of(&mut self, source: &Arc<EventSource>) -> usize {
-        let known = self.sources.iter().position(|known| Arc::ptr_eq(known, source));
-        known.unwrap_or_else(|| {
-            self.sources.push(Arc::clone(source));
-            self.groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
-            self.groups.len() - 1
+        let Self { sources, groups, by_schema, .. } = self;
+        *by_schema.entry(source.origin.schema_id).or_insert_with(|| {
+            sources.push(Arc::clone(source));
+            groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
+            groups.len() - 1
         })
     }
 
-    /// Whether an event at that time has to begin another batch: times in a group are 32 bits, counted from its first one.
+    /// Whether an event at that time has to begin another batch: times in a group are 32 bits,
+    /// counted from its first one.
     pub(super) fn is_far(&mut self, timestamp_ns: u64) -> bool {
         if self.events == 0 {
             self.base_ns = timestamp_ns;
@@ -99,9 +111,14 @@ impl Collector {
 
     /// Leaves out groups without events: their probe may be gone.
     pub(super) fn drop_empty(&mut self) {
+        if self.groups.iter().all(|group| !group.columns.is_empty()) {
+            return;
+        }
         let mut used = self.groups.iter().map(|group| !group.columns.is_empty());
         self.sources.retain(|_| used.next().unwrap_or_default());
         self.groups.retain(|group| !group.columns.is_empty());
+        let schemas = self.sources.iter().map(|source| source.origin.schema_id);
+        self.by_schema = schemas.zip(0..).collect();
     }
 
     /// Forgets all events.

@@ -8,8 +8,8 @@ pub(super) struct Counter(AtomicU64);
 
 impl Counter {
     pub(super) fn add(&self, count: u64) {
-        // Nothing else is published through these: a reader that wants a consistent picture asks for a drain first, and the reply to
-        // that orders the counts before it.
+        // Nothing else is published through these: a reader that wants a consistent picture asks
+        // for a drain first, and the reply to that orders the counts before it.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
@@ -18,7 +18,8 @@ impl Counter {
     }
 }
 
-/// When something was counted for the first and for the last time: trace clock, nanoseconds; 0 for never.
+/// When something was counted for the first and for the last time: trace clock, nanoseconds; 0 for
+/// never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// First.
@@ -83,9 +84,11 @@ pub struct BufferCounts {
     pub overrun: u64,
     /// The first events behind those gaps.
     pub overrun_span: Span,
-    /// Events that the kernel gave up because too many writers were nested. Known as of the last drain.
+    /// Events that the kernel gave up because too many writers were nested. Known as of the last
+    /// drain.
     pub commit_overrun: u64,
-    /// Events that the kernel refused because the buffer was full and overwriting is off. Known as of the last drain.
+    /// Events that the kernel refused because the buffer was full and overwriting is off. Known as
+    /// of the last drain.
     pub dropped_events: u64,
     /// Times that another program emptied the buffer. Known as of the last drain.
     pub resets: u64,

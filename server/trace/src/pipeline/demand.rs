@@ -1,7 +1,7 @@
 //! How large the ring buffers would have to be.
 //!
-//! The readers see the rate of each CPU and what was overwritten; whoever can change the buffers waits here. Nobody wakes up as long as they
-//! are large enough. Never changes anything itself.
+//! The readers see the rate of each CPU and what was overwritten; whoever can change the buffers
+//! waits here. Nobody wakes up as long as they are large enough. Never changes anything itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,16 +25,17 @@ impl BufferDemand {
         self.raised.notify_one();
     }
 
-    /// Waits until larger buffers are asked for: how large that of each CPU should be, in KiB. Asked for again every second for as long as they
-    /// are too small and there are events.
+    /// Waits until larger buffers are asked for: how large that of each CPU should be, in KiB.
+    /// Asked for again every second for as long as they are too small and there are events.
     pub async fn raised(&self) -> u64 {
         self.raised.notified().await;
         self.wanted_kib.swap(0, Ordering::Relaxed)
     }
 }
 
-/// Bytes that the buffer of a CPU should have on which `read_bytes` were read in a time of `elapsed`. When it was too small for that, nobody knows
-/// how much there was: then it is twice what it is.
+/// Bytes that the buffer of a CPU should have on which `read_bytes` were read in a time of
+/// `elapsed`. When it was too small for that, nobody knows how much there was: then it is twice
+/// what it is.
 pub(super) fn wanted_bytes(read_bytes: u64, elapsed: Duration, has_lost: bool, buffer_bytes: u64) -> u64 {
     let elapsed_us = elapsed.as_micros().max(1);
     let covering = u128::from(read_bytes) * COVER.as_micros() / elapsed_us;

@@ -1,19 +1,23 @@
 //! The fan-out from readers to subscribers, and the numbering of the log.
+//!
+//! Its lock covers a number and who is there at that moment, and nothing else: filtering and
+//! encoding happen outside of it, in as many threads as publish. [`sequencer`](super::sequencer)
+//! brings the results to the queues in the order of the log, each once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use nix::sys::eventfd::EventFd;
 
-use super::binder::Binder;
+use super::encodings::Encodings;
 use super::queue::QueueCounts;
-use super::selection::{Picked, Selected};
-use super::subscriber::Shared;
-use super::view::{Order, Overflow, Pace, View};
-use super::{Draft, Loss, Subscription};
-use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
+use super::selection::Binder;
+use super::sequencer::{Announcement, Audience, Sequencer, Ticket};
+use super::subscriber::Subscriber;
+use super::view::{Order, Overflow, View};
+use super::{Draft, Loss, Pace, Subscription};
+use crate::wire::MessagePool;
 
 /// Where the events of one subscriber went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,24 +32,38 @@ pub struct SubscriberCounts {
     pub counts: QueueCounts,
 }
 
+/// What changes from one publication to the next.
 #[derive(Debug, Default)]
-struct Subscribers {
+struct State {
     /// Known for the ledger.
-    list: Vec<Arc<Shared>>,
+    list: Vec<Arc<Subscriber>>,
     /// Those that get what is published.
-    attached: Vec<Arc<Shared>>,
+    attached: Audience,
     /// Place of the next event in the log.
     sequence: u64,
-    /// For what they are sent.
-    pool: MessagePool,
+    /// Number of the next ticket.
+    ticket: u64,
+    /// The last watermark that was published.
+    watermark_ns: u64,
     closed: bool,
+}
+
+impl State {
+    fn next_ticket<'a>(&mut self, sequencer: &'a Sequencer) -> Ticket<'a> {
+        let number = self.ticket;
+        self.ticket += 1;
+        sequencer.ticket(number)
+    }
 }
 
 /// All subscribers.
 #[derive(Debug)]
 pub struct Hub {
     binder: Binder,
-    subscribers: Mutex<Subscribers>,
+    state: Mutex<State>,
+    sequencer: Sequencer,
+    /// For the messages that they are sent.
+    pool: MessagePool,
     last_id: AtomicU64,
     /// The most impatient pace of all subscribers.
     pace: AtomicU8,
@@ -55,8 +73,6 @@ pub struct Hub {
     wanted: AtomicBool,
     /// The latest time stamp that was published.
     last_event_ns: AtomicU64,
-    /// The last watermark that was told.
-    watermark_ns: AtomicU64,
     /// The shortest heartbeat of all subscribers, in milliseconds. 0: none.
     heartbeat_ms: AtomicU64,
     /// What wakes the readers.
@@ -68,13 +84,14 @@ impl Hub {
     pub fn new(binder: Binder) -> Self {
         Self {
             binder,
-            subscribers: Mutex::default(),
+            state: Mutex::default(),
+            sequencer: Sequencer::default(),
+            pool: MessagePool::default(),
             last_id: AtomicU64::new(0),
             pace: AtomicU8::new(Pace::Balanced as u8),
             ordered: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             last_event_ns: AtomicU64::new(0),
-            watermark_ns: AtomicU64::new(0),
             heartbeat_ms: AtomicU64::new(0),
             wakes: OnceLock::new(),
         }
@@ -85,8 +102,8 @@ impl Hub {
         &self.binder
     }
 
-    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a subscriber. It gets nothing before it is attached.
@@ -94,56 +111,67 @@ impl Hub {
         self.subscription(view, false)
     }
 
-    /// Makes a subscriber of the daemon's own, which is not told among the others.
+    /// Makes a subscriber of the daemon's own, which the ledger does not list.
     pub fn subscribe_own(self: &Arc<Self>, view: View) -> Subscription {
         self.subscription(view, true)
     }
 
     fn subscription(self: &Arc<Self>, view: View, is_own: bool) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let shared = Arc::new(Shared::new(id, view, is_own));
-        let mut subscribers = self.subscribers();
-        if subscribers.closed {
-            shared.close();
+        let subscriber = Arc::new(Subscriber::new(id, view, is_own));
+        let mut state = self.state();
+        if state.closed {
+            subscriber.close();
         }
-        subscribers.list.push(Arc::clone(&shared));
-        Subscription { shared, hub: Arc::clone(self) }
+        state.list.push(Arc::clone(&subscriber));
+        Subscription { subscriber, hub: Arc::clone(self) }
     }
 
-    pub(super) fn attach(&self, shared: &Arc<Shared>) -> u64 {
-        let mut subscribers = self.subscribers();
-        subscribers.attached.push(Arc::clone(shared));
-        self.note_wishes(&subscribers);
-        subscribers.sequence
+    /// Returns where in the log the subscriber begins: it gets everything from there on.
+    pub(super) fn attach(&self, subscriber: &Arc<Subscriber>) -> u64 {
+        let mut state = self.state();
+        self.attach_to(&mut state, subscriber);
+        state.sequence
     }
 
-    pub(super) fn attach_with_mark(&self, shared: &Arc<Shared>, other: &Shared, mark: u64) -> u64 {
-        let mut subscribers = self.subscribers();
-        subscribers.attached.push(Arc::clone(shared));
-        self.note_wishes(&subscribers);
-        other.offer_mark(mark);
-        subscribers.sequence
+    /// The same, at the moment at which `other` gets the mark.
+    pub(super) fn attach_with_mark(
+        &self,
+        subscriber: &Arc<Subscriber>,
+        other: &Arc<Subscriber>,
+        mark: u64,
+    ) -> u64 {
+        let mut state = self.state();
+        self.attach_to(&mut state, subscriber);
+        let (sequence, ticket) = (state.sequence, state.next_ticket(&self.sequencer));
+        drop(state);
+        ticket.announce(Announcement::Mark(Arc::clone(other), mark));
+        sequence
     }
 
-    pub(super) fn mark(&self, shared: &Shared, mark: u64) {
-        // Whoever publishes holds it too.
-        let _subscribers = self.subscribers();
-        shared.offer_mark(mark);
+    fn attach_to(&self, state: &mut State, subscriber: &Arc<Subscriber>) {
+        state.attached = state.attached.iter().chain([subscriber]).cloned().collect();
+        self.note_wishes(state);
+    }
+
+    pub(super) fn mark(&self, subscriber: &Arc<Subscriber>, mark: u64) {
+        let ticket = self.state().next_ticket(&self.sequencer);
+        ticket.announce(Announcement::Mark(Arc::clone(subscriber), mark));
     }
 
     pub(super) fn detach(&self, id: u64) {
-        let mut subscribers = self.subscribers();
-        subscribers.list.retain(|subscriber| subscriber.id != id);
-        subscribers.attached.retain(|subscriber| subscriber.id != id);
-        self.note_wishes(&subscribers);
+        let mut state = self.state();
+        state.list.retain(|subscriber| subscriber.id != id);
+        state.attached = state.attached.iter().filter(|subscriber| subscriber.id != id).cloned().collect();
+        self.note_wishes(&state);
     }
 
-    fn note_wishes(&self, subscribers: &Subscribers) {
-        let views = || subscribers.attached.iter().map(|subscriber| &subscriber.view);
+    fn note_wishes(&self, state: &State) {
+        let views = || state.attached.iter().map(|subscriber| &subscriber.view);
         let pace = views().map(|view| view.pace).max().unwrap_or(Pace::Balanced);
         self.pace.store(pace as u8, Ordering::Relaxed);
         self.ordered.store(views().any(|view| view.order == Order::Time), Ordering::Relaxed);
-        self.wanted.store(!subscribers.attached.is_empty(), Ordering::Relaxed);
+        self.wanted.store(!state.attached.is_empty(), Ordering::Relaxed);
         let heartbeat = views().filter_map(|view| view.heartbeat).min();
         let heartbeat_ms = heartbeat.map_or(0, |beat| u64::try_from(beat.as_millis()).unwrap_or(u64::MAX));
         // A reader that sleeps without a time-out does not see that it should sleep less.
@@ -163,7 +191,7 @@ impl Hub {
         }
     }
 
-    /// How long a reader may sleep while nothing happens. None: for ever.
+    /// How long a reader may sleep while nothing happens. `None`: until something does.
     pub(super) fn heartbeat(&self) -> Option<Duration> {
         match self.heartbeat_ms.load(Ordering::Relaxed) {
             0 => None,
@@ -197,145 +225,88 @@ impl Hub {
 
     /// Place of the next event in the log of this run of the daemon.
     pub fn sequence(&self) -> u64 {
-        self.subscribers().sequence
+        self.state().sequence
     }
 
-    /// Hands a batch to everybody, and gives it its place in the log: that is why nobody else publishes meanwhile.
+    /// Gives a batch its place in the log, and hands to everybody what he wants of it. Several
+    /// threads may publish at once; each subscriber gets everything in the order of the log.
     pub fn publish(&self, draft: &Draft<'_>) {
-        let mut subscribers = self.subscribers();
-        let Subscribers { attached, sequence, pool, .. } = &mut *subscribers;
-        let first = *sequence;
-        *sequence += draft.events();
+        let (sequence, attached, ticket) = {
+            let mut state = self.state();
+            let sequence = state.sequence;
+            state.sequence += draft.events();
+            (sequence, Arc::clone(&state.attached), state.next_ticket(&self.sequencer))
+        };
         self.last_event_ns.fetch_max(draft.last_ns(), Ordering::Relaxed);
-        let mut encodings = Encodings::new(pool);
-        for subscriber in attached {
-            subscriber.offer(&self.binder, draft, first, &mut encodings);
-        }
+        let mut encodings = Encodings::new(&self.pool);
+        let offers = attached
+            .iter()
+            .filter_map(|subscriber| subscriber.prepare(&self.binder, draft, sequence, &mut encodings));
+        ticket.announce(Announcement::Batch(offers.collect()));
     }
 
-    /// Counts events in the log that nobody wanted.
-    pub(super) fn pass_over(&self, events: u64) {
-        self.subscribers().sequence += events;
+    /// Counts events in the log, if nobody is there who could want them. Returns whether that is
+    /// so.
+    pub(super) fn pass_over(&self, events: u64) -> bool {
+        if self.is_wanted() {
+            return false;
+        }
+        let mut state = self.state();
+        let is_alone = state.attached.is_empty();
+        if is_alone {
+            state.sequence += events;
+        }
+        is_alone
     }
 
     /// Tells everybody of a loss.
     pub fn publish_loss(&self, loss: Loss) {
-        for subscriber in &self.subscribers().attached {
-            subscriber.offer_loss(loss);
-        }
+        let (attached, ticket) = {
+            let mut state = self.state();
+            (Arc::clone(&state.attached), state.next_ticket(&self.sequencer))
+        };
+        ticket.announce(Announcement::Loss(attached, loss));
     }
 
     /// Tells everybody who wants the order of time that everything before was published.
     pub fn publish_watermark(&self, watermark_ns: u64) {
-        if self.watermark_ns.fetch_max(watermark_ns, Ordering::Relaxed) < watermark_ns {
-            for subscriber in &self.subscribers().attached {
-                subscriber.offer_watermark(watermark_ns);
+        let (attached, ticket) = {
+            let mut state = self.state();
+            if state.watermark_ns >= watermark_ns {
+                return;
             }
-        }
+            state.watermark_ns = watermark_ns;
+            (Arc::clone(&state.attached), state.next_ticket(&self.sequencer))
+        };
+        ticket.announce(Announcement::Watermark(attached, watermark_ns));
     }
 
     /// Has all subscribers look at every probe again: something that they select by has changed.
     pub fn selections_changed(&self) {
-        for subscriber in &self.subscribers().list {
+        for subscriber in &self.state().list {
             subscriber.forget_selection();
         }
     }
 
-    /// Ends all subscriptions once they have delivered what is queued, and all future ones at once.
+    /// Ends all subscriptions once they have delivered what was published, and all future ones at
+    /// once.
     pub fn close(&self) {
-        let mut subscribers = self.subscribers();
-        subscribers.closed = true;
-        for subscriber in &subscribers.list {
-            subscriber.close();
-        }
+        let (all, ticket) = {
+            let mut state = self.state();
+            state.closed = true;
+            (state.list.iter().cloned().collect(), state.next_ticket(&self.sequencer))
+        };
+        ticket.announce(Announcement::Close(all));
     }
 
     /// Where the events of every subscriber went, those of the daemon itself left out.
     pub fn counts(&self) -> Vec<SubscriberCounts> {
-        let counts = |subscriber: &Arc<Shared>| SubscriberCounts {
+        let counts = |subscriber: &Arc<Subscriber>| SubscriberCounts {
             id: subscriber.id,
             start: subscriber.start,
             overflow: subscriber.view.limits.overflow,
             counts: subscriber.counts(),
         };
-        self.subscribers().list.iter().filter(|subscriber| !subscriber.is_own).map(counts).collect()
+        self.state().list.iter().filter(|subscriber| !subscriber.is_own).map(counts).collect()
     }
-}
-
-/// Messages of one batch: everybody who wants the same columns gets the same bytes.
-#[derive(Debug)]
-pub(super) struct Encodings<'a> {
-    done: Vec<(Vec<usize>, Projection, Bytes)>,
-    pool: &'a mut MessagePool,
-}
-
-impl<'a> Encodings<'a> {
-    pub(super) const fn new(pool: &'a mut MessagePool) -> Self {
-        Self { done: Vec::new(), pool }
-    }
-
-    /// The message with what was selected.
-    pub(super) fn message(
-        &mut self,
-        draft: &Draft<'_>,
-        selected: &Selected,
-        sequence: u64,
-        projection: &Projection,
-    ) -> Bytes {
-        if !selected.is_whole() {
-            return encode(draft, selected, sequence, self.pool);
-        }
-        let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
-            other == projection && groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
-        };
-        if let Some((_, _, bytes)) = self.done.iter().find(same) {
-            return bytes.clone();
-        }
-        let bytes = encode(draft, selected, sequence, self.pool);
-        let groups = selected.groups.iter().map(|picked| picked.group).collect();
-        self.done.push((groups, projection.clone(), bytes.clone()));
-        bytes
-    }
-}
-
-fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64, pool: &mut MessagePool) -> Bytes {
-    let groups: Vec<_> = selected
-        .groups
-        .iter()
-        .filter_map(|picked| {
-            let group = draft.groups.get(picked.group)?;
-            Some(GroupRows {
-                schema_id: group.origin.schema_id,
-                columns: &group.columns,
-                rows: picked.rows.as_deref().map_or(Rows::All, Rows::Some),
-                projected: &picked.projected,
-            })
-        })
-        .collect();
-    let named = selected.groups.iter().any(|picked| picked.projected.comm);
-    let tasks = if selected.is_whole() { None } else { Some(tasks_of(draft, &selected.groups)) };
-    let envelope = Envelope {
-        cpu: draft.cpu,
-        sequence,
-        log_events: u32::try_from(draft.events()).unwrap_or(u32::MAX),
-        clock: draft.clock,
-        tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
-        symbols: draft.symbols,
-    };
-    wire::encode(&envelope, &groups, pool)
-}
-
-/// The tasks of the selected rows only: a subscriber that wants one event in a thousand does not want the names of all tasks.
-fn tasks_of(draft: &Draft<'_>, picked: &[Picked]) -> Vec<Task> {
-    let occurs = |tid: i32| {
-        picked.iter().any(|picked| {
-            let Some(group) = draft.groups.get(picked.group) else { return false };
-            let tids = &group.columns.tids;
-            match &picked.rows {
-                None => tids.contains(&tid),
-                Some(rows) => rows.iter().any(|row| tids.get(*row as usize) == Some(&tid)),
-            }
-        })
-    };
-    draft.tasks.iter().filter(|task| occurs(task.tid)).cloned().collect()
 }

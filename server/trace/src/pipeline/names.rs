@@ -1,8 +1,9 @@
 //! Names for the numbers in events: tasks and kernel addresses.
 //!
-//! Both are best effort and never hold up an event: a task that has gone without a trace has no name.
+//! Both are best effort and never hold up an event: a task that has gone without a trace has no
+//! name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use kprobed_host::tracefs::{Instance, Tracefs};
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
 
-/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just started changes its name with its
-/// first `exec`; long enough that a busy reader does not ask for each of its batches.
+/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just
+/// started changes its name with its first `exec`; long enough that a busy reader does not ask for
+/// each of its batches.
 const FRESH: Duration = Duration::from_millis(5);
 
-/// How long it is taken for granted which process a thread belongs to. It never changes, but thread ids are given out again.
+/// How long it is taken for granted which process a thread belongs to. It never changes, but thread
+/// ids are given out again.
 const FRESH_PROCESS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -29,8 +32,8 @@ struct TaskName {
     process_at: Instant,
 }
 
-/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`, which remembers the names that tasks
-/// had when they were last switched away.
+/// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`,
+/// which remembers the names that tasks had when they were last switched away.
 #[derive(Debug)]
 pub struct TaskNames {
     tracefs: Tracefs,
@@ -132,8 +135,8 @@ impl AddressNames {
         }
     }
 
-    /// Appends the name of an address as the kernel's `sprint_symbol` writes it (kernel/kallsyms.c): the address itself if
-    /// it has none.
+    /// Appends the name of an address as the kernel's `sprint_symbol` writes it
+    /// (kernel/kallsyms.c): the address itself if it has none.
     pub fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
         match self.name(address) {
             Some(name) => text.extend_from_slice(name.as_bytes()),
@@ -151,9 +154,78 @@ impl AddressNames {
     }
 }
 
+const SLOTS: usize = 256;
+
+/// Values that are compared at once.
+const STRETCH: usize = 64;
+
+/// Collects distinct values. Most values of a column are the same as a recent one: those never get
+/// to the set.
+#[derive(Debug)]
+pub(super) struct Distinct<T> {
+    recent: [Option<T>; SLOTS],
+    values: BTreeSet<T>,
+}
+
+impl<T: Ord + Copy> Distinct<T> {
+    pub(super) const fn new() -> Self {
+        Self { recent: [None; SLOTS], values: BTreeSet::new() }
+    }
+
+    /// Takes a value; `slot` is some function of it.
+    pub(super) fn add(&mut self, value: T, slot: usize) {
+        if let Some(recent) = self.recent.get_mut(slot % SLOTS)
+            && *recent != Some(value)
+        {
+            *recent = Some(value);
+            self.values.insert(value);
+        }
+    }
+
+    /// Takes the values of a column. Stretches of one value, which most columns consist of, are
+    /// taken at once.
+    pub(super) fn add_all(&mut self, column: &[T], slot: impl Fn(T) -> usize) {
+        for values in column.chunks(STRETCH) {
+            let Some(first) = values.first() else { continue };
+            self.add(*first, slot(*first));
+            // The loop counts and has no exit: it compares several at a time.
+            if values.iter().filter(|value| *value != first).count() > 0 {
+                for value in values {
+                    self.add(*value, slot(*value));
+                }
+            }
+        }
+    }
+
+    /// All values, ascending, none twice.
+    pub(super) fn into_values(self) -> BTreeSet<T> {
+        self.values
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_is_taken_whole() {
+        let mut column = vec![7_u64; 100];
+        column.extend([8, 7, 9]);
+        column.extend([9; 200]);
+        column.push(10);
+        let mut distinct = Distinct::new();
+        distinct.add_all(&column, |value| usize::try_from(value).unwrap());
+        assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn values_that_share_a_slot_are_both_kept() {
+        let mut distinct = Distinct::new();
+        for value in [1_u32, 257, 1, 257, 2, 2] {
+            distinct.add(value, value as usize);
+        }
+        assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [1, 2, 257]);
+    }
 
     #[test]
     fn saved_names_may_hold_blanks() {

@@ -1,57 +1,22 @@
 //! The queue of one subscriber.
 //!
-//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the subscriber gets the number of events that are
-//! missing before the next batch of the same CPU. A single batch that is larger than the whole queue still fits into an empty one.
+//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the
+//! subscriber gets the number of events that are missing before the next batch of the same CPU. A
+//! single batch that is larger than the whole queue still fits into an empty one.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
-use bytes::Bytes;
 
 use super::counters::Span;
+use super::item::{Delivery, Item};
 use super::view::{Overflow, QueueLimits};
-use super::{Loss, LossCause, Origin};
+use super::{Loss, LossCause};
 
-/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back after a break need not look at them again.
+/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back
+/// after a break need not look at them again.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
-/// Events of a subscriber, in the form of the wire.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// The CPU.
-    pub cpu: u32,
-    /// Where their entry in the log begins.
-    pub sequence: u64,
-    /// How many events that entry has.
-    pub log_events: u64,
-    /// How many of them are in the message.
-    pub events: u64,
-    /// Time stamps of the first and the last of the entry, in nanoseconds.
-    pub span: Span,
-    /// Wall clock minus trace clock, in nanoseconds.
-    pub wall_offset_ns: i64,
-    /// Whose they are.
-    pub origins: Arc<[Arc<Origin>]>,
-    /// A serialised `StreamEventsResponse`, shared by all who want the same.
-    pub message: Bytes,
-}
-
-/// What a subscriber gets.
-#[derive(Clone, Debug)]
-pub enum Item {
-    /// Events.
-    Batch(Delivery),
-    /// A gap, before the first event behind it.
-    Loss(Loss),
-    /// Everything before this time was delivered, in nanoseconds of the trace clock.
-    Watermark(u64),
-    /// Everything before this place of the log was looked at; of the last part of it nothing was selected.
-    Progress(u64),
-    /// Everything that was published before this mark was set was delivered or dropped.
-    Mark(u64),
-}
-
-/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` + limited + dropped + queued + delivered.
+/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` +
+/// limited + dropped + queued + delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Events read since it subscribed.
@@ -88,7 +53,8 @@ pub(super) struct Queue {
     limits: QueueLimits,
     entries: VecDeque<Item>,
     bytes: u64,
-    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and the losses that it dropped with it.
+    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and
+    /// the losses that it dropped with it.
     untold: BTreeMap<Option<u32>, Vec<Loss>>,
     pub(super) counts: QueueCounts,
     /// Up to where the subscriber knows of the log.
@@ -120,7 +86,7 @@ impl Queue {
 
     /// Takes events, or does with them what the policy says.
     pub(super) fn push_batch(&mut self, batch: Delivery) {
-        let (events, bytes) = (batch.events, batch.message.len() as u64);
+        let (events, bytes) = (batch.events, batch.bytes());
         if !self.fits(events, bytes) {
             match self.limits.overflow {
                 Overflow::DropOldest => self.make_room(events, bytes),
@@ -150,14 +116,14 @@ impl Queue {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
                     self.counts.queued -= batch.events;
-                    self.bytes -= batch.message.len() as u64;
+                    self.bytes -= batch.bytes();
                     self.note_dropped(&batch);
                     self.remember(dropped(&batch));
                 }
                 Some(Item::Loss(loss)) => self.remember(loss),
-                // A later one says the same and more; when there is none, the next will.
+                // A later one says the same and more; if there is none, the next will.
                 Some(Item::Watermark(_) | Item::Progress(_)) => {}
-                Some(mark @ Item::Mark(_)) => marks.push(mark),
+                Some(mark) => marks.push(mark),
                 None => break,
             }
         }
@@ -171,8 +137,9 @@ impl Queue {
         self.counts.dropped_span.note(batch.span.first_ns);
     }
 
-    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that CPU was queued in between: a subscriber that
-    /// does not read, or that wants rare events only, must not collect losses without end.
+    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that
+    /// CPU was queued in between: a subscriber that does not read, or that wants rare events only,
+    /// must not collect losses without end.
     pub(super) fn push_loss(&mut self, loss: Loss) {
         for entry in self.entries.iter_mut().rev() {
             match entry {
@@ -193,8 +160,8 @@ impl Queue {
         }
     }
 
-    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough from what was told last.
-    /// Answers whether it does.
+    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough
+    /// from what was told last. Answers whether it does.
     pub(super) fn push_progress(&mut self, sequence: u64) -> bool {
         if sequence.saturating_sub(self.told) < PROGRESS_EVENTS {
             return false;
@@ -227,7 +194,7 @@ impl Queue {
             // What is missing of any CPU is missing of this one too.
             Some(Item::Batch(batch)) => [Some(Some(batch.cpu)), Some(None)],
             Some(Item::Loss(loss)) => [Some(loss.cpu), None],
-            Some(Item::Watermark(_) | Item::Progress(_) | Item::Mark(_)) => [None, None],
+            Some(_) => [None, None],
             // Everything is told before the end.
             None if self.closed => [self.untold.keys().next().copied(), None],
             None => return None,
@@ -238,7 +205,7 @@ impl Queue {
         let mut item = self.entries.pop_front()?;
         match &mut item {
             Item::Batch(batch) => {
-                self.bytes -= batch.message.len() as u64;
+                self.bytes -= batch.bytes();
                 self.counts.queued -= batch.events;
                 self.counts.delivered += batch.events;
                 self.counts.delivered_span.note(batch.span.first_ns);
@@ -250,7 +217,7 @@ impl Queue {
                     loss.before_ns = self.next_time_of(loss.cpu);
                 }
             }
-            Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
+            _ => {}
         }
         Some(item)
     }

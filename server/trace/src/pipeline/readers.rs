@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use thiserror::Error;
 
+use super::commands::{Command, Outbox, commands};
 use super::counters::BufferCounters;
-use super::cpu::{Cpu, Ring};
-use super::cut::Cuts;
-use super::held::{NextRings, Wanted};
-use super::reader::{Command, Reader, ReaderParts};
-use super::waiting::Waiting;
+use super::cpu::Cpu;
+use super::handover::{Cutover, HandoverWindow, Step};
+use super::reader::{Mark, Reader, ReaderParts};
+use super::ring::Ring;
 use super::{BufferCounts, BufferDemand, Hub, SourceTable};
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::ring::PageLayout;
@@ -61,24 +60,10 @@ pub struct ReaderContext {
 
 #[derive(Debug)]
 struct Handle {
-    commands: Sender<Command>,
-    waiting: Arc<Waiting>,
-    wake: Arc<EventFd>,
+    commands: Outbox,
     thread: JoinHandle<()>,
     /// Its CPUs.
     cpus: Vec<u32>,
-}
-
-impl Handle {
-    fn send(&self, command: Command) {
-        self.waiting.one_more();
-        // A thread that has ended is noticed by whoever waits for its answer.
-        if self.commands.send(command).is_ok()
-            && let Err(errno) = self.wake.write(1)
-        {
-            tracing::error!(%errno, "cannot wake a reader");
-        }
-    }
 }
 
 /// All reader threads of an instance.
@@ -98,10 +83,9 @@ impl Readers {
         let layout = PageLayout::parse(&context.instance.header_page(&context.tracefs)?)?;
         let mut cpus: Vec<Cpu> = Vec::new();
         for cpu in context.instance.cpus()? {
-            let before = context.instance.stats(cpu)?;
-            cpus.push(Cpu::new(Ring::new(cpu, context.instance.open_raw(cpu)?, &before)));
+            cpus.push(Cpu::new(Ring::open(&context.instance, layout, cpu)?));
         }
-        let counters = cpus.iter().map(|cpu| (cpu.ring.number(), Arc::clone(&cpu.counters))).collect();
+        let counters = cpus.iter().map(|cpu| (cpu.number(), Arc::clone(&cpu.counters))).collect();
         let threads = cpus.len().div_ceil(CPUS_PER_THREAD).clamp(1, MAX_THREADS);
         let mut shares: Vec<Vec<Cpu>> = (0..threads).map(|_| Vec::new()).collect();
         for (index, cpu) in cpus.into_iter().enumerate() {
@@ -109,33 +93,22 @@ impl Readers {
                 share.push(cpu);
             }
         }
-        let wakes = (0..threads)
-            .map(|_| EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(io::Error::from)?;
+        let channels = (0..threads).map(|_| commands()).collect::<Result<Vec<_>, _>>()?;
+        let wakes: Vec<_> = channels.iter().map(|(_, _, wake)| Arc::clone(wake)).collect();
         context.hub.wake_with(wakes.clone());
-        let marks: Arc<[_]> = (0..threads).map(|_| super::reader::Mark::default()).collect();
+        let marks: Arc<[_]> = (0..threads).map(|_| Mark::default()).collect();
         let mut handles = Vec::new();
-        for (index, (cpus, wake)) in shares.into_iter().zip(&wakes).enumerate() {
-            let (commands, inbox) = channel();
-            let waiting = Arc::<Waiting>::default();
-            let numbers = cpus.iter().map(|cpu| cpu.ring.number()).collect();
-            let parts = ReaderParts {
-                index,
-                cpus,
-                layout,
-                wakes: wakes.clone(),
-                marks: Arc::clone(&marks),
-                inbox,
-                waiting: Arc::clone(&waiting),
-                context: context.clone(),
-            };
+        for (index, (cpus, (outbox, inbox, _))) in shares.into_iter().zip(channels).enumerate() {
+            let numbers = cpus.iter().map(Cpu::number).collect();
+            let (wakes, marks) = (wakes.clone(), Arc::clone(&marks));
+            let parts = ReaderParts { index, cpus, wakes, marks, inbox };
+            let context = context.clone();
             let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
-                if let Err(errno) = Reader::new(parts).run() {
+                if let Err(errno) = Reader::new(parts, &context).run() {
                     tracing::error!(%errno, "a reader cannot go on: events are no longer read");
                 }
             })?;
-            handles.push(Handle { commands, waiting, wake: Arc::clone(wake), thread, cpus: numbers });
+            handles.push(Handle { commands: outbox, thread, cpus: numbers });
         }
         Ok(Self { handles, counters, layout })
     }
@@ -150,11 +123,12 @@ impl Readers {
         self.ask(|_, done| Command::Drain(done));
     }
 
-    /// Has all readers do something, and waits for their answers. Fewer come when a reader has ended.
+    /// Has all readers do something, and waits for their answers. Fewer come when a reader has
+    /// ended.
     fn ask<T>(&self, mut command: impl FnMut(&Handle, Sender<T>) -> Command) -> Vec<T> {
         let (done, answers) = channel();
         for handle in &self.handles {
-            handle.send(command(handle, done.clone()));
+            handle.commands.send(command(handle, done.clone()));
         }
         drop(done);
         let answers: Vec<_> = answers.iter().collect();
@@ -164,48 +138,46 @@ impl Readers {
         answers
     }
 
-    /// From now on the readers read `next` as well, and publish only what was recorded before that, until they are told to
-    /// [go over](Self::go_over) or to [go back](Self::go_back). Nothing may be recorded in `next` before this returns.
+    /// From now on the readers read `new` as well, and publish only what was recorded before that,
+    /// until they [change over](Self::change_over) or [go back](Self::go_back). Nothing may be
+    /// recorded in `new` before this returns.
     ///
     /// # Errors
     /// See [`ReadersError`]; then everything is as it was.
-    pub fn hold(&self, tracefs: &Tracefs, next: &Instance) -> Result<(), ReadersError> {
-        let layout = PageLayout::parse(&next.header_page(tracefs)?)?;
+    pub fn hold(&self, tracefs: &Tracefs, new: &Instance) -> Result<(), ReadersError> {
+        let layout = PageLayout::parse(&new.header_page(tracefs)?)?;
         let mut rings = Vec::new();
         for handle in &self.handles {
-            let opened = handle.cpus.iter().map(|cpu| {
-                let before = next.stats(*cpu)?;
-                Ok(Ring::new(*cpu, next.open_raw(*cpu)?, &before))
-            });
+            let opened = handle.cpus.iter().map(|cpu| Ring::open(new, layout, *cpu));
             rings.push(opened.collect::<Result<Vec<_>, TracefsError>>()?);
         }
         let mut rings = rings.into_iter();
-        self.ask(|_, done| {
-            let rings = rings.next().unwrap_or_default();
-            Command::Hold(NextRings { instance: next.clone(), layout, rings }, done)
-        });
+        self.ask(|_, done| Command::HandOver(Step::Hold(rings.next().unwrap_or_default(), done)));
         Ok(())
     }
 
-    /// Has all readers publish what they hold, each event once, and go on with the next instance; the last one is closed when this returns.
-    /// Answers whether it was done: when events were lost in the window, or a reader had no room for them, nothing is done.
-    pub fn go_over(&self, wanted: &Wanted) -> bool {
-        let answers = self.ask(|_, reply| Command::Look(wanted.clone(), reply));
+    /// Has all readers publish what they hold, each event once, and go on with the new instance;
+    /// the old one is closed when this returns. Returns whether it was done: if events were lost in
+    /// the window, or a reader had no room for them, nothing is done.
+    pub fn change_over(&self, window: &HandoverWindow) -> bool {
+        let answers = self.ask(|_, reply| Command::HandOver(Step::Look(window.clone(), reply)));
         let all_answered = answers.len() == self.handles.len();
-        let seen: Option<Vec<_>> = answers.into_iter().collect();
-        let Some(seen) = seen.filter(|_| all_answered) else { return false };
-        let cuts = Arc::new(Cuts::find(seen.concat(), &wanted.window, wanted.both.clone()));
-        self.ask(|_, done| Command::GoOver(Arc::clone(&cuts), done));
+        let copies: Option<Vec<_>> = answers.into_iter().collect();
+        let Some(copies) = copies.filter(|_| all_answered) else { return false };
+        let cutover = Arc::new(Cutover::find(copies.concat(), &window.window, window.both.clone()));
+        self.ask(|_, done| Command::HandOver(Step::ChangeOver(Arc::clone(&cutover), done)));
         true
     }
 
-    /// Has all readers publish what they hold of the last instance, and forget the next one; its files are closed when this returns.
+    /// Has all readers publish what they hold of the old instance, and forget the new one; its
+    /// files are closed when this returns.
     pub fn go_back(&self) {
-        self.ask(|_, done| Command::GoBack(done));
+        self.ask(|_, done| Command::HandOver(Step::GoBack(done)));
     }
 
-    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero. Nothing may be recorded before this returns: a
-    /// reader would compare what it counted before with what the kernel has counted since.
+    /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.
+    /// Nothing may be recorded before this returns: a reader would compare what it counted before
+    /// with what the kernel has counted since.
     pub fn buffers_were_reset(&self) {
         self.ask(|_, done| Command::BuffersWereReset(done));
     }
@@ -218,7 +190,7 @@ impl Readers {
     /// Reads what is left and ends the threads. Their files are closed when this returns.
     pub fn stop(self) {
         for handle in &self.handles {
-            handle.send(Command::Stop);
+            handle.commands.send(Command::Stop);
         }
         for handle in self.handles {
             if handle.thread.join().is_err() {

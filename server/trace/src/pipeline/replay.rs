@@ -1,11 +1,13 @@
 //! Selecting from the history for a subscription.
 //!
-//! Owns the state that a subscriber's selection has while entries of earlier times go through it: schemas of another run of the daemon have
-//! the numbers of this run's, so that it cannot be the state of the present.
+//! Owns the state that a subscriber's selection has while entries of earlier times go through it:
+//! schemas of another run of the daemon have the numbers of this run's, so that it cannot be the
+//! state of the present.
 
-use super::hub::Encodings;
+use super::encodings::Encodings;
 use super::selection::Selector;
-use super::{Delivery, Draft, Loss, LossCause, Subscription};
+use super::subscriber::limited;
+use super::{Delivery, Draft, Loss, Subscription};
 use crate::wire::MessagePool;
 
 /// A subscriber's selection from the history.
@@ -17,7 +19,7 @@ pub struct Replay {
 
 /// What is left out of the first entries, since entries are found whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Begin {
+pub struct ReplayStart {
     /// Events before this time.
     pub since: Option<Since>,
     /// So many events more.
@@ -26,9 +28,9 @@ pub struct Begin {
 
 /// A time of day from which on events are given.
 ///
-/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall clock can be set as well. So the first entry
-/// that reaches the time says which time stamp it is, and for the rest of that run time stamps are compared: nothing that happened later is left
-/// out.
+/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall
+/// clock can be set as well. So the first entry that reaches the time says which time stamp it is,
+/// and for the rest of that run time stamps are compared: nothing that happened later is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The time of day, in nanoseconds since 1970.
@@ -43,8 +45,8 @@ impl Since {
         Self { wall_ns, found_ns: None }
     }
 
-    /// The time stamp from which on events of an entry are given, and whether the entry reaches it. The entry ends at `last_ns`, and
-    /// `wall_offset_ns` makes times of day of its time stamps.
+    /// The time stamp from which on events of an entry are given, and whether the entry reaches it.
+    /// The entry ends at `last_ns`, and `wall_offset_ns` makes times of day of its time stamps.
     pub const fn reach(&mut self, last_ns: u64, wall_offset_ns: i64) -> (u64, bool) {
         let begin_ns = match self.found_ns {
             Some(found_ns) => found_ns,
@@ -77,7 +79,7 @@ pub struct Replayed {
     pub limited: Option<Loss>,
 }
 
-impl Begin {
+impl ReplayStart {
     /// Whether nothing is left out any more.
     pub const fn is_done(&self) -> bool {
         self.since.is_none() && self.skip == 0
@@ -86,22 +88,23 @@ impl Begin {
 
 impl Replay {
     /// Schemas have other meanings from here on.
-    pub fn forget(&mut self) {
+    pub fn forget(&self) {
         self.selector.forget();
     }
 }
 
 impl Subscription {
-    /// Selects from an entry of the history as from one of the present: what is wanted of it, and what the limit on the rate holds back. What
-    /// comes before the beginning is left out first: it takes part in neither sampling nor that limit. The entry ends at `last_ns`.
+    /// Selects from an entry of the history as from one of the present: what is wanted of it, and
+    /// what the limit on the rate holds back. What comes before the beginning is left out first: it
+    /// takes part in neither sampling nor that limit. The entry ends at `last_ns`.
     pub fn replay(
         &self,
-        replay: &mut Replay,
+        replay: &Replay,
         draft: &Draft<'_>,
         (sequence, last_ns): (u64, u64),
-        begin: &mut Begin,
+        begin: &mut ReplayStart,
     ) -> Replayed {
-        let view = &self.shared.view;
+        let view = &self.subscriber.view;
         let mut selected = replay.selector.choose(view, self.hub.binder(), draft);
         if let Some(since) = &mut begin.since {
             let (begin_ns, _) = since.reach(last_ns, draft.clock.wall_offset_ns);
@@ -111,11 +114,10 @@ impl Subscription {
             selected.skip(draft, &mut begin.skip);
         }
         replay.selector.thin_out(view, draft, &mut selected);
-        let mut encodings = Encodings::new(&mut replay.pool);
-        let delivery = self.shared.delivery(draft, &selected, sequence, &mut encodings);
+        let mut encodings = Encodings::new(&replay.pool);
+        let delivery = self.subscriber.delivery(draft, &selected, sequence, &mut encodings);
         self.count_replayed(delivery.as_ref().map_or(0, |delivery| delivery.events));
-        let limited = (selected.limited > 0)
-            .then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(selected.limited), 0));
+        let limited = limited(draft, &selected);
         if limited.is_some() {
             self.count_loss(0);
         }
@@ -123,8 +125,8 @@ impl Subscription {
     }
 
     /// How many events of an entry the subscriber wants, sampling and its limit on the rate aside.
-    pub fn wanted_of(&self, replay: &mut Replay, draft: &Draft<'_>) -> u64 {
-        let selected = replay.selector.choose(&self.shared.view, self.hub.binder(), draft);
+    pub fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
+        let selected = replay.selector.choose(&self.subscriber.view, self.hub.binder(), draft);
         selected.events
     }
 

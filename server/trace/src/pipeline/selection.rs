@@ -1,22 +1,62 @@
 //! Which events of a batch one subscriber gets.
 //!
-//! Owns what a subscriber's view means for each probe, and the counters of sampling and of the limit on the rate. Used by the thread that
-//! publishes, one batch after the other.
+//! Owns what a subscriber's view means for each probe, and the state of sampling and of the limit
+//! on the rate. Several threads may select for a subscriber at once, each from another batch:
+//! filters run without a lock.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::binder::Binder;
 use super::view::View;
 use super::{Draft, Group, Origin};
-use crate::filter::{BoundFilter, RowOf};
+use crate::decode::Schema;
+use crate::filter::{Binding, BoundFilter, Filter, FilterError, Functions, RowOf};
 use crate::wire::{Projected, Task};
+use kprobed_host::kernel::FactsCache;
 
 /// What a view means for one probe.
-#[derive(Clone, Debug)]
-struct Wanted {
+#[derive(Debug)]
+struct SelectedProbe {
     filter: BoundFilter,
     projected: Arc<Projected>,
+}
+
+/// Binds filters to probes.
+pub struct Binder {
+    hostname: String,
+    facts: Option<Arc<FactsCache>>,
+}
+
+impl fmt::Debug for Binder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binder").field("hostname", &self.hostname).finish_non_exhaustive()
+    }
+}
+
+impl Binder {
+    /// For a host, with the facts of its kernel, where they are at hand.
+    pub const fn new(hostname: String, facts: Option<Arc<FactsCache>>) -> Self {
+        Self { hostname, facts }
+    }
+
+    /// What a filter means for the events of one source.
+    ///
+    /// # Errors
+    /// Why it cannot be used for it.
+    pub fn bind(&self, filter: &Filter, origin: &Origin) -> Result<BoundFilter, FilterError> {
+        self.bind_to(filter, &origin.name.to_string(), &origin.schema)
+    }
+
+    /// The same, by name and fields.
+    ///
+    /// # Errors
+    /// Why it cannot be used for it.
+    pub fn bind_to(&self, filter: &Filter, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
+        let facts = self.facts.as_ref().and_then(|cache| cache.last());
+        let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
+        filter.bind(schema, &Binding { probe, host: &self.hostname, functions })
+    }
 }
 
 /// The selected rows of one group.
@@ -31,10 +71,15 @@ pub(super) struct Picked {
 
 /// The selected events of a batch, and where the others went.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_field_names, reason = "`not_selected` is the name of the term in the ledger")]
 pub(super) struct Selected {
     pub(super) groups: Vec<Picked>,
     pub(super) events: u64,
+    pub(super) terms: SelectionTerms,
+}
+
+/// Where the events went that are not selected: terms of the ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SelectionTerms {
     pub(super) not_selected: u64,
     pub(super) filtered: u64,
     pub(super) sampled_out: u64,
@@ -51,14 +96,25 @@ impl Selected {
 /// A subscriber's selection, with its state.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
-    /// By schema.
-    wanted: HashMap<u32, Option<Wanted>>,
+    /// What is known of each schema: absent for a probe that is not selected.
+    probes: Mutex<HashMap<u32, Option<Arc<SelectedProbe>>>>,
+    thinning: Mutex<Thinning>,
+}
+
+/// What passes over some of the events that are selected.
+#[derive(Debug, Default)]
+struct Thinning {
     /// Events that sampling has seen.
-    seen: u64,
+    sampled: u64,
     budget: Budget,
 }
 
-/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of one a second.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A token bucket of one second. A token is a billion parts, one for each nanosecond at a rate of
+/// one a second.
 #[derive(Debug, Default)]
 struct Budget {
     /// Absent before the first event.
@@ -83,61 +139,76 @@ impl Budget {
 
 impl Selector {
     /// Selects from a batch.
-    pub(super) fn select(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+    pub(super) fn select(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = self.choose(view, binder, draft);
         self.thin_out(view, draft, &mut selected);
         selected
     }
 
-    /// Passes over some of the chosen events, where the view wants that: those between samples, and those over the limit on the rate.
-    pub(super) fn thin_out(&mut self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
-        if view.sample_one_in > 1 {
-            self.sample(view.sample_one_in, draft, selected);
+    /// Passes over some of the chosen events, if the view wants that: those between samples, and
+    /// those over the limit on the rate.
+    pub(super) fn thin_out(&self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
+        let is_sampled = view.sample_one_in > 1;
+        if !is_sampled && view.max_events_per_second == 0 {
+            return;
+        }
+        let mut thinning = lock(&self.thinning);
+        if is_sampled {
+            thinning.sample(view.sample_one_in, draft, selected);
         }
         if view.max_events_per_second > 0 {
-            self.limit(view.max_events_per_second, draft, selected);
+            thinning.limit(view.max_events_per_second, draft, selected);
         }
         selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
     }
 
-    /// The events that belong to the selection, before some of them are passed over for being too many.
-    pub(super) fn choose(&mut self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+    /// The events that belong to the selection, before some of them are passed over for being too
+    /// many.
+    pub(super) fn choose(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
-            let wanted = self
-                .wanted
-                .entry(group.origin.schema_id)
-                .or_insert_with(|| Wanted::of(view, binder, &group.origin));
-            let Some(wanted) = wanted else {
-                selected.not_selected += rows;
+            let Some(probe) = self.probe(view, binder, &group.origin) else {
+                selected.terms.not_selected += rows;
                 continue;
             };
-            let projected = Arc::clone(&wanted.projected);
-            let kept = passing(&wanted.filter, draft, group);
+            let kept = passing(&probe.filter, draft, group);
             let passed = kept.as_ref().map_or(rows, |kept| kept.len() as u64);
             selected.events += passed;
-            selected.filtered += rows - passed;
+            selected.terms.filtered += rows - passed;
             if passed > 0 {
+                let projected = Arc::clone(&probe.projected);
                 selected.groups.push(Picked { group: index, rows: kept, projected });
             }
         }
         selected
     }
 
-    /// Forgets what the view means for probes: something about them has changed.
-    pub(super) fn forget(&mut self) {
-        self.wanted.clear();
+    /// What the view means for a probe. It is found out under the lock: what is known before
+    /// [`forget`](Self::forget) must not come back after it.
+    fn probe(&self, view: &View, binder: &Binder, origin: &Origin) -> Option<Arc<SelectedProbe>> {
+        let mut probes = lock(&self.probes);
+        let probe = probes
+            .entry(origin.schema_id)
+            .or_insert_with(|| SelectedProbe::of(view, binder, origin).map(Arc::new));
+        probe.clone()
     }
 
+    /// Forgets what the view means for probes: something about them has changed.
+    pub(super) fn forget(&self) {
+        lock(&self.probes).clear();
+    }
+}
+
+impl Thinning {
     fn sample(&mut self, one_in: u64, draft: &Draft<'_>, selected: &mut Selected) {
         let before = selected.events;
         selected.keep(draft, |_, _| {
-            let taken = self.seen.is_multiple_of(one_in);
-            self.seen = self.seen.wrapping_add(1);
+            let taken = self.sampled.is_multiple_of(one_in);
+            self.sampled = self.sampled.wrapping_add(1);
             taken
         });
-        selected.sampled_out = before - selected.events;
+        selected.terms.sampled_out = before - selected.events;
     }
 
     fn limit(&mut self, per_second: u64, draft: &Draft<'_>, selected: &mut Selected) {
@@ -150,7 +221,7 @@ impl Selector {
                 taken
             });
         }
-        selected.limited = before - selected.events;
+        selected.terms.limited = before - selected.events;
     }
 }
 
@@ -249,7 +320,7 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
     (kept.len() != columns.len()).then_some(kept)
 }
 
-impl Wanted {
+impl SelectedProbe {
     fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
         if !view.selects(&origin.name, &origin.labels()) {
             return None;

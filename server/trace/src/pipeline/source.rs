@@ -33,8 +33,8 @@ impl Origin {
         Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the labels. For the control thread, which does so before the event is enabled, and whenever a client changes them; the hub then
-    /// has to look at all selections again.
+    /// Replaces the labels. For the control thread, which does so before the event is enabled, and
+    /// whenever a client changes them; the hub then has to look at all selections again.
     pub fn set_labels(&self, labels: Labels) {
         *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
     }
@@ -82,7 +82,8 @@ impl EventSource {
 /// Event ids and their sources, as of one moment.
 pub(super) type Sources = PlanTable<Arc<EventSource>>;
 
-/// The sources by event id. The control thread changes it, the readers look at it again for each page.
+/// The sources by event id. The control thread changes it, the readers look at it again for each
+/// page.
 #[derive(Debug, Default)]
 pub struct SourceTable {
     current: Mutex<Arc<Sources>>,
@@ -98,7 +99,8 @@ impl SourceTable {
         });
     }
 
-    /// Forgets the sources with these uids. Has to happen after the buffers were drained, and before their ids can be given to other events.
+    /// Forgets the sources with these uids. Has to happen after the buffers were drained, and
+    /// before their ids can be given to other events.
     pub fn remove(&self, gone: &[ProbeUid]) {
         if gone.is_empty() {
             return;

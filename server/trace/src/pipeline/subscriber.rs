@@ -5,38 +5,52 @@ use std::time::SystemTime;
 
 use tokio::sync::Notify;
 
-use super::binder::Binder;
-use super::hub::{Encodings, Hub};
-use super::queue::{Delivery, Item, Queue, QueueCounts};
-use super::selection::{Selected, Selector};
+use super::counters::Span;
+use super::encodings::Encodings;
+use super::item::{Delivery, Item};
+use super::queue::{Queue, QueueCounts};
+use super::selection::{Binder, Selected, SelectionTerms, Selector};
 use super::view::{Order, View};
-use super::{Draft, Loss, LossCause};
-use crate::pipeline::counters::Span;
+use super::{Draft, Hub, Loss, LossCause};
 
 /// What hub and subscription share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Subscriber {
     pub(super) id: u64,
     pub(super) start: SystemTime,
     pub(super) view: View,
     /// Whether it is the daemon's own.
     pub(super) is_own: bool,
-    selector: Mutex<Selector>,
+    selector: Selector,
     queue: Mutex<Queue>,
     arrived: Notify,
+}
+
+/// What one subscriber gets of one batch, before it is in its queue.
+#[derive(Debug)]
+pub(super) struct Offer {
+    to: Arc<Subscriber>,
+    /// Events of the batch.
+    events: u64,
+    terms: SelectionTerms,
+    delivery: Option<Delivery>,
+    /// The events over its limit on the rate.
+    limited: Option<Loss>,
+    /// Where the batch ends in the log.
+    end: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl Subscriber {
     pub(super) fn new(id: u64, view: View, is_own: bool) -> Self {
         Self {
             id,
             start: SystemTime::now(),
             is_own,
-            selector: Mutex::default(),
+            selector: Selector::default(),
             queue: Mutex::new(Queue::new(view.limits)),
             arrived: Notify::new(),
             view,
@@ -47,47 +61,31 @@ impl Shared {
         lock(&self.queue).counts
     }
 
-    /// Puts what the subscriber wants of a batch into its queue. Never waits for it.
-    pub(super) fn offer(
-        &self,
+    /// Selects what the subscriber wants of a batch, and encodes it. `None` if it takes nothing
+    /// more.
+    pub(super) fn prepare(
+        self: &Arc<Self>,
         binder: &Binder,
         draft: &Draft<'_>,
         sequence: u64,
         encodings: &mut Encodings<'_>,
-    ) {
+    ) -> Option<Offer> {
         if lock(&self.queue).closed {
-            return;
+            return None;
         }
-        let selected = lock(&self.selector).select(&self.view, binder, draft);
-        let batch = self.delivery(draft, &selected, sequence, encodings);
-        let mut queue = lock(&self.queue);
-        queue.counts.read += draft.events();
-        queue.counts.not_selected += selected.not_selected;
-        queue.counts.filtered += selected.filtered;
-        queue.counts.sampled_out += selected.sampled_out;
-        queue.counts.limited += selected.limited;
-        let Some(batch) = batch else {
-            let is_news = if selected.limited > 0 {
-                queue.push_loss(limited(draft, &selected));
-                true
-            } else {
-                queue.push_progress(sequence.saturating_add(draft.events()))
-            };
-            drop(queue);
-            if is_news {
-                self.arrived.notify_one();
-            }
-            return;
-        };
-        queue.push_batch(batch);
-        if selected.limited > 0 {
-            queue.push_loss(limited(draft, &selected));
-        }
-        drop(queue);
-        self.arrived.notify_one();
+        let selected = self.selector.select(&self.view, binder, draft);
+        Some(Offer {
+            to: Arc::clone(self),
+            events: draft.events(),
+            terms: selected.terms,
+            delivery: self.delivery(draft, &selected, sequence, encodings),
+            limited: limited(draft, &selected),
+            end: sequence.saturating_add(draft.events()),
+        })
     }
 
-    /// What was selected of a batch, in the form of the wire. Absent when it is nothing.
+    /// What was selected of a batch, in the form that the subscriber wants. Absent if it is
+    /// nothing.
     pub(super) fn delivery(
         &self,
         draft: &Draft<'_>,
@@ -98,7 +96,7 @@ impl Shared {
         if selected.events == 0 {
             return None;
         }
-        let message = encodings.message(draft, selected, sequence, &self.view.projection);
+        let content = encodings.content(draft, selected, sequence, &self.view);
         let origins = selected
             .groups
             .iter()
@@ -112,12 +110,12 @@ impl Shared {
             span: Span { first_ns: draft.first_ns(), last_ns: draft.last_ns() },
             wall_offset_ns: draft.clock.wall_offset_ns,
             origins: origins.collect(),
-            message,
+            content,
         })
     }
 
-    /// Puts the news of a loss into the queue.
-    pub(super) fn offer_loss(&self, loss: Loss) {
+    /// Puts a loss into the queue.
+    pub(super) fn take_loss(&self, loss: Loss) {
         let mut queue = lock(&self.queue);
         if !queue.closed {
             queue.push_loss(loss);
@@ -126,13 +124,13 @@ impl Shared {
         }
     }
 
-    pub(super) fn offer_mark(&self, mark: u64) {
+    pub(super) fn take_mark(&self, mark: u64) {
         lock(&self.queue).push_mark(mark);
         self.arrived.notify_one();
     }
 
     /// Tells a subscriber that wants order how far it can go.
-    pub(super) fn offer_watermark(&self, watermark_ns: u64) {
+    pub(super) fn take_watermark(&self, watermark_ns: u64) {
         if self.view.order == Order::Time {
             lock(&self.queue).push_watermark(watermark_ns);
             self.arrived.notify_one();
@@ -140,7 +138,7 @@ impl Shared {
     }
 
     pub(super) fn forget_selection(&self) {
-        lock(&self.selector).forget();
+        self.selector.forget();
     }
 
     pub(super) fn close(&self) {
@@ -149,8 +147,44 @@ impl Shared {
     }
 }
 
-fn limited(draft: &Draft<'_>, selected: &Selected) -> Loss {
-    Loss::on(draft.cpu, LossCause::RateLimit, Some(selected.limited), 0)
+impl Offer {
+    /// Puts it into the queue, and counts where the events of the batch went. Never waits for the
+    /// subscriber.
+    pub(super) fn hand_over(self) {
+        let Self { to, events, terms, delivery, limited, end } = self;
+        let mut queue = lock(&to.queue);
+        // It may have overflowed since: then it goes on in another stream, with the first event
+        // that it did not get.
+        if queue.closed {
+            return;
+        }
+        queue.counts.read += events;
+        queue.counts.not_selected += terms.not_selected;
+        queue.counts.filtered += terms.filtered;
+        queue.counts.sampled_out += terms.sampled_out;
+        queue.counts.limited += terms.limited;
+        let has_loss = limited.is_some();
+        let is_news = match delivery {
+            Some(delivery) => {
+                queue.push_batch(delivery);
+                true
+            }
+            None => !has_loss && queue.push_progress(end),
+        };
+        if let Some(loss) = limited {
+            queue.push_loss(loss);
+        }
+        drop(queue);
+        if is_news || has_loss {
+            to.arrived.notify_one();
+        }
+    }
+}
+
+/// The events over the limit on the rate, if there are any.
+pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
+    let count = selected.terms.limited;
+    (count > 0).then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(count), 0))
 }
 
 /// How a subscription ended.
@@ -158,7 +192,8 @@ fn limited(draft: &Draft<'_>, selected: &Selected) -> Loss {
 pub enum End {
     /// The daemon stops, and everything was delivered.
     Stopping,
-    /// The queue was full, and the subscriber wanted to be cut off then. This is where the log goes on.
+    /// The queue was full, and the subscriber wanted to be cut off then. This is where the log goes
+    /// on.
     Overflowed {
         /// The first event that it did not get.
         sequence: u64,
@@ -168,24 +203,24 @@ pub enum End {
 /// A subscriber's end of its queue. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct Subscription {
-    pub(super) shared: Arc<Shared>,
+    pub(super) subscriber: Arc<Subscriber>,
     pub(super) hub: Arc<Hub>,
 }
 
 impl Subscription {
     /// Identifies the subscriber in the ledger.
     pub fn id(&self) -> u64 {
-        self.shared.id
+        self.subscriber.id
     }
 
     /// What it asked for.
     pub fn view(&self) -> &View {
-        &self.shared.view
+        &self.subscriber.view
     }
 
     /// Begins to receive what is published. Answers where in the log that is.
     pub fn attach(&self) -> u64 {
-        self.hub.attach(&self.shared)
+        self.hub.attach(&self.subscriber)
     }
 
     /// The next item, as soon as there is one.
@@ -198,7 +233,7 @@ impl Subscription {
     pub async fn next(&self) -> Result<Item, End> {
         loop {
             {
-                let mut queue = lock(&self.shared.queue);
+                let mut queue = lock(&self.subscriber.queue);
                 if let Some(item) = queue.pop() {
                     return Ok(item);
                 }
@@ -207,32 +242,32 @@ impl Subscription {
                     return Err(overflowed.unwrap_or(End::Stopping));
                 }
             }
-            self.shared.arrived.notified().await;
+            self.subscriber.arrived.notified().await;
         }
     }
 
     /// Begins to receive, at the same moment at which `other` gets the mark.
     pub fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
-        self.hub.attach_with_mark(&self.shared, &other.shared, mark)
+        self.hub.attach_with_mark(&self.subscriber, &other.subscriber, mark)
     }
 
     /// Puts a mark behind everything that is published now.
     pub fn mark(&self, mark: u64) {
-        self.hub.mark(&self.shared, mark);
+        self.hub.mark(&self.subscriber, mark);
     }
 
     /// Where its events went.
     pub fn counts(&self) -> QueueCounts {
-        self.shared.counts()
+        self.subscriber.counts()
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut QueueCounts)) {
-        count(&mut lock(&self.shared.queue).counts);
+        count(&mut lock(&self.subscriber.queue).counts);
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.hub.detach(self.shared.id);
+        self.hub.detach(self.subscriber.id);
     }
 }

@@ -1,6 +1,5 @@
 //! Queues and fan-out: what is told, in which order, and that every term of the ledger adds up.
 
-mod handover;
 mod terms;
 
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Glob, Labels};
 
 /// A subscriber that gets what is published from now on.
-fn subscribe(hub: &Arc<Hub>, probes: &[&str], limits: QueueLimits) -> Subscription {
+pub(super) fn subscribe(hub: &Arc<Hub>, probes: &[&str], limits: QueueLimits) -> Subscription {
     let probes = probes.iter().map(|glob| Glob::new(*glob)).collect();
     attached(hub, View { probes, limits, ..View::default() })
 }
@@ -33,7 +32,7 @@ fn events(events: u64) -> QueueLimits {
 }
 
 /// Everything that a subscription has now.
-fn taken(subscription: &Subscription) -> Vec<Item> {
+pub(super) fn taken(subscription: &Subscription) -> Vec<Item> {
     let mut items = Vec::new();
     while let Some(Ok(item)) = now(subscription.next()) {
         items.push(item);
@@ -46,10 +45,10 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     futures_util::FutureExt::now_or_never(future)
 }
 
-fn summary(items: &[Item]) -> Vec<String> {
+pub(super) fn summary(items: &[Item]) -> Vec<String> {
     let text = |item: &Item| match item {
         Item::Batch(batch) => {
-            let rows: u32 = read_batch(&batch.message).unwrap().groups.iter().map(|group| group.rows).sum();
+            let rows: u32 = read_batch(batch.message()).unwrap().groups.iter().map(|group| group.rows).sum();
             assert_eq!(u64::from(rows), batch.events);
             format!("{rows} of cpu{}", batch.cpu)
         }
@@ -59,6 +58,7 @@ fn summary(items: &[Item]) -> Vec<String> {
         Item::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
         Item::Progress(sequence) => format!("at {sequence}"),
         Item::Mark(mark) => format!("mark {mark}"),
+        Item::Epoch { .. } | Item::CaughtUp(_) => panic!("of a feed: {item:?}"),
     };
     items.iter().map(text).collect()
 }
@@ -94,6 +94,91 @@ fn a_full_queue_drops_the_oldest_and_says_so_first() {
     assert_eq!((counts.read, counts.delivered, counts.dropped, counts.queued), (14, 10, 4, 0));
 }
 
+/// What one of several publishers does, on a CPU of its own.
+fn publish_all(hub: &Arc<Hub>, cpu: u32, batches: u64) {
+    let source = source("a", cpu + 1);
+    for batch in 1..=batches {
+        publish(hub, &source, cpu, 1 + batch * u64::from(cpu + 1) % 37, batch * 1000);
+        if batch.is_multiple_of(10) {
+            hub.publish_loss(Loss::on(cpu, LossCause::Overrun, Some(batch), batch * 1000 + 1));
+            hub.publish_watermark(batch);
+        }
+    }
+}
+
+#[test]
+fn with_several_publishers_everybody_gets_everything_once_in_the_order_of_the_log() {
+    const CPUS: u32 = 6;
+    const BATCHES: u64 = 150;
+    let hub = hub();
+    let unlimited = QueueLimits { events: u64::MAX, bytes: u64::MAX, ..QueueLimits::default() };
+    let view = |filter: &str, order| View {
+        filter: (!filter.is_empty()).then(|| Filter::parse(filter).unwrap()),
+        order,
+        limits: unlimited,
+        ..View::default()
+    };
+    // One is quick, the others keep the publishers busy for different times.
+    let views = [
+        view("", Order::Time),
+        view("pid >= 5", Order::PerCpu),
+        View { sample_one_in: 3, ..view("", Order::PerCpu) },
+        View { max_events_per_second: 100, ..view("", Order::PerCpu) },
+        View { limits: events(50), ..view("pid >= 1", Order::PerCpu) },
+    ];
+    let subscriptions: Vec<_> = views.into_iter().map(|view| attached(&hub, view)).collect();
+    let later = std::thread::scope(|scope| {
+        for cpu in 0..CPUS {
+            let hub = &hub;
+            scope.spawn(move || publish_all(hub, cpu, BATCHES));
+        }
+        // Others come and go meanwhile.
+        let mut later = Vec::new();
+        while hub.sequence() < 1000 {
+            drop(attached(&hub, view("", Order::PerCpu)));
+            let subscription = hub.subscribe(view("", Order::PerCpu));
+            let begin = subscription.attach();
+            later.push((begin, subscription));
+        }
+        later
+    });
+    let end = hub.sequence();
+    for (begin, subscription) in
+        later.iter().map(|(begin, one)| (*begin, one)).chain([(0, &subscriptions[0])])
+    {
+        let (mut next, mut batches, mut watermark) = (begin, [0; CPUS as usize], 0);
+        for item in taken(subscription) {
+            match item {
+                Item::Batch(batch) => {
+                    assert_eq!(batch.sequence, next, "none is missing, none comes twice");
+                    next += batch.log_events;
+                    // Batches of a CPU are numbered by their time.
+                    let number = batch.span.first_ns / 1000;
+                    let known = &mut batches[batch.cpu as usize];
+                    assert!(*known == 0 || number == *known + 1, "{number} after {known}");
+                    *known = number;
+                }
+                Item::Loss(loss) => {
+                    let known = batches[loss.cpu.unwrap() as usize];
+                    assert!(known == 0 || loss.count == Some(known), "{loss:?} after batch {known}");
+                }
+                Item::Watermark(time) => {
+                    assert!(time > watermark, "{time} after {watermark}");
+                    watermark = time;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(next, end);
+    }
+    for subscription in &subscriptions {
+        let last = subscription.counts();
+        assert!(last.read == end && closes(&last), "{last:?}");
+        taken(subscription);
+        assert!(closes(&subscription.counts()), "{:?}", subscription.counts());
+    }
+}
+
 #[test]
 fn losses_of_the_kernel_survive_the_queue() {
     let hub = hub();
@@ -118,7 +203,7 @@ fn losses_of_any_cpu_survive_the_queue() {
     let subscription = subscribe(&hub, &[], events(5));
     let source = source("a", 1);
     publish(&hub, &source, 0, 3, 100);
-    hub.publish_loss(Loss { cause: LossCause::Reset, cpu: None, count: None, before_ns: 150, gaps: 1 });
+    hub.publish_loss(Loss { before_ns: 150, ..Loss::anywhere(LossCause::Reset, None) });
     publish(&hub, &source, 0, 3, 200);
     publish(&hub, &source, 1, 5, 300);
     let items = taken(&subscription);
@@ -252,7 +337,7 @@ fn one_in_ten_is_taken_of_all_batches_together() {
     let mut tids = Vec::new();
     for item in taken(&subscription) {
         let Item::Batch(batch) = item else { panic!("{item:?}") };
-        let message = read_batch(&batch.message).unwrap();
+        let message = read_batch(batch.message()).unwrap();
         tids.push(message.groups[0].tids.to_vec());
         assert_eq!(batch.log_events, 5);
     }
@@ -275,7 +360,7 @@ fn a_filter_selects_rows_by_fields_tasks_and_names() {
     hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &tasks, symbols: &[], clock });
     let items = taken(&some);
     let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
-    let message = read_batch(&batch.message).unwrap();
+    let message = read_batch(batch.message()).unwrap();
     assert_eq!(message.groups[0].tids.as_ref(), 3_i32.to_le_bytes());
     assert_eq!(message.tasks.len(), 1, "only the tasks that occur: {:?}", message.tasks);
     assert_eq!(summary(&taken(&all)), ["6 of cpu0"]);
@@ -361,7 +446,7 @@ fn who_wants_the_same_gets_the_same_bytes() {
     let messages: Vec<_> = [one, two, other]
         .iter()
         .map(|subscription| match taken(subscription).remove(0) {
-            Item::Batch(batch) => batch.message,
+            Item::Batch(batch) => batch.message().clone(),
             item => panic!("{item:?}"),
         })
         .collect();
@@ -421,7 +506,7 @@ proptest! {
                 match item {
                     Item::Batch(batch) => received += batch.events,
                     Item::Loss(loss) => told += loss.count.unwrap(),
-                    Item::Watermark(_) | Item::Progress(_) | Item::Mark(_) => {}
+                    _ => {}
                 }
             }
         };
@@ -491,13 +576,13 @@ fn the_past_is_thinned_out_from_where_it_begins() {
     let groups = [group(&source("a", 1), 100, 1000)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
     let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
-    let last_fifty = || Begin { skip: 50, ..Begin::default() };
+    let last_fifty = || ReplayStart { skip: 50, ..ReplayStart::default() };
     let sampled = hub.subscribe(View { sample_one_in: 10, ..View::default() });
-    let replayed = sampled.replay(&mut Replay::default(), &draft, (0, 0), &mut last_fifty());
+    let replayed = sampled.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
     assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(5));
     assert!(replayed.limited.is_none());
     let limited = hub.subscribe(View { max_events_per_second: 20, ..View::default() });
-    let replayed = limited.replay(&mut Replay::default(), &draft, (0, 0), &mut last_fifty());
+    let replayed = limited.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
     assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(20));
     assert_eq!(replayed.limited.and_then(|loss| loss.count), Some(30));
     let counts = limited.counts();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{Form, Pace};
 use crate::filter::Filter;
 use crate::wire::Projection;
 use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName};
@@ -19,6 +20,8 @@ pub struct View {
     pub sample_one_in: u64,
     /// Which fields of them.
     pub projection: Projection,
+    /// In which form.
+    pub form: Form,
     /// Order.
     pub order: Order,
     /// Pace.
@@ -32,7 +35,7 @@ pub struct View {
 }
 
 impl View {
-    /// Whether it selects every event with all its fields.
+    /// Whether it wants every event with all its fields, as they are stored.
     pub fn is_of_everything(&self) -> bool {
         self.probes.is_empty()
             && self.labels.is_empty()
@@ -40,9 +43,11 @@ impl View {
             && self.sample_one_in <= 1
             && self.max_events_per_second == 0
             && self.projection == Projection::default()
+            && self.form == Form::Message
     }
 
-    /// Whether events of a probe with this name and these labels are wanted, as far as these two say.
+    /// Whether events of a probe with this name and these labels are wanted, as far as these two
+    /// say.
     pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
         let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
         named && self.labels.matches(labels)
@@ -57,18 +62,6 @@ pub enum Order {
     PerCpu,
     /// All by time, up to watermarks.
     Time,
-}
-
-/// How long events may wait in the kernel's buffer so that many are read at once. From patient to impatient.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pace {
-    /// Some fifty milliseconds.
-    Throughput,
-    /// Some ten.
-    #[default]
-    Balanced,
-    /// Less than one.
-    Latency,
 }
 
 /// What becomes of events for which there is no room.

@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The identity of one boot of a host: a UUID that the kernel draws at boot (drivers/char/random.c:proc_do_uuid, `boot_id`).
+/// The identity of one boot of a host: a UUID that the kernel draws at boot
+/// (drivers/char/random.c:proc_do_uuid, `boot_id`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(pub [u8; 16]);
 
@@ -56,7 +57,8 @@ impl fmt::Display for BootId {
 pub struct Cursor {
     /// The boot that the run was in.
     pub boot_id: BootId,
-    /// The run: nanoseconds since 1970 when it began, or one more than the run before where the clock has gone back.
+    /// The run: nanoseconds since 1970 when it began, or one more than the run before where the
+    /// clock has gone back.
     pub epoch: u64,
     /// Events of that run before this place: the next event is the one with this number.
     pub sequence: u64,

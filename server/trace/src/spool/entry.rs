@@ -63,8 +63,9 @@ pub struct EpochStart {
     pub boot_id: BootId,
     /// The run.
     pub epoch: u64,
-    /// Whether the run before it wrote everything down before it ended. False: it was killed, or the power failed, and its last events may be
-    /// missing, nobody knows how many. Absent when nothing is known of a run before.
+    /// Whether the run before it wrote everything down before it ended. False: it was killed, or
+    /// the power failed, and its last events may be missing, nobody knows how many. Absent when
+    /// nothing is known of a run before.
     pub previous_ended_cleanly: Option<bool>,
 }
 
@@ -73,9 +74,11 @@ pub struct EpochStart {
 pub struct Missing {
     /// The run that they are of: that of the last [`EpochStart`].
     pub epoch: u64,
-    /// Number of the first one. Absent when it is not known which of those before `to` were asked for.
+    /// Number of the first one. Absent when it is not known which of those before `to` were asked
+    /// for.
     pub from: Option<u64>,
-    /// Number of the first event that is not missing. Absent when it is not known how many there were.
+    /// Number of the first event that is not missing. Absent when it is not known how many there
+    /// were.
     pub to: Option<u64>,
     /// Why.
     pub cause: MissingCause,

@@ -1,6 +1,7 @@
 //! What has gone from the spool.
 //!
-//! Owns the list of it and its form on the disk. It is written before segments are removed, so that a removal that was cut short is carried on.
+//! Owns the list of it and its form on the disk. It is written before segments are removed, so that
+//! a removal that was cut short is carried on.
 //!
 //! ```text
 //! 0 "kprobedX" | 8 version u32 | 12 checksum u32 | 16 events u64 | 24 count u32, then for each run of the daemon, oldest first:
@@ -17,7 +18,8 @@ use super::segment::SegmentFacts;
 const MAGIC: [u8; 8] = *b"kprobedX";
 const VERSION: u32 = 1;
 
-/// How many runs of the daemon are remembered of which something has gone; of older ones only the sum of events is.
+/// How many runs of the daemon are remembered of which something has gone; of older ones only the
+/// sum of events is.
 const MAX_EPOCHS: usize = 64;
 
 /// What has gone of one run of the daemon.
@@ -33,7 +35,8 @@ pub struct ExpiredEpoch {
     pub up_to: u64,
     /// Time of the last of them, in nanoseconds since 1970.
     pub last_wall_ns: u64,
-    /// Whether the last segment that has gone was the last one of the run, and everything was written down.
+    /// Whether the last segment that has gone was the last one of the run, and everything was
+    /// written down.
     pub ended_cleanly: bool,
 }
 

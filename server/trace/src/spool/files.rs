@@ -1,6 +1,7 @@
 //! The directory of the spool.
 //!
-//! Owns its files: making, naming, removing, replacing them, and who may read them. Knows nothing of what is in them.
+//! Owns its files: making, naming, removing, replacing them, and who may read them. Knows nothing
+//! of what is in them.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -16,7 +17,8 @@ use super::segment::SegmentId;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The list of what has expired, and the name that it is written under before it takes the place of the one before.
+/// The list of what has expired, and the name that it is written under before it takes the place of
+/// the one before.
 const EXPIRED: &str = "expired";
 const EXPIRED_NEW: &str = "expired.new";
 
@@ -101,7 +103,8 @@ impl Files {
         }
     }
 
-    /// Gives a file that cannot be read another name, behind which it is left alone, and says that name.
+    /// Gives a file that cannot be read another name, behind which it is left alone, and says that
+    /// name.
     pub(super) fn set_aside(&self, name: &str) -> Result<String, SpoolError> {
         let path = self.path.join(name);
         let mut aside = format!("{name}.bad");
@@ -124,7 +127,8 @@ impl Files {
         }
     }
 
-    /// Puts another list into the place of the one there is: after a power cut it is the one or the other.
+    /// Puts another list into the place of the one there is: after a power cut it is the one or the
+    /// other.
     pub(super) fn replace_expired(&self, bytes: &[u8]) -> Result<(), SpoolError> {
         let new = self.path.join(EXPIRED_NEW);
         let write = || {

@@ -50,9 +50,11 @@ pub struct SpoolStats {
     pub segments: u64,
     /// Events in them.
     pub events: u64,
-    /// Events that were put in and are in memory only. A reader cannot have them yet. While the disk fails, this stays so.
+    /// Events that were put in and are in memory only. A reader cannot have them yet. While the
+    /// disk fails, this stays so.
     pub unwritten_events: u64,
-    /// The place of the oldest event, and its time in nanoseconds since 1970. Absent when there is nothing.
+    /// The place of the oldest event, and its time in nanoseconds since 1970. Absent when there is
+    /// nothing.
     pub oldest: Option<(Cursor, u64)>,
     /// The place behind the newest event that was put in. It is of the present run.
     pub end: Cursor,
@@ -75,7 +77,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens or makes a spool, and begins a run of the daemon in it. `wall_ns` is the time in nanoseconds since 1970.
+    /// Opens or makes a spool, and begins a run of the daemon in it. `wall_ns` is the time in
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// [`SpoolError::InUse`], or [`SpoolError::Io`] when the directory cannot be used.
@@ -102,7 +105,8 @@ impl Spool {
     /// A reader of everything from a place on that was put in until now.
     ///
     /// # Errors
-    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] when the place has to be looked for and a segment cannot be read.
+    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] when the place has to be looked for and a
+    /// segment cannot be read.
     pub fn reader(&self, from: Position) -> Result<SpoolReader, SpoolError> {
         let shared = &self.shared;
         let limit = shared.limit();
@@ -119,8 +123,9 @@ impl Spool {
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
     }
 
-    /// A reader that begins so far back that the entries from there on have `wanted` of what `count` counts. Of each segment, `count` is shown
-    /// the schemas first, which have to count 0, then the entries with events from the last one back. When there is not so much, the reader
+    /// A reader that begins so far back that the entries from there on have `wanted` of what
+    /// `count` counts. Of each segment, `count` is shown the schemas first, which have to count 0,
+    /// then the entries with events from the last one back. When there is not so much, the reader
     /// begins with the oldest there is.
     ///
     /// # Errors
@@ -147,8 +152,8 @@ impl Spool {
         self.shared.limit()
     }
 
-    /// How it stands. Entries that were refused are counted as not stored once something was stored behind them; the writer's own
-    /// statistics count them at once.
+    /// How it stands. Entries that were refused are counted as not stored once something was stored
+    /// behind them; the writer's own statistics count them at once.
     pub fn stats(&self) -> SpoolStats {
         SpoolStats::of(&self.shared)
     }

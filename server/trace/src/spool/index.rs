@@ -1,6 +1,7 @@
 //! Which segments there are, and which there were.
 //!
-//! Owns the order of them, and what is told to a reader between two of them. Never reads or writes a file.
+//! Owns the order of them, and what is told to a reader between two of them. Never reads or writes
+//! a file.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,8 @@ impl Index {
         SpoolItem::EpochStart(EpochStart { boot_id, epoch, previous_ended_cleanly })
     }
 
-    /// What a reader has to be told on its way from one place to a later one, when none of the events between are there.
+    /// What a reader has to be told on its way from one place to a later one, when none of the
+    /// events between are there.
     pub(super) fn between(&self, from: Cursor, to: Cursor) -> Vec<SpoolItem> {
         let mut items = Vec::new();
         let mut at = from;

@@ -1,7 +1,8 @@
 //! Reading entries in order.
 //!
-//! Owns a place in the spool, and what a reader has been told so far. It reads what was there when it was last asked to look, holds the
-//! segment open that it reads, and says what is missing where segments do not follow each other.
+//! Owns a place in the spool, and what a reader has been told so far. It reads what was there when
+//! it was last asked to look, holds the segment open that it reads, and says what is missing where
+//! segments do not follow each other.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -49,14 +50,17 @@ impl SpoolReader {
         }
     }
 
-    /// What comes next. `None` when everything was given that was there when the reader was made, or last extended.
+    /// What comes next. `None` when everything was given that was there when the reader was made,
+    /// or last extended.
     ///
-    /// The first item is the beginning of a run; each item is of the run of the last such. Before an entry come the schemas that it names,
-    /// once for each run. An entry is given whole, when the reader begins in the middle of it too. An entry without events that stands where
-    /// the reader begins is given: a client that has it already gets it again.
+    /// The first item is the beginning of a run; each item is of the run of the last such. Before
+    /// an entry come the schemas that it names, once for each run. An entry is given whole, when
+    /// the reader begins in the middle of it too. An entry without events that stands where the
+    /// reader begins is given: a client that has it already gets it again.
     ///
     /// # Errors
-    /// [`SpoolError::Io`] when a segment cannot be read. Reading can go on behind it: what could not be read is then told as missing.
+    /// [`SpoolError::Io`] when a segment cannot be read. Reading can go on behind it: what could
+    /// not be read is then told as missing.
     #[expect(clippy::should_implement_trait, reason = "it can be asked again after the end")]
     pub fn next(&mut self) -> Result<Option<SpoolItem>, SpoolError> {
         loop {
@@ -70,7 +74,8 @@ impl SpoolReader {
         }
     }
 
-    /// Looks again, and gives the place that it can read up to now: it is of the present run. Events behind it were put in later.
+    /// Looks again, and gives the place that it can read up to now: it is of the present run.
+    /// Events behind it were put in later.
     pub fn extend(&mut self) -> Cursor {
         let limit = self.shared.limit();
         self.extend_to(limit)

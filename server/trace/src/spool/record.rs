@@ -1,7 +1,8 @@
 //! How an entry stands in a segment.
 //!
-//! Owns the bytes of one record: 52 bytes of facts, then the payload. The checksum covers all of it and begins with that of the segment's
-//! header, so that a record of another segment, left over on the disk, is none of this one.
+//! Owns the bytes of one record: 52 bytes of facts, then the payload. The checksum covers all of it
+//! and begins with that of the segment's header, so that a record of another segment, left over on
+//! the disk, is none of this one.
 //!
 //! ```text
 //! 0 checksum u32 | 4 payload bytes u32 | 8 kind u32 | 12 key u32 | 16 events u32
@@ -132,7 +133,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Number of the first event behind it. `None` when there is none, and when a record covers events that cannot.
+    /// Number of the first event behind it. `None` when there is none, and when a record covers
+    /// events that cannot.
     pub(super) fn end(&self) -> Option<u64> {
         let covered = match self.kind {
             RecordKind::Entry(EntryKind::Events | EntryKind::Loss) => u64::from(self.events),
@@ -158,7 +160,8 @@ impl<'a> Record<'a> {
         self.last_ns.saturating_add_signed(self.wall_offset_ns)
     }
 
-    /// Puts the bytes behind those of `buffer`. The payload has at most [`MAX_PAYLOAD_BYTES`]: whoever makes a record sees to it.
+    /// Puts the bytes behind those of `buffer`. The payload has at most [`MAX_PAYLOAD_BYTES`]:
+    /// whoever makes a record sees to it.
     pub fn encode(&self, seed: u32, buffer: &mut Vec<u8>) {
         let start = buffer.len();
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(number, _)| *number);

@@ -1,7 +1,8 @@
 //! Opening a spool that is on the disk.
 //!
-//! Owns what becomes of each file that is found: a good one stays, a torn end is cut off, what is no segment is set aside. Whatever it changes,
-//! it reports; it never removes a file that could hold an entry, but for what had expired.
+//! Owns what becomes of each file that is found: a good one stays, a torn end is cut off, what is
+//! no segment is set aside. Whatever it changes, it reports; it never removes a file that could
+//! hold an entry, but for what had expired.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -34,7 +35,8 @@ pub struct Recovery {
 /// Reads what is there, and repairs it.
 ///
 /// # Errors
-/// What the system says. A segment that cannot be read or repaired is an error: nothing is decided about bytes that nobody has seen.
+/// What the system says. A segment that cannot be read or repaired is an error: nothing is decided
+/// about bytes that nobody has seen.
 pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
     let (expired, is_known) = expired(files, &mut recovery)?;
@@ -106,7 +108,8 @@ fn segment(
     }
 }
 
-/// Cuts off what is not good, and closes the segment, so that it need not be read through another time.
+/// Cuts off what is not good, and closes the segment, so that it need not be read through another
+/// time.
 fn repaired(
     files: &Files,
     id: SegmentId,
@@ -160,7 +163,8 @@ fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// What has gone of the oldest run that is there, when the list is lost: the oldest segments go first.
+/// What has gone of the oldest run that is there, when the list is lost: the oldest segments go
+/// first.
 fn guess_expired(index: &mut Index) {
     let Some(oldest) = index.segments.values().next() else { return };
     let Some(last_segment) = oldest.header.id.number.checked_sub(1) else { return };

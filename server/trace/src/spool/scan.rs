@@ -39,11 +39,13 @@ pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Resul
     let (header, seed) = Header::decode(bytes)?;
     let length = bytes.len() as u64;
     let scanned = walk_through(bytes, SegmentFacts::new(header, seed), length, &mut each);
-    // There is no error from reading memory; were there one, everything behind the header would be left out.
+    // There is no error from reading memory; were there one, everything behind the header would be
+    // left out.
     Ok(scanned.unwrap_or_else(|_| Scan { facts: SegmentFacts::new(header, seed), broken: None }))
 }
 
-/// Looks at a file of `length` bytes. One that was closed is believed what its last record says; readers check each record all the same.
+/// Looks at a file of `length` bytes. One that was closed is believed what its last record says;
+/// readers check each record all the same.
 ///
 /// # Errors
 /// See [`ScanError`].

@@ -35,7 +35,8 @@ const SUMS_SIZE: usize = 36;
 pub(super) const END_BYTES: u64 = END_SIZE as u64;
 pub(super) const END_SIZE: usize = HEAD_SIZE.saturating_add(SUMS_SIZE);
 
-/// A segment's place in the order of all: the run of the daemon, and the how many-eth of that run it is.
+/// A segment's place in the order of all: the run of the daemon, and the how many-eth of that run
+/// it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId {
     /// The run.
@@ -109,7 +110,8 @@ impl Header {
         (bytes, checksum)
     }
 
-    /// Reads the header that the bytes begin with, and what the checksums of the records begin with.
+    /// Reads the header that the bytes begin with, and what the checksums of the records begin
+    /// with.
     ///
     /// # Errors
     /// See [`BrokenHeader`].
@@ -147,9 +149,11 @@ pub struct SegmentFacts {
     pub next_sequence: u64,
     /// Events in it.
     pub events: u64,
-    /// Earliest time of a first event, in nanoseconds since 1970; that of its creation when it has none.
+    /// Earliest time of a first event, in nanoseconds since 1970; that of its creation when it has
+    /// none.
     pub first_wall_ns: u64,
-    /// Latest time of a last event, in nanoseconds since 1970; that of its creation when it has none.
+    /// Latest time of a last event, in nanoseconds since 1970; that of its creation when it has
+    /// none.
     pub last_wall_ns: u64,
     /// Bytes of header and records.
     pub bytes: u64,

@@ -1,6 +1,7 @@
 //! Where a reader begins.
 //!
-//! Owns finding the place that was asked for, and what has to be told when it is not there any more.
+//! Owns finding the place that was asked for, and what has to be told when it is not there any
+//! more.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -81,8 +82,9 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     Start { at, segment, since_wall_ns: Some(wall_ns), items }
 }
 
-/// With the entry that makes `wanted` full, counting back from the last one. `count` is shown the schemas of a segment before its other
-/// entries, and those from the last one back. `None` when all that is there is less.
+/// With the entry that makes `wanted` full, counting back from the last one. `count` is shown the
+/// schemas of a segment before its other entries, and those from the last one back. `None` when all
+/// that is there is less.
 pub(super) fn last(
     shared: &Arc<Shared>,
     limit: &Limit,
@@ -153,7 +155,8 @@ pub(super) fn end(state: &State, limit: &Limit) -> Start {
     Start { at, segment: newest(state, at.epoch), since_wall_ns: None, items }
 }
 
-/// Where to look for what is put in later: the last segment, since more may be put into it, unless it is of an earlier run.
+/// Where to look for what is put in later: the last segment, since more may be put into it, unless
+/// it is of an earlier run.
 fn newest(state: &State, epoch: u64) -> Bound<SegmentId> {
     match state.index.segments.keys().next_back() {
         Some(last) if last.epoch == epoch => Bound::Included(*last),

@@ -1,7 +1,7 @@
 //! What the writer and the readers share.
 //!
-//! Owns the steps from one state of the spool to the next: a segment is begun, closed, gone. A step that fails leaves what was there, and is
-//! remembered.
+//! Owns the steps from one state of the spool to the next: a segment is begun, closed, gone. A step
+//! that fails leaves what was there, and is remembered.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,8 @@ pub(super) struct State {
     pub(super) now: Cursor,
     /// All segments. Of the one that is written to, what was known when it was last looked at.
     pub(super) index: Index,
-    /// The segment that is written to. None before the first entry, and after the one before was closed for its age.
+    /// The segment that is written to. None before the first entry, and after the one before was
+    /// closed for its age.
     pub(super) tail: Option<Tail>,
     /// Number of the next segment.
     next_number: u64,
@@ -78,7 +79,8 @@ impl Shared {
     /// Writes what is in memory, and says how far one can read now.
     pub(super) fn limit(&self) -> Limit {
         let mut state = self.lock();
-        // What fails is remembered, and tried again by the writer; what was written before can be read all the same.
+        // What fails is remembered, and tried again by the writer; what was written before can be
+        // read all the same.
         if state.failing.is_none() {
             drop(state.flush(&self.files));
         }
@@ -153,8 +155,8 @@ impl State {
         }
     }
 
-    /// Closes the segment that is written to. Gives its file, which is still to be synced. When what is in memory cannot be written, it stays
-    /// what is written to.
+    /// Closes the segment that is written to. Gives its file, which is still to be synced. When
+    /// what is in memory cannot be written, it stays what is written to.
     pub(super) fn close_tail(
         &mut self,
         files: &Files,
@@ -182,7 +184,8 @@ impl State {
         if gone.is_empty() {
             return;
         }
-        // The list comes first: a removal that is cut short is carried on when the spool is opened again.
+        // The list comes first: a removal that is cut short is carried on when the spool is opened
+        // again.
         if let Err(error) = files.replace_expired(&self.index.expired.encode()) {
             self.note(&error);
         }

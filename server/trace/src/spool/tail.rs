@@ -1,7 +1,8 @@
 //! The segment that is written to.
 //!
-//! Owns its file and what has not been written to it yet. Records are put together in memory and written in large pieces, at places that are
-//! counted here: a write that fails half-way is done again over what it left.
+//! Owns its file and what has not been written to it yet. Records are put together in memory and
+//! written in large pieces, at places that are counted here: a write that fails half-way is done
+//! again over what it left.
 
 use std::fs::File;
 use std::io;
@@ -65,7 +66,8 @@ impl Tail {
         self.pending.len() as u64
     }
 
-    /// Adds a record in memory. Adds nothing when the record cannot stand here, which is a mistake of the caller.
+    /// Adds a record in memory. Adds nothing when the record cannot stand here, which is a mistake
+    /// of the caller.
     pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), super::record::BrokenRecord> {
         self.facts.add(record)?;
         record.encode(self.facts.seed, &mut self.pending);
@@ -91,8 +93,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes the last record, behind what was flushed. After an error the segment is without one: it is as good, and read through when
-    /// the spool is opened again.
+    /// Writes the last record, behind what was flushed. After an error the segment is without one:
+    /// it is as good, and read through when the spool is opened again.
     pub(super) fn close(mut self, ends_epoch: bool) -> (SegmentFacts, Arc<File>, io::Result<()>) {
         let open = self.facts;
         let sums = open.sums(ends_epoch);

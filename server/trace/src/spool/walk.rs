@@ -1,7 +1,7 @@
 //! From record to record of a segment.
 //!
-//! Owns reading in large pieces, and the rule that each record continues the one before it. Never decides what becomes of a segment that
-//! breaks.
+//! Owns reading in large pieces, and the rule that each record continues the one before it. Never
+//! decides what becomes of a segment that breaks.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fs::File;
@@ -76,7 +76,8 @@ impl<R: ReadAt> Walk<R> {
         self.limit = limit;
     }
 
-    /// The next record, and where it begins. `None` at the limit. After an error the walk is at an end: it gives the same error again.
+    /// The next record, and where it begins. `None` at the limit. After an error the walk is at an
+    /// end: it gives the same error again.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Record<'_>)>, WalkError> {
         let at = self.facts.bytes;
         if at >= self.limit {

@@ -1,7 +1,8 @@
 //! Putting entries into the spool.
 //!
-//! Owns the writer's side: which schemas a segment still needs, what was refused and is to be told, when to sync and to begin another
-//! segment. An entry costs one copy and one checksum. Only this thread ever waits for the disk, and a reader while a piece is written.
+//! Owns the writer's side: which schemas a segment still needs, what was refused and is to be told,
+//! when to sync and to begin another segment. An entry costs one copy and one checksum. Only this
+//! thread ever waits for the disk, and a reader while a piece is written.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -16,7 +17,8 @@ use super::state::{Shared, State};
 use super::tail::Tail;
 use super::{AppendError, Entry, EntryKind, SpoolError, SpoolStats};
 
-/// A segment is closed when it is as old as this part of what is kept, so that what is kept is never much older than it should be.
+/// A segment is closed when it is as old as this part of what is kept, so that what is kept is
+/// never much older than it should be.
 const PARTS_OF_AGE: u32 = 16;
 
 /// How long a disk that fails is left alone, at first and at most: it doubles with each failure.
@@ -26,7 +28,8 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 /// Bytes of the record that tells of events that were not stored.
 const NOT_STORED_BYTES: u64 = HEAD_BYTES + 8;
 
-/// The writing end of the spool. There is one. Dropped without [`SpoolWriter::close`], the run has not ended in order.
+/// The writing end of the spool. There is one. Dropped without [`SpoolWriter::close`], the run has
+/// not ended in order.
 #[derive(Debug)]
 pub struct SpoolWriter {
     shared: Arc<Shared>,
@@ -63,20 +66,23 @@ impl SpoolWriter {
         }
     }
 
-    /// Puts an entry in. It names the schemas that are needed to read it, which were put in before; a schema is kept in memory, and written
-    /// when something names it.
+    /// Puts an entry in. It names the schemas that are needed to read it, which were put in before;
+    /// a schema is kept in memory, and written when something names it.
     ///
-    /// Where the entry does not begin with the event behind the last one, the events between count as not stored.
+    /// Where the entry does not begin with the event behind the last one, the events between count
+    /// as not stored.
     ///
     /// # Errors
-    /// When the entry is not stored: see [`AppendError`]. Readers will be told, as soon as something can be stored again.
+    /// When the entry is not stored: see [`AppendError`]. Readers will be told, as soon as
+    /// something can be stored again.
     pub fn append(&mut self, entry: &Entry, schemas: &[u32]) -> Result<(), AppendError> {
         let shared = Arc::clone(&self.shared);
         let put = self.put(&shared, &mut shared.lock(), entry, schemas);
         match put {
             Ok(None) => Ok(()),
             Ok(Some((id, file))) => {
-                // The entry is stored, in the segment behind the one that could not be synced; that is in the statistics.
+                // The entry is stored, in the segment behind the one that could not be synced; that
+                // is in the statistics.
                 drop(self.sync_file(id, &file));
                 Ok(())
             }
@@ -117,7 +123,8 @@ impl SpoolWriter {
         }
         let gap = (self.refused || entry.sequence > next).then(|| (entry.sequence - next).to_le_bytes());
         let own = record.bytes() + if gap.is_some() { NOT_STORED_BYTES } else { 0 };
-        // A new segment needs all schemas of the entry, the present one those that are not in it yet.
+        // A new segment needs all schemas of the entry, the present one those that are not in it
+        // yet.
         let all = own + self.schema_bytes(schemas, false)?;
         if all > room {
             return Err(AppendError::TooLarge { bytes: all, limit: room });
@@ -213,8 +220,9 @@ impl SpoolWriter {
         Ok(())
     }
 
-    /// Does what is due: tries again what failed, syncs, closes a segment that is old, removes those that are too old. After a failure
-    /// nothing is due for a while. `wall_ns` is the time in nanoseconds since 1970.
+    /// Does what is due: tries again what failed, syncs, closes a segment that is old, removes
+    /// those that are too old. After a failure nothing is due for a while. `wall_ns` is the time in
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// [`SpoolError::Io`].
@@ -262,7 +270,8 @@ impl SpoolWriter {
         Ok(())
     }
 
-    /// How long it is until [`SpoolWriter::tick`] has something to do. `None`: until something is put in.
+    /// How long it is until [`SpoolWriter::tick`] has something to do. `None`: until something is
+    /// put in.
     pub fn next_tick(&self, now: Instant, wall_ns: u64) -> Option<Duration> {
         let state = self.shared.lock();
         let options = &self.shared.options;
@@ -288,8 +297,8 @@ impl SpoolWriter {
         stats
     }
 
-    /// Ends the run in order: everything is written down, and readers of later runs are told that nothing is missing at its end but what
-    /// they are told of.
+    /// Ends the run in order: everything is written down, and readers of later runs are told that
+    /// nothing is missing at its end but what they are told of.
     ///
     /// # Errors
     /// [`SpoolError::Io`]: the run has not ended in order.

@@ -105,7 +105,7 @@ mod field {
 }
 
 /// The message, ready to be sent. Groups without rows are left out.
-pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &mut MessagePool) -> Bytes {
+pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &MessagePool) -> Bytes {
     let columns_bytes = groups.iter().map(bytes_about);
     let names_bytes = envelope.tasks.len().saturating_add(envelope.symbols.len()).saturating_mul(64);
     let bytes = columns_bytes.fold(names_bytes.saturating_add(256), usize::saturating_add);
@@ -210,7 +210,7 @@ fn numbers<T: PartialEq, const N: usize>(
     bytes_of: impl Fn(&T) -> [u8; N],
 ) {
     let Some(first) = values.first() else { return };
-    if constant && values.iter().all(|value| value == first) {
+    if constant && are_equal(values, first) {
         out.bytes(field, &bytes_of(first));
         return;
     }
@@ -233,9 +233,11 @@ fn numbers<T: PartialEq, const N: usize>(
 }
 
 fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row: usize, rows: Rows<'_>) {
+    let row_bytes = per_row.saturating_mul(kind.value_bytes());
+    let same = the_same(&column.values, row_bytes);
     match rows {
         Rows::All => {
-            out.bytes(field::COLUMN_VALUES, &column.values);
+            out.bytes(field::COLUMN_VALUES, same.unwrap_or(&column.values));
             out.bytes(field::COLUMN_OFFSETS, &column.offsets);
             out.bytes(field::COLUMN_DATA, &column.bytes);
             out.bytes(field::COLUMN_FAULTS, &column.faults);
@@ -243,12 +245,13 @@ fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row
         Rows::Some(rows) => {
             if kind.is_text() {
                 encode_texts(out, column, per_row, rows);
+            } else if let Some(values) = same {
+                out.bytes(field::COLUMN_VALUES, values);
             } else {
-                let bytes = per_row.saturating_mul(kind.value_bytes());
-                let room = out.room(field::COLUMN_VALUES, rows.len().saturating_mul(bytes));
-                for (room, row) in room.chunks_exact_mut(bytes.max(1)).zip(rows) {
-                    let start = (*row as usize).saturating_mul(bytes);
-                    if let Some(values) = column.values.get(start..start.saturating_add(bytes)) {
+                let room = out.room(field::COLUMN_VALUES, rows.len().saturating_mul(row_bytes));
+                for (room, row) in room.chunks_exact_mut(row_bytes.max(1)).zip(rows) {
+                    let start = (*row as usize).saturating_mul(row_bytes);
+                    if let Some(values) = column.values.get(start..start.saturating_add(row_bytes)) {
                         room.copy_from_slice(values);
                     }
                 }
@@ -256,6 +259,22 @@ fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row
             encode_faults(out, column, per_row, rows);
         }
     }
+}
+
+/// Whether all values are equal to the first. Compares several at a time, which a loop that could
+/// end at each of them does not.
+fn are_equal<T: PartialEq>(values: &[T], first: &T) -> bool {
+    values.chunks(64).all(|some| some.iter().filter(|value| *value != first).count() == 0)
+}
+
+/// The values of one row, if all rows have the same. Where they do not, that is seen at the second
+/// row of most columns.
+fn the_same(values: &[u8], row_bytes: usize) -> Option<&[u8]> {
+    let first = values.get(..row_bytes).filter(|first| !first.is_empty())?;
+    let others = values.get(row_bytes..)?;
+    // Each row is equal to the one before it if the column is equal to itself, one row further on.
+    let before = values.get(..others.len())?;
+    (others == before).then_some(first)
 }
 
 /// The indices of the values of some rows.

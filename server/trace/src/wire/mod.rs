@@ -1,10 +1,13 @@
-//! Events as they go over the wire and to disk: decoded columns as one serialised `kprobed.v1.StreamEventsResponse`.
+//! Events as they go over the wire and to disk: decoded columns as one serialised
+//! `kprobed.v1.StreamEventsResponse`.
 //!
-//! Owns the layout of a batch message. It is written by hand, straight from the columns, once for everybody who wants the same columns; the
-//! generated code would build, measure and copy a message of its own for each of them. The generated reader reads it back
-//! ([`read_batch`]), and tests hold the two together. Never decides who wants what.
+//! Owns the layout of a batch message. It is written by hand, straight from the columns, once for
+//! everybody who wants the same columns; the generated code would build, measure and copy a message
+//! of its own for each of them. The generated reader reads it back ([`read_batch`]), and tests hold
+//! the two together. Never decides who wants what.
 
 mod batch;
+mod loss;
 mod pool;
 mod projection;
 mod protobuf;
@@ -14,6 +17,7 @@ mod schema;
 mod tests;
 
 pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
+pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
 pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};

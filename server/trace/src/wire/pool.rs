@@ -1,44 +1,57 @@
 //! Memory for messages.
 //!
-//! Owns buffers that are used again once everybody is done with the message in them: the pages of fresh memory would be touched for the first
-//! time with each message, which costs more than writing it.
+//! Owns buffers that are used again once everybody is done with the message in them: the pages of
+//! fresh memory would be touched for the first time with each message, which costs more than
+//! writing it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
 /// Buffers that are kept: as many messages can be under way before new memory is taken.
 const BUFFERS: usize = 16;
 
-/// Messages that are smaller get memory of their own. A subscriber that does not read may keep them for long, and with them the whole buffer.
+/// Messages that are smaller get memory of their own. A subscriber that does not read may keep them
+/// for long, and with them the whole buffer.
 const SMALLEST_BYTES: usize = 24 << 10;
 
 /// Buffers come in multiples of this.
 const STEP_BYTES: usize = 32 << 10;
 
-/// Buffers for messages.
+/// Buffers for messages. Several threads may make messages at once.
 #[derive(Debug, Default)]
 pub struct MessagePool {
-    buffers: Vec<BytesMut>,
+    buffers: Mutex<Vec<BytesMut>>,
 }
 
 impl MessagePool {
     /// Makes a message of at most some `bytes`; it may become longer, at the price of a copy.
-    pub(super) fn message(&mut self, bytes: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+    pub(super) fn message(&self, bytes: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
         if bytes < SMALLEST_BYTES {
             let mut buffer = BytesMut::with_capacity(bytes);
             write(&mut buffer);
             return buffer.freeze();
         }
-        let free = self.buffers.iter_mut().position(|buffer| buffer.try_reclaim(bytes));
-        let mut buffer = match free {
-            Some(index) => self.buffers.swap_remove(index),
-            None => BytesMut::with_capacity(bytes.next_multiple_of(STEP_BYTES)),
-        };
+        let mut buffer =
+            self.take(bytes).unwrap_or_else(|| BytesMut::with_capacity(bytes.next_multiple_of(STEP_BYTES)));
         write(&mut buffer);
         let message = buffer.split().freeze();
-        if self.buffers.len() < BUFFERS {
-            self.buffers.push(buffer);
+        let mut buffers = self.buffers();
+        if buffers.len() < BUFFERS {
+            buffers.push(buffer);
         }
         message
+    }
+
+    /// A buffer that nobody reads any more.
+    fn take(&self, bytes: usize) -> Option<BytesMut> {
+        let mut buffers = self.buffers();
+        let free = buffers.iter_mut().position(|buffer| buffer.try_reclaim(bytes))?;
+        Some(buffers.swap_remove(free))
+    }
+
+    fn buffers(&self) -> MutexGuard<'_, Vec<BytesMut>> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,27 +59,27 @@ impl MessagePool {
 mod tests {
     use super::*;
 
-    fn message(pool: &mut MessagePool, bytes: usize) -> Bytes {
+    fn message(pool: &MessagePool, bytes: usize) -> Bytes {
         pool.message(bytes, |buffer| buffer.resize(bytes, 7))
     }
 
     #[test]
     fn memory_is_used_again_once_a_message_is_gone() {
-        let mut pool = MessagePool::default();
-        let first = message(&mut pool, 40 << 10);
-        let (place, held) = (first.as_ptr(), message(&mut pool, 40 << 10));
+        let pool = MessagePool::default();
+        let first = message(&pool, 40 << 10);
+        let (place, held) = (first.as_ptr(), message(&pool, 40 << 10));
         assert_ne!(held.as_ptr(), place, "the first one is still there");
         drop(first);
-        assert_eq!(message(&mut pool, 50 << 10).as_ptr(), place);
+        assert_eq!(message(&pool, 50 << 10).as_ptr(), place);
         assert!(held.iter().all(|byte| *byte == 7) && held.len() == 40 << 10);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut pool = MessagePool::default();
-        let messages: Vec<_> = (0..40).map(|_| message(&mut pool, 30 << 10)).collect();
-        assert_eq!((messages.len(), pool.buffers.len()), (40, BUFFERS));
-        message(&mut pool, 100);
-        assert_eq!(pool.buffers.len(), BUFFERS, "small ones are not of it");
+        let pool = MessagePool::default();
+        let messages: Vec<_> = (0..40).map(|_| message(&pool, 30 << 10)).collect();
+        assert_eq!((messages.len(), pool.buffers().len()), (40, BUFFERS));
+        message(&pool, 100);
+        assert_eq!(pool.buffers().len(), BUFFERS, "small ones are not of it");
     }
 }

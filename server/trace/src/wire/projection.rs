@@ -37,7 +37,8 @@ impl Projection {
         self.names.is_empty()
     }
 
-    /// The first name that none of these schemas has, nor all events. None without a schema: the probe may come yet.
+    /// The first name that none of these schemas has, nor all events. None without a schema: the
+    /// probe may come yet.
     pub fn unknown(&self, schemas: &[&Schema]) -> Option<&str> {
         schemas.first()?;
         let has = |schema: &Schema, name: &str| schema.fields.iter().any(|field| field.name == name);

@@ -1,7 +1,8 @@
 //! The few pieces of the protobuf wire format that a batch needs.
 //!
-//! A nested message begins with a length of fixed width, which is filled in when the message is complete: a varint may have more bytes than
-//! it needs, so that nothing has to be measured before it is written.
+//! A nested message begins with a length of fixed width, which is filled in when the message is
+//! complete: a varint may have more bytes than it needs, so that nothing has to be measured before
+//! it is written.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{BufMut as _, BytesMut};

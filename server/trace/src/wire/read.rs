@@ -1,4 +1,4 @@
-//! A batch message becomes columns again: for what was stored, and for rows.
+//! A stored batch message becomes columns again.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
@@ -6,7 +6,11 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, Schema};
+use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema};
+
+/// Memory that one column may take of a message in which one row stands for all. No reader makes a
+/// batch that is nearly as large, but a stored message can claim any number of rows.
+const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Why bytes are not a batch.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +43,13 @@ pub fn read_batch(message: &[u8]) -> Result<v1::EventBatch, ReadError> {
 /// [`ReadError::Group`].
 pub fn read_group(group: v1::EventGroup, schema: &Arc<Schema>) -> Result<Columns, ReadError> {
     let id = group.schema_id;
-    let fits = schema.fields.iter().zip(&group.columns).all(|(field, column)| has_only(field.kind, column));
+    let mut group = group;
+    let rows = group.rows as usize;
+    let fits = schema
+        .fields
+        .iter()
+        .zip(&mut group.columns)
+        .all(|(field, column)| has_only(field.kind, column) && spread(field, column, rows).is_some());
     let parts = if fits { parts(group) } else { None };
     parts.and_then(|parts| Columns::from_parts(Arc::clone(schema), parts)).ok_or(ReadError::Group(id))
 }
@@ -50,6 +60,17 @@ fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
         FieldKind::String | FieldKind::SymbolName => column.values.is_empty(),
         _ => column.offsets.is_empty() && column.data.is_empty(),
     }
+}
+
+/// Gives every row the values of a column that has one row for all. `None` if they do not fit into
+/// the memory that a group may take.
+fn spread(field: &FieldSchema, column: &mut v1::Column, rows: usize) -> Option<()> {
+    let row_bytes = (field.array_len.unwrap_or(1) as usize).checked_mul(field.kind.value_bytes())?;
+    if rows > 1 && row_bytes > 0 && column.values.len() == row_bytes {
+        row_bytes.checked_mul(rows).filter(|bytes| *bytes <= GROUP_BYTES_MAX)?;
+        column.values = column.values.repeat(rows).into();
+    }
+    Some(())
 }
 
 fn parts(group: v1::EventGroup) -> Option<ColumnsParts> {

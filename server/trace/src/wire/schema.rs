@@ -14,7 +14,8 @@ pub struct SchemaError {
     pub field: String,
 }
 
-/// The message about a schema, with the fields that a projection leaves. 0 is for schemas outside of streams.
+/// The message about a schema, with the fields that a projection leaves. 0 is for schemas outside
+/// of streams.
 pub fn schema_message(
     schema_id: u32,
     name: &ProbeName,

@@ -94,6 +94,49 @@ fn columns(events: &[Event], base_ns: u64) -> Columns {
     Columns::from_parts(schema(), parts).unwrap()
 }
 
+#[test]
+fn a_column_of_equal_values_is_sent_once() {
+    let event = |a, b, tid| Event {
+        time: 5,
+        tid,
+        flags: 0,
+        ip: 9,
+        a,
+        b,
+        texts: [Some(b"x".to_vec()), None, Some(Vec::new())],
+    };
+    let same: Vec<_> = (0..100).map(|tid| event(Some(1 << 40), [1, 2, 3], tid)).collect();
+    let mut differs = same.clone();
+    differs[99].a = Some(1);
+    differs[50].b[2] = 4;
+    let bytes = |events: &[Event], rows: Rows<'_>| {
+        let columns = columns(events, 1000);
+        let read = round_trip(&columns, rows).unwrap();
+        for (read, written) in read.fields.iter().zip(&columns.take_rows(&rows_of(rows, events.len())).fields)
+        {
+            assert_eq!((&read.values, &read.offsets), (&written.values, &written.offsets));
+        }
+        let group = GroupRows { schema_id: 9, columns: &columns, rows, projected: &projected() };
+        let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+        let envelope = Envelope { cpu: 0, sequence: 0, log_events: 0, clock, tasks: &[], symbols: &[] };
+        encode(&envelope, &[group], &MessagePool::default()).len()
+    };
+    // Values of 8 bytes and three of 2, of one row in place of a hundred; 100 differ in each of the
+    // others.
+    assert_eq!(bytes(&differs, Rows::All) - bytes(&same, Rows::All), 99 * (8 + 6) + 2);
+    let some = [3, 50, 70];
+    assert!(bytes(&same, Rows::Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Rows::Some(&some)));
+    // One row is its own column, whatever the others have.
+    bytes(&differs, Rows::Some(&[50]));
+}
+
+fn rows_of(rows: Rows<'_>, count: usize) -> Vec<u32> {
+    match rows {
+        Rows::All => (0..u32::try_from(count).unwrap()).collect(),
+        Rows::Some(rows) => rows.to_vec(),
+    }
+}
+
 fn projected() -> Projected {
     Projection::default().of(&schema())
 }
@@ -107,7 +150,7 @@ fn round_trip(columns: &Columns, rows: Rows<'_>) -> Option<Columns> {
         Envelope { cpu: 300, sequence: 1 << 40, log_events: 77, clock, tasks: &tasks, symbols: &symbols };
     let projected = projected();
     let group = GroupRows { schema_id: 9, columns, rows, projected: &projected };
-    let message = encode(&envelope, &[group], &mut MessagePool::default());
+    let message = encode(&envelope, &[group], &MessagePool::default());
     let batch = read_batch(&message).unwrap();
     assert_eq!((batch.cpu, batch.sequence, batch.log_events), (300, 1 << 40, 77));
     let read = batch.clock.unwrap();
@@ -185,7 +228,7 @@ proptest! {
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
         let envelope = Envelope { cpu: 0, sequence: 0, log_events: 1, clock, tasks: &[], symbols: &[] };
         let rows = GroupRows { schema_id: 1, columns: &columns, rows: Rows::All, projected: &projected };
-        let mut message = encode(&envelope, &[rows], &mut MessagePool::default()).to_vec();
+        let mut message = encode(&envelope, &[rows], &MessagePool::default()).to_vec();
         bytes.truncate(4);
         for (offset, byte) in bytes.into_iter().enumerate() {
             let at = at.wrapping_add(offset * 7) % message.len();

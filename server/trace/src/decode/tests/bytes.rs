@@ -24,7 +24,8 @@ fn tracepoint() -> Plan {
     plan(&format(&fields, ""))
 }
 
-/// Every value can be reached, none beyond, and everything has the length that the wire format promises.
+/// Every value can be reached, none beyond, and everything has the length that the wire format
+/// promises.
 fn check(plan: &Plan, columns: &Columns) {
     let rows = columns.len();
     for (field, column) in plan.schema().fields.iter().zip(&columns.fields) {

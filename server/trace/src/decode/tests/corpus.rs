@@ -40,8 +40,8 @@ fn kernel_lines(text: &str) -> BTreeMap<usize, Vec<Line>> {
     lines
 }
 
-/// The context as it is compared: garbage is all the same, and the six letters for what makes a reschedule due are all
-/// `n`.
+/// The context as it is compared: garbage is all the same, and the six letters for what makes a
+/// reschedule due are all `n`.
 fn merged(letters: &str) -> String {
     if letters.ends_with("ff") {
         return "garbage".into();
@@ -104,8 +104,8 @@ fn print(name: &str, columns: &Columns, row: usize) -> String {
     text
 }
 
-/// Decodes a whole corpus and compares all that the kernel printed. Returns the number of events and what each page
-/// says about loss.
+/// Decodes a whole corpus and compares all that the kernel printed. Returns the number of events
+/// and what each page says about loss.
 fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
     let directory = corpus(name);
     let layout = PageLayout::parse(&fs::read_to_string(directory.join("header_page")).unwrap()).unwrap();

@@ -1,7 +1,8 @@
 //! A model of how the kernel stores arguments, and the proof that what it meant is what is decoded.
 //!
-//! The model follows kernel/trace/trace_probe_tmpl.h as of 6.6 (store_trace_args, process_fetch_insn_bottom) on memory
-//! of which the test decides what can be read. The record begins as stale bytes, as the ring buffer does.
+//! The model follows kernel/trace/trace_probe_tmpl.h as of 6.6 (store_trace_args,
+//! process_fetch_insn_bottom) on memory of which the test decides what can be read. The record
+//! begins as stale bytes, as the ring buffer does.
 
 use proptest::collection::vec;
 use proptest::option;

@@ -1,5 +1,5 @@
-//! The kernel's own text as the judge, a model of how the kernel writes arguments, records written by hand, and any
-//! bytes.
+//! The kernel's own text as the judge, a model of how the kernel writes arguments, records written
+//! by hand, and any bytes.
 
 mod bytes;
 mod compile;

@@ -79,7 +79,8 @@ fn an_element_that_could_not_be_read_is_one_fault() {
 #[test]
 fn an_array_that_was_cut_short_is_all_faults() {
     let plan = strings(&["[3] a", " t", " __kpd_end"]);
-    // "one" was stored, then overwritten by the next argument; the last descriptor was never written.
+    // "one" was stored, then overwritten by the next argument; the last descriptor was never
+    // written.
     let descriptors = [(36, 4), (40, 4), (0x4141, 0x4141), (36, 6), (42, 2)];
     assert_eq!(read(&plan, &descriptors, b"hello\0k\0"), [FAULT, FAULT, FAULT, "hello"]);
 }
@@ -93,7 +94,8 @@ fn without_a_successor_unwritten_elements_show_by_their_place() {
     assert_eq!(read(&plan, &descriptors, b"a\0b\0c\0"), ["a", "b", "c"]);
 }
 
-/// From a 6.1 guest. a and e could be read, b, c, d and f could not: what stands in their place is stale.
+/// From a 6.1 guest. a and e could be read, b, c, d and f could not: what stands in their place is
+/// stale.
 const GUARDED: [u8; 80] = [
     0x70, 0x05, 0x00, 0x00, 0x5c, 0x00, 0x00, 0x00, 0x50, 0xa3, 0xf4, 0x86, 0xff, 0xff, 0xff, 0xff, 0x00,
     0x80, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x28, 0x00, 0x10, 0x00, 0x38, 0x00, 0x00, 0x00, 0x38, 0x00,
@@ -213,7 +215,8 @@ fn a_bad_record_leaves_nothing_behind() {
     plan.decode(&good, 2, &mut columns).unwrap();
     let before = format!("{columns:?}");
 
-    // The first string is appended before the second turns out bad, once as text and once as a fault.
+    // The first string is appended before the second turns out bad, once as text and once as a
+    // fault.
     let expected = DecodeError::DescriptorOutOfBounds { at: 24, offset: 35, length: 2, record_bytes: 36 };
     for first in [descriptor(32, 3), descriptor(32, 0)] {
         let bad = record(first, descriptor(35, 2));

@@ -108,7 +108,8 @@ fn what_is_the_same_for_all_events_is_folded() {
     assert!(bind("u8 == 200 && fd == 1").unwrap_err().is_unknown_field());
 }
 
-/// A probe whose fields are called like what all events have: `pid`, `comm`, `probe`, `CPU` and `cpu`.
+/// A probe whose fields are called like what all events have: `pid`, `comm`, `probe`, `CPU` and
+/// `cpu`.
 fn schema_of_namesakes() -> Schema {
     let mut schema = schema();
     for (field, name) in schema.fields.iter_mut().zip(["pid", "comm", "probe", "CPU", "cpu"]) {

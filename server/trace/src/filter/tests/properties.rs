@@ -1,4 +1,5 @@
-//! Properties: text and tree are inverse, no text panics, and what is selected follows the laws of logic.
+//! Properties: text and tree are inverse, no text panics, and what is selected follows the laws of
+//! logic.
 
 use proptest::prelude::*;
 

@@ -28,7 +28,8 @@ async fn every_term_of_the_history_counts() {
     let before = history.counts();
     assert_eq!((before.read, before.stored, before.not_stored), (BATCHES * BATCH_EVENTS, before.read, 0));
 
-    // The disk is taken away: the segment that is open takes some more, and none can be begun after it.
+    // The disk is taken away: the segment that is open takes some more, and none can be begun after
+    // it.
     std::fs::rename(&path, directory.path().join("elsewhere")).unwrap();
     for batch in BATCHES..2 * BATCHES {
         publish(&hub, &source, 0, BATCH_EVENTS, 1_000_000 * (batch + 1));

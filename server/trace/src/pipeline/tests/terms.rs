@@ -51,7 +51,7 @@ fn every_term_of_a_subscriber_counts() {
     let groups = [group(&a, 10, 1000)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
     let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
-    first.replay(&mut Replay::default(), &draft, (0, 0), &mut Begin::default());
+    first.replay(&Replay::default(), &draft, (0, 0), &mut ReplayStart::default());
     first.count_loss(5);
 
     let counts = hub.counts();

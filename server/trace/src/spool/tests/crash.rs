@@ -7,7 +7,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An entry: events that it covers, bytes, and how many events before it were never handed over.
+    /// An entry: events that it covers, bytes, and how many events before it were never handed
+    /// over.
     Append {
         events: u32,
         bytes: usize,
@@ -55,7 +56,8 @@ fn run_of(epoch: u64, epochs: &[u64]) -> usize {
     epochs.iter().position(|known| *known == epoch).unwrap()
 }
 
-/// What is read must be what was put in, without what has expired at the beginning and what never reached the disk at the end of a run.
+/// What is read must be what was put in, without what has expired at the beginning and what never
+/// reached the disk at the end of a run.
 fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
     let mut reader = spool.reader(Position::Beginning).unwrap();
     let mut run: Option<usize> = None;

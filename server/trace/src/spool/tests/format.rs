@@ -175,7 +175,8 @@ proptest! {
         prop_assert_eq!((scan.facts.bytes, scan.broken.is_some()), (HEADER_BYTES, !bytes.is_empty()));
     }
 
-    /// One to four changed bytes are always seen (the checksum finds all errors of up to 32 bits in a row), and what is before is good.
+    /// One to four changed bytes are always seen (the checksum finds all errors of up to 32 bits in
+    /// a row), and what is before is good.
     #[test]
     fn changed_bytes_are_seen(at in 0_usize..1000, change in vec(1_u8.., 1..5)) {
         let whole = segment();

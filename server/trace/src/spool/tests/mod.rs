@@ -68,7 +68,8 @@ fn read(spool: &Spool, from: Position) -> Vec<SpoolItem> {
     rest(&mut spool.reader(from).unwrap())
 }
 
-/// Items in short: `e` an entry with events, `l` a loss, `s` a schema, `x` expired, `n` not stored, `d` damaged, `|` a run.
+/// Items in short: `e` an entry with events, `l` a loss, `s` a schema, `x` expired, `n` not stored,
+/// `d` damaged, `|` a run.
 fn brief(items: &[SpoolItem]) -> String {
     let number = |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
     let words = items.iter().map(|item| match item {

@@ -150,7 +150,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((what, times).prop_map(|(what, times)| Step { what, times }), 0..40)
 }
 
-/// What happens, and what has to be told of it. At the end stands an event, since what was lost is told with the next one.
+/// What happens, and what has to be told of it. At the end stands an event, since what was lost is
+/// told with the next one.
 pub(super) fn of(start_ns: u64, steps: &[Step]) -> (Vec<Happening>, Told) {
     let mut story = Story {
         now_ns: start_ns,

@@ -1,7 +1,8 @@
 //! What is read does not depend on how it lies on pages and when the reader comes by.
 //!
-//! The same happenings are laid out by a model of the kernel's writer in several ways, and read by [`Cpu`] from a file. Each has to give the
-//! rows, the losses and the counts that follow from the happenings themselves.
+//! The same happenings are laid out by a model of the kernel's writer in several ways, and read by
+//! [`Cpu`] from a file. Each has to give the rows, the losses and the counts that follow from the
+//! happenings themselves.
 
 mod happenings;
 mod terms;
@@ -18,14 +19,15 @@ use self::happenings::{Step, Told, steps};
 use self::writer::{HEADER_BYTES, Manner, pages};
 use super::*;
 use crate::decode::{Column, Columns, Plan, PlanOptions, Value};
+use crate::pipeline::commands::{Command, commands};
 use crate::pipeline::{
-    AddressNames, Binder, EventSource, Item, QueueLimits, SourceTable, Subscription, TaskNames, View,
+    Binder, EventSource, Hub, Item, LossCause, QueueLimits, SourceTable, Subscription, View,
 };
 use crate::wire::{read_batch, read_group};
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::ring::PageLayout;
-use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
+use kprobed_host::tracefs::{BufferStats, Instance, Tracefs};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A time with bits above those of an absolute stamp.
@@ -37,7 +39,7 @@ struct World {
     directory: tempfile::TempDir,
     tracefs: Tracefs,
     facts: Arc<FactsCache>,
-    sources: SourceTable,
+    sources: Arc<SourceTable>,
     /// By event id.
     probes: BTreeMap<u16, Arc<EventSource>>,
     hub: Arc<Hub>,
@@ -51,7 +53,7 @@ impl World {
         std::fs::write(per_cpu.join("stats"), format!("overrun: {overwritten}\n")).unwrap();
         let path = || directory.path().to_owned();
         let paths = KernelPaths { procfs: path(), sysfs: path(), debugfs: path(), tracefs: path() };
-        let sources = SourceTable::default();
+        let sources = Arc::<SourceTable>::default();
         let mut probes = BTreeMap::new();
         for (schema_id, (name, text)) in (1..).zip(happenings::formats()) {
             let format = Format::parse(&text).unwrap();
@@ -77,28 +79,17 @@ impl World {
         file.write_all(&pages.concat()).unwrap();
         file.rewind().unwrap();
         let instance = Instance::find(&self.tracefs, "i").unwrap();
-        let mut cpu = Cpu::new(Ring::new(CPU, file, &BufferStats::default()));
-        let mut tasks = TaskNames::new(self.tracefs.clone(), self.directory.path().to_owned());
-        let mut addresses = AddressNames::new(Arc::clone(&self.facts));
-        let layout = layout(sub_buffer_bytes);
-        let mut buffer = vec![0; sub_buffer_bytes];
+        let ring = Ring::new(instance, layout(sub_buffer_bytes), CPU, file, &BufferStats::default());
+        let mut cpu = Cpu::new(ring);
+        let mut target = self.target();
+        let mut buffer = Vec::new();
         for TurnOf { depth, is_waited_for } in turns.iter().cycle() {
-            let waiting = Waiting::default();
+            let (outbox, inbox, _) = commands().unwrap();
             if *is_waited_for {
-                waiting.one_more();
+                outbox.send(Command::Stop);
             }
-            let counters = Arc::clone(&cpu.counters);
-            let mut turn = Turn {
-                cpu: CPU,
-                layout: &layout,
-                sources: &self.sources,
-                counters: &counters,
-                hub: &self.hub,
-                tasks: &mut tasks,
-                addresses: &mut addresses,
-            };
-            let found = cpu.read(&mut turn, &mut buffer, &instance, *depth, &waiting);
-            assert!(!found.broken);
+            let found = cpu.read(&mut buffer, *depth, &inbox, &mut target);
+            assert!(!found.broken && found.is_published);
             // Who waits does so for a page at most, unless everything is to be read.
             assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 1);
             if found.pages == 0 {
@@ -107,6 +98,11 @@ impl World {
             }
         }
         cpu
+    }
+
+    fn target(&self) -> Target {
+        let names = (self.tracefs.clone(), self.directory.path().to_owned());
+        Target::new(Arc::clone(&self.sources), Arc::clone(&self.hub), names, Arc::clone(&self.facts))
     }
 
     fn subscribe(&self) -> Subscription {
@@ -122,7 +118,7 @@ impl World {
         while let Some(Ok(item)) = subscription.next().now_or_never() {
             match item {
                 Item::Batch(batch) => {
-                    for group in read_batch(&batch.message).unwrap().groups {
+                    for group in read_batch(batch.message()).unwrap().groups {
                         let source =
                             self.probes.values().find(|source| source.origin.schema_id == group.schema_id);
                         let source = source.unwrap();
@@ -217,7 +213,8 @@ fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     let told = world.told(&subscription);
     assert_eq!(told.rows, expected.rows);
     assert_eq!(told.losses_of(LossCause::Undecodable), expected.losses_of(LossCause::Undecodable));
-    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is asked, and it can be ahead: the sum is exact.
+    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is
+    // asked, and it can be ahead: the sum is exact.
     assert_eq!(told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
     assert_eq!(told.lost(LossCause::Overrun), expected.lost(LossCause::Overrun));
 

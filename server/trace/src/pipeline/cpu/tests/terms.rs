@@ -25,14 +25,14 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let mut cpu = world.read(&pages(START_NS, &happenings, &manner), 4096, &turns);
 
     let stats = world.directory.path().join(format!("instances/i/per_cpu/cpu{CPU}/stats"));
-    let instance = Instance::find(&world.tracefs, "i").unwrap();
+    let target = world.target();
     for text in [
         "overrun: 9\ncommit overrun: 2\ndropped events: 3\nread events: 3\n",
         // Somebody else empties the buffer, and more is lost after that.
         "overrun: 0\ncommit overrun: 5\ndropped events: 0\nread events: 1\n",
     ] {
         std::fs::write(&stats, text).unwrap();
-        cpu.ring.look_at_stats(&instance, &cpu.counters, &world.hub);
+        cpu.look_at_stats(&target);
     }
 
     let counts = cpu.counters.counts(CPU);

@@ -16,7 +16,8 @@ pub(super) enum Happening {
 pub(super) struct Manner {
     /// Size of a sub-buffer.
     pub(super) sub_buffer_bytes: usize,
-    /// After how many events the reader comes by and takes what is there, over and over. Empty: never before a page is full.
+    /// After how many events the reader comes by and takes what is there, over and over. Empty:
+    /// never before a page is full.
     pub(super) reads: Vec<usize>,
     /// Whether long times are written as absolute ones.
     pub(super) is_absolute: bool,
@@ -102,7 +103,8 @@ impl Writer<'_> {
                 let length = u32::try_from(4 + words * 4).unwrap();
                 let body =
                     [&PADDING.to_le_bytes()[..], &length.to_le_bytes(), &vec![0xdd; words * 4]].concat();
-                // As the first of a page it would get a delta that it has not (rb_event_discard), and the next one would be late by that.
+                // As the first of a page it would get a delta that it has not (rb_event_discard),
+                // and the next one would be late by that.
                 if self.used + body.len() > self.capacity() {
                     self.next_page();
                 } else if self.used > 0 {
@@ -129,7 +131,8 @@ impl Writer<'_> {
         self.used += 8;
     }
 
-    /// Writes a record whose header has no time yet. The first one of a page has the time of the page (rb_move_tail, __rb_reserve_next).
+    /// Writes a record whose header has no time yet. The first one of a page has the time of the
+    /// page (rb_move_tail, __rb_reserve_next).
     fn append(&mut self, body: &[u8], delta_ns: u64) {
         if self.used + body.len() > self.capacity() {
             self.next_page();
@@ -171,7 +174,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives what was not read to the reader (ring_buffer_read_page). What follows it on the page counts from the time that was read last.
+    /// Gives what was not read to the reader (ring_buffer_read_page). What follows it on the page
+    /// counts from the time that was read last.
     fn hand_out(&mut self) {
         let data = std::mem::take(&mut self.data);
         let stamp_ns = std::mem::replace(&mut self.stamp_ns, self.now_ns);

@@ -1,16 +1,20 @@
-//! From one instance to the next: what was held comes out once, in the order of time, with the losses that matter.
+//! From one instance to the next: what was held comes out once, in the order of time, with the
+//! losses that matter.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::super::collector::Collector;
 use super::super::counters::BufferCounters;
-use super::super::cut::{Cuts, Line, Seen, Side};
-use super::super::held::{HeldLost, HeldPages, Wanted};
-use super::super::turn::Turn;
+use super::super::ring::{Gap, PageRead};
+use super::super::samples::{hub, source};
+use super::super::tests::{subscribe, summary, taken};
+use super::super::{Item, QueueLimits, SourceTable};
+use super::cutover::TaskKey;
 use super::*;
+use crate::wire::read_batch;
 use kprobed_host::kernel::{FactsCache, KernelPaths};
-use kprobed_host::ring::PageLayout;
-use kprobed_host::tracefs::Tracefs;
+use kprobed_host::ring::Page;
 
 const HEADER_PAGE: &str = include_str!("../../../../fixtures/ring/small-mix/header_page");
 
@@ -18,8 +22,16 @@ fn layout() -> PageLayout {
     PageLayout::parse(HEADER_PAGE).unwrap()
 }
 
-fn held(pages: Vec<(Vec<u8>, HeldLost)>) -> HeldPages {
-    HeldPages::of(pages, &layout())
+fn held(pages: impl IntoIterator<Item = (Vec<u8>, Option<Gap>)>) -> HeldPages {
+    let (layout, mut held) = (layout(), HeldPages::default());
+    for (bytes, gap) in pages {
+        held.push(&PageRead { bytes: &bytes, page: Page::parse(&bytes, &layout), gap }, &layout);
+    }
+    held
+}
+
+fn lost(count: u64) -> Gap {
+    Gap { count: Some(count) }
 }
 
 /// A page with events of task 5 at these times.
@@ -43,17 +55,21 @@ fn page(times: &[u64]) -> Vec<u8> {
     page
 }
 
-fn both_ends(last: &[u64], next: &[u64], start: u64) -> Cuts {
-    let seen = |side, times: &[u64]| -> Vec<Seen> {
+fn both_ends(last: &[u64], next: &[u64], start: u64) -> Cutover {
+    let seen = |side, times: &[u64]| -> Vec<EventCopy> {
         let of_window = times.iter().filter(|time| **time >= start);
-        of_window.map(|time_ns| Seen { line: Line::Task(5), time_ns: *time_ns, side }).collect()
+        of_window.map(|time_ns| EventCopy { task: TaskKey::Task(5), time_ns: *time_ns, side }).collect()
     };
-    let seen = [seen(Side::Last, last), seen(Side::Next, next)].concat();
-    Cuts::find(seen, &(start..=1000), HashSet::from([7]))
+    let seen = [seen(Side::Old, last), seen(Side::New, next)].concat();
+    Cutover::find(seen, &(start..=1000), HashSet::from([7]))
 }
 
 /// What a subscriber gets of two instances, and what the ledger says: read and lost.
-fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cuts>) -> (Vec<u64>, Vec<String>, (u64, u64)) {
+fn published(
+    last: &HeldPages,
+    next: &HeldPages,
+    cuts: Option<&Cutover>,
+) -> (Vec<u64>, Vec<String>, (u64, u64)) {
     let layout = layout();
     let hub = hub();
     let subscription = subscribe(&hub, &[], QueueLimits::default());
@@ -66,24 +82,21 @@ fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cuts>) -> (Vec<u6
         debugfs: nowhere.clone(),
         tracefs: nowhere.clone(),
     };
-    let mut tasks = TaskNames::new(Tracefs::new(&nowhere, &nowhere), nowhere.clone());
-    let mut addresses = AddressNames::new(Arc::new(FactsCache::new(paths)));
     let counters = BufferCounters::default();
-    let mut turn = Turn {
-        cpu: 0,
-        layout: &layout,
-        sources: &table,
-        counters: &counters,
-        hub: &hub,
-        tasks: &mut tasks,
-        addresses: &mut addresses,
-    };
-    turn.held((last, &layout), (next, &layout), cuts, &mut Collector::default());
+    let mut target = Target::new(
+        Arc::new(table),
+        Arc::clone(&hub),
+        (Tracefs::new(&nowhere, &nowhere), nowhere.clone()),
+        Arc::new(FactsCache::new(paths)),
+    );
+    let mut decoding =
+        Decoding { cpu: 0, counters: &counters, collector: &mut Collector::default(), target: &mut target };
+    publish((last, &layout), (next, &layout), cuts, &mut decoding);
     let items = taken(&subscription);
     let mut times = Vec::new();
     for item in &items {
         if let Item::Batch(batch) = item {
-            for group in &read_batch(&batch.message).unwrap().groups {
+            for group in &read_batch(batch.message()).unwrap().groups {
                 let offsets =
                     group.offsets_ns.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
                 times.extend(offsets.map(|offset| group.base_ns + u64::from(offset)));
@@ -96,13 +109,12 @@ fn published(last: &HeldPages, next: &HeldPages, cuts: Option<&Cuts>) -> (Vec<u6
 
 #[test]
 fn every_hit_comes_from_one_instance() {
-    // The copies of a hit are one apart; the next instance was switched on at 15, between those of the second hit.
+    // The copies of a hit are one apart; the next instance was switched on at 15, between those of
+    // the second hit.
     let last = [10, 14, 20, 30, 40, 50];
     let next = [16, 21, 31, 41, 51, 61];
     let cuts = both_ends(&last, &next[..5], 15);
-    let pages = |times: &[u64]| {
-        held(vec![(page(&times[..2]), HeldLost::Nothing), (page(&times[2..]), HeldLost::Nothing)])
-    };
+    let pages = |times: &[u64]| held(vec![(page(&times[..2]), None), (page(&times[2..]), None)]);
     let (times, told, counts) = published(&pages(&last), &pages(&next), Some(&cuts));
     assert_eq!(times, [10, 14, 21, 31, 41, 51, 61]);
     assert_eq!((told.len(), counts), (1, (7, 0)), "{told:?}");
@@ -110,9 +122,9 @@ fn every_hit_comes_from_one_instance() {
 
 #[test]
 fn losses_before_the_cut_are_those_of_the_last_instance() {
-    let last = held(vec![(page(&[10]), HeldLost::Nothing), (page(&[20, 30]), HeldLost::Events(Some(9)))]);
+    let last = held(vec![(page(&[10]), None), (page(&[20, 30]), Some(lost(9)))]);
     // It lost copies of the same hits.
-    let next = held(vec![(page(&[21, 31]), HeldLost::Events(Some(4)))]);
+    let next = held(vec![(page(&[21, 31]), Some(lost(4)))]);
     let cuts = both_ends(&[10, 20, 30], &[21, 31], 22);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![10, 20, 31], (3, 9)));
@@ -121,8 +133,8 @@ fn losses_before_the_cut_are_those_of_the_last_instance() {
 
 #[test]
 fn losses_after_the_window_are_those_of_the_next_instance() {
-    let last = held(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[1040]), HeldLost::Events(Some(9)))]);
-    let next = held(vec![(page(&[11, 21]), HeldLost::Nothing), (page(&[1051]), HeldLost::Events(Some(4)))]);
+    let last = held(vec![(page(&[10, 20]), None), (page(&[1040]), Some(lost(9)))]);
+    let next = held(vec![(page(&[11, 21]), None), (page(&[1051]), Some(lost(4)))]);
     let cuts = both_ends(&[10, 20], &[11, 21], 5);
     let (times, told, counts) = published(&last, &next, Some(&cuts));
     assert_eq!((times, counts), (vec![11, 21, 1051], (3, 4)));
@@ -131,20 +143,19 @@ fn losses_after_the_window_are_those_of_the_next_instance() {
 
 #[test]
 fn a_gap_in_the_window_is_found() {
-    let seen = |last: Vec<(Vec<u8>, HeldLost)>, next: Vec<(Vec<u8>, HeldLost)>, has_ended| {
-        let wanted = Wanted { window: 100..=200, both: HashSet::from([7]), has_ended };
+    let seen = |last: Vec<(Vec<u8>, Option<Gap>)>, next: Vec<(Vec<u8>, Option<Gap>)>, has_ended| {
+        let wanted = HandoverWindow { window: 100..=200, both: HashSet::from([7]), has_ended };
         let (layout, mut seen) = (layout(), Vec::new());
-        let whole = held(last).note(Side::Last, 0, &layout, &wanted, &mut seen)
-            && held(next).note(Side::Next, 0, &layout, &wanted, &mut seen);
+        let whole = held(last).note(Side::Old, 0, &layout, &wanted, &mut seen)
+            && held(next).note(Side::New, 0, &layout, &wanted, &mut seen);
         whole.then(|| seen.iter().map(|copy| (copy.time_ns, copy.side)).collect::<Vec<_>>())
     };
-    let whole = || vec![(page(&[90, 110, 190, 210]), HeldLost::Nothing)];
-    let gap = |before: &[u64], after: &[u64]| {
-        vec![(page(before), HeldLost::Nothing), (page(after), HeldLost::Events(Some(1)))]
-    };
-    let both = [Side::Last, Side::Next].map(|side| [(110, side), (190, side)]).concat();
+    let whole = || vec![(page(&[90, 110, 190, 210]), None)];
+    let gap = |before: &[u64], after: &[u64]| vec![(page(before), None), (page(after), Some(lost(1)))];
+    let both = [Side::Old, Side::New].map(|side| [(110, side), (190, side)]).concat();
     assert_eq!(seen(whole(), whole(), false), Some(both.clone()));
-    // Before the window and behind it nothing matters, as long as the next instance has all that the last one may have lost.
+    // Before the window and behind it nothing matters, as long as the next instance has all that
+    // the last one may have lost.
     assert_eq!(seen(gap(&[50], &[90, 110, 190, 210]), whole(), true), Some(both.clone()));
     assert_eq!(seen(gap(&[90, 110, 190, 210], &[300]), whole(), true), Some(both.clone()));
     assert_eq!(seen(whole(), gap(&[90, 110, 190, 210], &[300]), true), Some(both));
@@ -157,19 +168,15 @@ fn a_gap_in_the_window_is_found() {
 
 #[test]
 fn without_cuts_nothing_is_taken_from_the_next() {
-    let last = held(vec![(page(&[10, 20]), HeldLost::Nothing), (page(&[30]), HeldLost::Events(Some(2)))]);
-    let next = held(vec![(page(&[21, 31]), HeldLost::Events(Some(1)))]);
+    let last = held(vec![(page(&[10, 20]), None), (page(&[30]), Some(lost(2)))]);
+    let next = held(vec![(page(&[21, 31]), Some(lost(1)))]);
     let (times, _, counts) = published(&last, &next, None);
     assert_eq!((times, counts), (vec![10, 20, 30], (3, 2)));
 }
 
 #[test]
 fn a_page_that_makes_no_sense_is_told() {
-    let last = held(vec![
-        (page(&[10]), HeldLost::Nothing),
-        (vec![1, 2, 3], HeldLost::Nothing),
-        (page(&[20]), HeldLost::Nothing),
-    ]);
+    let last = held(vec![(page(&[10]), None), (vec![1, 2, 3], None), (page(&[20]), None)]);
     let (times, told, _) = published(&last, &held(Vec::new()), None);
     assert_eq!(times, [10, 20]);
     assert!(told.iter().any(|item| item.starts_with("Undecodable Some(1)")), "{told:?}");

@@ -1,0 +1,90 @@
+//! What a reader thread can be asked for, and the channel on which it is.
+//!
+//! Owns the wake-up: a reader that sleeps is woken by an event file descriptor, and one that reads
+//! sees that a command waits.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::handover;
+
+/// What a thread is asked to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Read everything that has happened until now, publish it, and answer.
+    Drain(Sender<()>),
+    /// The kernel has emptied the buffers and set their counters to zero; answer.
+    BuffersWereReset(Sender<()>),
+    /// A step from one instance to the next.
+    HandOver(handover::Step),
+    /// Read everything that has happened until now, publish it, and end.
+    Stop,
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    commands: Sender<Command>,
+    waiting: Arc<AtomicUsize>,
+    wake: Arc<EventFd>,
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    commands: Receiver<Command>,
+    /// Commands that were sent and not taken.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Both ends, and what wakes the receiver.
+pub(super) fn commands() -> io::Result<(Outbox, Inbox, Arc<EventFd>)> {
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let (wake, waiting) = (Arc::new(wake), Arc::<AtomicUsize>::default());
+    let (sender, receiver) = channel();
+    let outbox = Outbox { commands: sender, waiting: Arc::clone(&waiting), wake: Arc::clone(&wake) };
+    Ok((outbox, Inbox { commands: receiver, waiting }, wake))
+}
+
+impl Outbox {
+    /// Sends a command, and wakes the reader.
+    pub(super) fn send(&self, command: Command) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // A thread that has ended is noticed by whoever waits for its answer.
+        if self.commands.send(command).is_ok()
+            && let Err(errno) = self.wake.write(1)
+        {
+            tracing::error!(%errno, "cannot wake a reader");
+        }
+    }
+}
+
+impl Inbox {
+    /// The next command, if there is one. [`Command::Stop`] once the other end is gone.
+    pub(super) fn take(&self) -> Option<Command> {
+        match self.commands.try_recv() {
+            Ok(command) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                Some(command)
+            }
+            Err(TryRecvError::Disconnected) => Some(Command::Stop),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
+    /// Whether somebody waits: then the reader looks at its commands before it reads on.
+    pub(super) fn has_command(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Answers a command.
+pub(super) fn answer<T>(reply: &Sender<T>, value: T) {
+    if reply.send(value).is_err() {
+        tracing::debug!("the caller has gone before the answer");
+    }
+}

@@ -1,0 +1,336 @@
+//! From the records on pages to published batches: one reader's work for one CPU.
+//!
+//! Owns the one loop through which every record goes, whether its page was just read or was held
+//! during a hand-over. Never reads pages, and never knows which instance they are from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::collector::{Collector, Pending, fits};
+use super::counters::BufferCounters;
+use super::names::Distinct;
+use super::ring::{Gap, PageRead};
+use super::source::{SourceTable, Sources};
+use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
+use crate::decode::{FieldKind, Plan, Value, WINDOW_BYTES, Window};
+use crate::wire::Symbol;
+use kprobed_host::kernel::{ClockMapping, FactsCache};
+use kprobed_host::ring::{PageError, Record};
+use kprobed_host::tracefs::Tracefs;
+
+/// Events of which only the length of a record is to be checked, and where they are collected. Whoever
+/// closes a batch forgets them, for what is known holds for one batch only.
+#[derive(Default)]
+struct Known {
+    /// By event id. Grows with the number of events that share no slot: nearly all pages have few.
+    slots: Vec<Option<KnownEvent>>,
+    /// Time of the first event of the batch.
+    base_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct KnownEvent {
+    id: u16,
+    bytes: usize,
+    group: usize,
+}
+
+/// Slots for a page with few events, and at most: as many as there are probes on a busy host.
+const SLOTS: usize = 8;
+const SLOTS_MAX: usize = 1024;
+
+impl Known {
+    /// The group that a record belongs to, and what is decoded of it, if nothing else must be asked.
+    #[inline]
+    fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
+        let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
+        let id = u16::from_le_bytes(*bytes.first_chunk()?);
+        // A power of two, or none at all.
+        let slot = usize::from(id) & self.slots.len().wrapping_sub(1);
+        let event = self.slots.get(slot)?.as_ref()?;
+        let is_known = event.id == id && record.payload.len() >= event.bytes;
+        (is_known && fits(self.base_ns, record.timestamp_ns))
+            .then_some((event.group, Window { timestamp_ns: record.timestamp_ns, bytes }))
+    }
+
+    fn learn(&mut self, group: usize, plan: &Plan, base_ns: u64) {
+        self.base_ns = base_ns;
+        let event = KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group };
+        while !self.put(event) {
+            let slots = self.slots.len().saturating_mul(2).clamp(SLOTS, SLOTS_MAX);
+            let known = std::mem::replace(&mut self.slots, vec![None; slots]);
+            for event in known.into_iter().flatten() {
+                self.put(event);
+            }
+        }
+    }
+
+    /// Returns whether there was room. At last the slot of another event is taken.
+    fn put(&mut self, event: KnownEvent) -> bool {
+        let slots = self.slots.len();
+        let Some(slot) = self.slots.get_mut(usize::from(event.id) & slots.wrapping_sub(1)) else {
+            return false;
+        };
+        let has_room = slots >= SLOTS_MAX || slot.is_none_or(|other| other.id == event.id);
+        if has_room {
+            *slot = Some(event);
+        }
+        has_room
+    }
+}
+
+/// What one reader decodes with, and where the events go.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) sources: Arc<SourceTable>,
+    pub(super) hub: Arc<Hub>,
+    tasks: TaskNames,
+    addresses: AddressNames,
+}
+
+impl Target {
+    pub(super) fn new(
+        sources: Arc<SourceTable>,
+        hub: Arc<Hub>,
+        (tracefs, procfs): (Tracefs, PathBuf),
+        facts: Arc<FactsCache>,
+    ) -> Self {
+        Self { sources, hub, tasks: TaskNames::new(tracefs, procfs), addresses: AddressNames::new(facts) }
+    }
+}
+
+/// The work for one CPU.
+#[derive(Debug)]
+pub(super) struct Decoding<'a> {
+    pub(super) cpu: u32,
+    pub(super) counters: &'a BufferCounters,
+    pub(super) collector: &'a mut Collector,
+    pub(super) target: &'a mut Target,
+}
+
+/// Records on their way, in the order in which they were recorded.
+pub(super) struct RecordDecoding<'d, 'a, 'p> {
+    decoding: &'d mut Decoding<'a>,
+    sources: Arc<Sources>,
+    pending: Pending<'p>,
+    known: Known,
+}
+
+impl<'a> Decoding<'a> {
+    /// The CPU.
+    pub(super) const fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Takes one page.
+    pub(super) fn page(&mut self, read: &PageRead<'_>) {
+        let page = match &read.page {
+            Ok(page) => page,
+            Err(error) => return self.malformed(error),
+        };
+        let mut records = self.begin(1);
+        if let Some(gap) = read.gap {
+            records.gap(gap, page.timestamp_ns());
+        }
+        let walked = page.records().each(|record, onward| records.event(&record, onward));
+        if let Err(error) = walked {
+            records.malformed(&error);
+        }
+        records.end();
+    }
+
+    /// Takes the records of so many pages that were read. Has to be called after they were:
+    /// whatever is on them was known before it was switched on.
+    pub(super) fn begin<'p>(&mut self, pages: u64) -> RecordDecoding<'_, 'a, 'p> {
+        self.counters.pages.add(pages);
+        let sources = self.target.sources.current();
+        RecordDecoding { decoding: self, sources, pending: Pending::default(), known: Known::default() }
+    }
+
+    fn malformed(&mut self, error: &PageError) {
+        tracing::warn!(cpu = self.cpu, %error, "malformed ring-buffer page: its rest is skipped");
+        self.collector.undecodable += 1;
+        self.counters.undecodable.add(1);
+    }
+
+    /// Publishes what was collected.
+    pub(super) fn flush(&mut self) {
+        let Self { cpu, counters, collector, target } = self;
+        if collector.events == 0 {
+            return;
+        }
+        counters.read.add(collector.events as u64);
+        for times in collector.groups.iter().map(|group| &group.columns.timestamps_ns) {
+            counters.read_span.note(times.first().copied().unwrap_or_default());
+            counters.read_span.note(times.last().copied().unwrap_or_default());
+        }
+        if !target.hub.pass_over(collector.events as u64) {
+            collector.drop_empty();
+            target.publish(*cpu, &mut collector.groups);
+        }
+        collector.clear();
+    }
+}
+
+impl Target {
+    /// Publishes the events of a batch, with the names of what occurs in them.
+    fn publish(&mut self, cpu: u32, groups: &mut [Group]) {
+        let Self { hub, tasks, addresses, .. } = self;
+        addresses.refresh();
+        for group in &mut *groups {
+            group.columns.name_addresses(|address, text| addresses.append_name(address, text));
+        }
+        let mut tids = Distinct::new();
+        for group in &*groups {
+            tids.add_all(&group.columns.tids, |tid: i32| tid.unsigned_abs() as usize);
+        }
+        let tasks: Vec<_> = tids.into_values().into_iter().filter_map(|tid| tasks.task(tid)).collect();
+        let mut occurring = Distinct::new();
+        // Functions begin at multiples of 16.
+        let slot = |address: u64| (address >> 4) as usize;
+        for group in &*groups {
+            occurring.add_all(&group.columns.ips, slot);
+            occurring.add_all(&group.columns.return_ips, slot);
+            each_address(group, |address| occurring.add(address, slot(address)));
+        }
+        let symbols: Vec<_> = occurring
+            .into_values()
+            .into_iter()
+            .filter_map(|address| Some(Symbol { address, text: addresses.name(address)? }))
+            .collect();
+        let clock = ClockMapping::sample();
+        hub.publish(&Draft { cpu, groups, tasks: &tasks, symbols: &symbols, clock });
+    }
+}
+
+impl<'p> RecordDecoding<'_, '_, 'p> {
+    /// Takes an event, and what follows its payload on its page (or the payload alone).
+    #[inline]
+    pub(super) fn event(&mut self, record: &Record<'p>, onward: &'p [u8]) {
+        if let Some((group, window)) = self.known.find(record, onward) {
+            self.decoding.collector.events += 1;
+            if self.pending.push(group, window) {
+                self.pending.decode_into(self.decoding.collector);
+            }
+        } else {
+            self.unknown(record, onward);
+        }
+    }
+
+    /// The kernel lost events, the last of them before that time.
+    pub(super) fn gap(&mut self, gap: Gap, before_ns: u64) {
+        let counters = self.decoding.counters;
+        counters.overrun.add(gap.count.unwrap_or(0));
+        counters.overrun_span.note(before_ns);
+        self.flush();
+        let loss = Loss::on(self.decoding.cpu, LossCause::Overrun, gap.count, before_ns);
+        self.decoding.target.hub.publish_loss(loss);
+    }
+
+    /// The rest of a page is malformed.
+    pub(super) fn malformed(&mut self, error: &PageError) {
+        self.decoding.malformed(error);
+    }
+
+    /// Publishes what was collected, if that is enough for a batch.
+    pub(super) fn flush_if_full(&mut self) {
+        self.pending.decode_into(self.decoding.collector);
+        if self.decoding.collector.is_full() {
+            self.flush();
+        }
+    }
+
+    /// There are no more records.
+    pub(super) fn end(mut self) {
+        self.flush_if_full();
+    }
+
+    /// Publishes what was collected. What is known of events holds for one batch only.
+    fn flush(&mut self) {
+        self.pending.decode_into(self.decoding.collector);
+        self.decoding.flush();
+        self.known = Known::default();
+    }
+
+    /// Takes one record, of which nothing is known yet.
+    #[inline(never)]
+    fn unknown(&mut self, record: &Record<'p>, onward: &'p [u8]) {
+        if self.decoding.collector.is_far(record.timestamp_ns) {
+            self.flush();
+            self.decoding.collector.is_far(record.timestamp_ns);
+        }
+        let sources = Arc::clone(&self.sources);
+        let Some(source) = sources.lookup(record.payload) else {
+            // Not ours: somebody has switched another event on in our instance.
+            return self.undecodable();
+        };
+        if self.decoding.collector.undecodable > 0 {
+            self.tell_undecodable(record.timestamp_ns);
+        }
+        let Self { decoding, pending, known, .. } = self;
+        let collector = &mut *decoding.collector;
+        let index = collector.group_of(source);
+        let plan = &source.plan;
+        if plan.is_fixed() {
+            if let Some(bytes) = onward.first_chunk()
+                && record.payload.len() >= plan.fixed_bytes()
+            {
+                pending.expect(index);
+                known.learn(index, plan, collector.base_ns());
+                collector.events += 1;
+                if pending.push(index, Window { timestamp_ns: record.timestamp_ns, bytes }) {
+                    pending.decode_into(collector);
+                }
+                return;
+            }
+            // The last one of its page comes after all that wait.
+            pending.decode_into(collector);
+        }
+        let Some(group) = collector.groups.get_mut(index) else { return };
+        match plan.decode(record.payload, record.timestamp_ns, &mut group.columns) {
+            Ok(()) => {
+                source.read.add(1);
+                source.read_span.note(record.timestamp_ns);
+                collector.events += 1;
+            }
+            Err(error) => {
+                tracing::warn!(probe = %source.origin.name, %error, "malformed event");
+                source.undecodable.add(1);
+                self.undecodable();
+            }
+        }
+    }
+
+    /// Counts a record that could not be decoded; it is told before the next one that can.
+    fn undecodable(&mut self) {
+        self.decoding.counters.undecodable.add(1);
+        self.decoding.collector.undecodable += 1;
+        self.known = Known::default();
+    }
+
+    fn tell_undecodable(&mut self, before_ns: u64) {
+        let count = Some(std::mem::take(&mut self.decoding.collector.undecodable));
+        self.flush();
+        let loss = Loss::on(self.decoding.cpu, LossCause::Undecodable, count, before_ns);
+        self.decoding.target.hub.publish_loss(loss);
+    }
+}
+
+/// All kernel addresses in the fields of a group that are shown as symbols.
+fn each_address(group: &Group, mut found: impl FnMut(u64)) {
+    let columns = &group.columns;
+    for (index, field) in group.origin.schema.fields.iter().enumerate() {
+        if field.kind != FieldKind::Symbol {
+            continue;
+        }
+        let Some(column) = columns.fields.get(index) else { continue };
+        let elements = field.array_len.unwrap_or(1) as usize;
+        for row in 0..columns.len() {
+            for element in 0..elements {
+                if let Some(Value::Symbol(address)) = column.value(row, element) {
+                    found(address);
+                }
+            }
+        }
+    }
+}

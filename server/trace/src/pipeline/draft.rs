@@ -1,0 +1,82 @@
+//! Events of one CPU on their way from a reader to subscribers: one entry of the log, as columns.
+
+use std::sync::Arc;
+
+use super::Origin;
+use crate::decode::Columns;
+use crate::wire::{Symbol, Task};
+use kprobed_host::kernel::ClockMapping;
+
+/// Events of one probe, in the order of time.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Whose they are.
+    pub origin: Arc<Origin>,
+    /// The events.
+    pub columns: Columns,
+}
+
+/// Events of one CPU that are about to be published. They are borrowed, since what subscribers get
+/// of them is a copy in the form of the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'a> {
+    /// The CPU.
+    pub cpu: u32,
+    /// The events, by probe. None of the groups is empty.
+    pub groups: &'a [Group],
+    /// What is known of the tasks that occur, by thread id.
+    pub tasks: &'a [Task],
+    /// Names of the kernel addresses that occur, if they have one.
+    pub symbols: &'a [Symbol],
+    /// Clock mapping at the time of reading.
+    pub clock: ClockMapping,
+}
+
+impl Draft<'_> {
+    /// Number of events.
+    pub fn events(&self) -> u64 {
+        self.groups.iter().map(|group| group.columns.len() as u64).sum()
+    }
+
+    /// The earliest time stamp, in nanoseconds.
+    pub fn first_ns(&self) -> u64 {
+        let firsts = self.groups.iter().filter_map(|group| group.columns.timestamps_ns.first());
+        firsts.min().copied().unwrap_or_default()
+    }
+
+    /// The latest time stamp, in nanoseconds.
+    pub fn last_ns(&self) -> u64 {
+        let lasts = self.groups.iter().filter_map(|group| group.columns.timestamps_ns.last());
+        lasts.max().copied().unwrap_or_default()
+    }
+}
+
+/// Events of one CPU that stay: those of a subscriber that wants columns, or of an entry of the
+/// history that was read again.
+#[derive(Clone, Debug)]
+pub struct ColumnBatch {
+    /// The CPU.
+    pub cpu: u32,
+    /// The events, by probe.
+    pub groups: Vec<Group>,
+    /// What is known of the tasks that occur, by thread id.
+    pub tasks: Vec<Task>,
+    /// Names of the kernel addresses that occur, if they have one.
+    pub symbols: Vec<Symbol>,
+    /// Clock mapping at the time of reading.
+    pub clock: ClockMapping,
+}
+
+impl ColumnBatch {
+    /// The same, borrowed.
+    pub fn draft(&self) -> Draft<'_> {
+        let Self { cpu, groups, tasks, symbols, clock } = self;
+        Draft { cpu: *cpu, groups, tasks, symbols, clock: *clock }
+    }
+
+    /// Bytes of memory that it takes, more or less.
+    pub fn bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>();
+        groups.saturating_add(self.tasks.len().saturating_add(self.symbols.len()).saturating_mul(64))
+    }
+}

@@ -1,0 +1,146 @@
+//! The forms in which one batch goes to its subscribers.
+//!
+//! Owns that everybody who wants the same events gets the same bytes: they are made once. Never
+//! decides who wants what: that is `selection`'s.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Draft;
+use super::draft::{ColumnBatch, Group};
+use super::item::{Content, Form};
+use super::selection::{Picked, Selected};
+use super::view::View;
+use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
+
+/// What was made of one batch so far.
+#[derive(Debug)]
+pub(super) struct Encodings<'a> {
+    messages: Vec<(Vec<usize>, Projection, Bytes)>,
+    columns: Vec<(Vec<usize>, Arc<ColumnBatch>)>,
+    pool: &'a MessagePool,
+}
+
+impl<'a> Encodings<'a> {
+    pub(super) const fn new(pool: &'a MessagePool) -> Self {
+        Self { messages: Vec::new(), columns: Vec::new(), pool }
+    }
+
+    /// What was selected, in the form that the view asks for.
+    pub(super) fn content(
+        &mut self,
+        draft: &Draft<'_>,
+        selected: &Selected,
+        sequence: u64,
+        view: &View,
+    ) -> Content {
+        match view.form {
+            Form::Message => Content::Message(self.message(draft, selected, sequence, &view.projection)),
+            Form::Columns => Content::Columns(self.columns(draft, selected)),
+        }
+    }
+
+    fn message(
+        &mut self,
+        draft: &Draft<'_>,
+        selected: &Selected,
+        sequence: u64,
+        projection: &Projection,
+    ) -> Bytes {
+        if !selected.is_whole() {
+            return encode(draft, selected, sequence, self.pool);
+        }
+        let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
+            other == projection && are(groups, selected)
+        };
+        if let Some((_, _, bytes)) = self.messages.iter().find(same) {
+            return bytes.clone();
+        }
+        let bytes = encode(draft, selected, sequence, self.pool);
+        self.messages.push((indices(selected), projection.clone(), bytes.clone()));
+        bytes
+    }
+
+    fn columns(&mut self, draft: &Draft<'_>, selected: &Selected) -> Arc<ColumnBatch> {
+        if !selected.is_whole() {
+            return Arc::new(columns_of(draft, selected));
+        }
+        if let Some((_, batch)) = self.columns.iter().find(|(groups, _)| are(groups, selected)) {
+            return Arc::clone(batch);
+        }
+        let batch = Arc::new(columns_of(draft, selected));
+        self.columns.push((indices(selected), Arc::clone(&batch)));
+        batch
+    }
+}
+
+fn indices(selected: &Selected) -> Vec<usize> {
+    selected.groups.iter().map(|picked| picked.group).collect()
+}
+
+fn are(groups: &[usize], selected: &Selected) -> bool {
+    groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
+}
+
+fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64, pool: &MessagePool) -> Bytes {
+    let groups: Vec<_> = selected
+        .groups
+        .iter()
+        .filter_map(|picked| {
+            let group = draft.groups.get(picked.group)?;
+            Some(GroupRows {
+                schema_id: group.origin.schema_id,
+                columns: &group.columns,
+                rows: picked.rows.as_deref().map_or(Rows::All, Rows::Some),
+                projected: &picked.projected,
+            })
+        })
+        .collect();
+    let named = selected.groups.iter().any(|picked| picked.projected.comm);
+    let tasks = if selected.is_whole() { None } else { Some(tasks_of(draft, &selected.groups)) };
+    let envelope = Envelope {
+        cpu: draft.cpu,
+        sequence,
+        log_events: u32::try_from(draft.events()).unwrap_or(u32::MAX),
+        clock: draft.clock,
+        tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
+        symbols: draft.symbols,
+    };
+    wire::encode(&envelope, &groups, pool)
+}
+
+fn columns_of(draft: &Draft<'_>, selected: &Selected) -> ColumnBatch {
+    let group = |picked: &Picked| {
+        let Group { origin, columns } = draft.groups.get(picked.group)?;
+        let columns = match &picked.rows {
+            None => columns.clone(),
+            Some(rows) => columns.take_rows(rows),
+        };
+        Some(Group { origin: Arc::clone(origin), columns })
+    };
+    let tasks = if selected.is_whole() { draft.tasks.to_vec() } else { tasks_of(draft, &selected.groups) };
+    ColumnBatch {
+        cpu: draft.cpu,
+        groups: selected.groups.iter().filter_map(group).collect(),
+        tasks,
+        symbols: draft.symbols.to_vec(),
+        clock: draft.clock,
+    }
+}
+
+/// The tasks of the selected rows only: a subscriber that wants one event in a thousand does not
+/// want the names of all tasks.
+fn tasks_of(draft: &Draft<'_>, picked: &[Picked]) -> Vec<Task> {
+    let occurs = |tid: i32| {
+        picked.iter().any(|picked| {
+            let Some(group) = draft.groups.get(picked.group) else { return false };
+            let tids = &group.columns.tids;
+            match &picked.rows {
+                None => tids.contains(&tid),
+                Some(rows) => rows.iter().any(|row| tids.get(*row as usize) == Some(&tid)),
+            }
+        })
+    };
+    draft.tasks.iter().filter(|task| occurs(task.tid)).cloned().collect()
+}

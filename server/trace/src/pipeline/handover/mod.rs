@@ -1,0 +1,302 @@
+//! The hand-over of a CPU's events from one tracing instance to the next.
+//!
+//! For a while both instances record the same events, and their pages are kept as they were read.
+//! Then a [`Cutover`] says for each task up to when its events are taken from the old instance, and
+//! from when on from the new one, so that no event is lost and none comes twice.
+//!
+//! Owns the one source of pages that readers have: a [`Source`] reads one ring buffer, or both of
+//! them, and neither a reader nor the decoding knows which. Never decides when: that is the control
+//! thread's.
+
+mod cutover;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use cutover::Side;
+pub(super) use cutover::{Cutover, EventCopy};
+pub use pages::HandoverWindow;
+use pages::{HeldPages, HeldRecord};
+
+use super::commands::{Inbox, answer};
+use super::cpu::Cpu;
+use super::decoding::{Decoding, Target};
+use super::ring::{Depth, Found, Ring, TURN_BYTES};
+use kprobed_host::kernel::trace_clock_ns;
+use kprobed_host::ring::PageLayout;
+use kprobed_host::tracefs::{Tracefs, TracefsError};
+
+/// Bytes that are held at most of one buffer. What comes after that waits there.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Records that are decoded before it is looked at whether a batch is full.
+const RECORDS_AT_ONCE: usize = 1024;
+
+/// What a reader is asked to do for a hand-over, one after the other. Each answers.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Read these buffers as well from now on, in the order of the reader's CPUs, and publish
+    /// nothing.
+    Hold(Vec<Ring>, Sender<()>),
+    /// Read everything up to the end of the window. Answers the copies of events in it; nothing if
+    /// some of them are missing.
+    Look(HandoverWindow, Sender<Option<Vec<EventCopy>>>),
+    /// Publish what is held, each event from one of the two instances, and go on with the new one.
+    ChangeOver(Arc<Cutover>, Sender<()>),
+    /// Publish what is held of the old instance, and forget the new one.
+    GoBack(Sender<()>),
+}
+
+/// Where a CPU's events are read from: one ring buffer or, during a hand-over, those of two
+/// instances that record the same.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The one that events are taken from: the old one, as long as there are two.
+    ring: Ring,
+    beside: Option<Box<Beside>>,
+}
+
+/// The ring buffer in the new instance, and what was read of both and is not published.
+#[derive(Debug)]
+struct Beside {
+    new: Ring,
+    old_pages: HeldPages,
+    new_pages: HeldPages,
+    /// Nothing was recorded in the new instance before this time.
+    since_ns: u64,
+    /// The old instance was asked how much its gaps are: what it loses later may be counted with
+    /// them.
+    asked: bool,
+}
+
+impl Source {
+    /// One ring buffer.
+    pub(super) const fn new(ring: Ring) -> Self {
+        Self { ring, beside: None }
+    }
+
+    /// The buffer that events are taken from.
+    pub(super) const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The same, to be changed.
+    pub(super) const fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+
+    /// All buffers, to be polled.
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Ring> {
+        std::iter::once(&self.ring).chain(self.beside.as_ref().map(|beside| &beside.new))
+    }
+
+    /// Reads as far as `depth` says, and publishes what can be published.
+    pub(super) fn read(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        depth: Depth,
+        inbox: &Inbox,
+        decoding: &mut Decoding<'_>,
+    ) -> Found {
+        if let Some(beside) = &mut self.beside {
+            return beside.read(&mut self.ring, buffer, depth, inbox, decoding);
+        }
+        let bytes_max = if depth == Depth::Pages { TURN_BYTES } else { usize::MAX };
+        let found = self.ring.read(buffer, depth, bytes_max, inbox, |page| decoding.page(&page));
+        decoding.flush();
+        found
+    }
+
+    /// Opens the buffer again after a malformed page. Returns whether its layout is another one.
+    /// During a hand-over nothing is done: what is held has the layout that it was read with.
+    pub(super) fn reopen(&mut self, tracefs: &Tracefs) -> Result<bool, TracefsError> {
+        if self.beside.is_some() { Ok(false) } else { self.ring.reopen(tracefs) }
+    }
+
+    /// From now on the new buffer is read as well. Nothing is recorded in it before `now_ns`.
+    fn hold(&mut self, new: Ring, now_ns: u64) {
+        self.beside = Some(Box::new(Beside {
+            new,
+            old_pages: HeldPages::default(),
+            new_pages: HeldPages::default(),
+            since_ns: now_ns,
+            asked: false,
+        }));
+    }
+
+    /// Reads everything up to the end of the window, and adds every copy of an event in it. Returns
+    /// whether none is missing.
+    fn look(
+        &mut self,
+        window: &HandoverWindow,
+        buffer: &mut Vec<u8>,
+        inbox: &Inbox,
+        decoding: &mut Decoding<'_>,
+        copies: &mut Vec<EventCopy>,
+    ) -> bool {
+        let Some(beside) = &mut self.beside else { return false };
+        loop {
+            let depth = Depth::Until(*window.window.end());
+            match beside.read(&mut self.ring, buffer, depth, inbox, decoding) {
+                Found { caught_up: true, .. } => return beside.note(&self.ring, window, copies),
+                // There is no room for the rest.
+                Found { pages: 0, .. } => return false,
+                Found { .. } => {}
+            }
+        }
+    }
+
+    /// Publishes what is held. With a cutover the new buffer is the one from then on; without, it
+    /// is forgotten.
+    fn settle(&mut self, cutover: Option<&Cutover>, decoding: &mut Decoding<'_>) {
+        let Some(beside) = self.beside.take() else { return };
+        let Beside { new, old_pages, new_pages, .. } = *beside;
+        publish((&old_pages, self.ring.layout()), (&new_pages, new.layout()), cutover, decoding);
+        if cutover.is_some() {
+            self.ring = new;
+        }
+    }
+}
+
+impl Beside {
+    /// Reads what both have up to a time, not much at once, and keeps it. What only the old one can
+    /// have is published.
+    fn read(
+        &mut self,
+        old: &mut Ring,
+        buffer: &mut Vec<u8>,
+        depth: Depth,
+        inbox: &Inbox,
+        decoding: &mut Decoding<'_>,
+    ) -> Found {
+        let until_ns = match depth {
+            Depth::Pages => trace_clock_ns(),
+            Depth::Until(time_ns) => time_ns,
+        };
+        let of_new = hold_pages(&mut self.new, &mut self.new_pages, buffer, until_ns, inbox);
+        let of_old = hold_pages(old, &mut self.old_pages, buffer, until_ns, inbox);
+        self.asked |= old.asks_for_overruns();
+        let earlier = self.old_pages.take_earlier(self.since_ns);
+        publish((&earlier, old.layout()), (&HeldPages::default(), self.new.layout()), None, decoding);
+        Found { is_published: false, broken: false, ..of_old.and(of_new) }
+    }
+
+    /// Adds every copy of an event in the window. Returns whether none is missing.
+    fn note(&self, old: &Ring, window: &HandoverWindow, copies: &mut Vec<EventCopy>) -> bool {
+        // As long as more is recorded, a number that was asked for may count what the new instance
+        // has.
+        if self.asked && !window.has_ended {
+            return false;
+        }
+        self.old_pages.note(Side::Old, old.cpu(), old.layout(), window, copies)
+            && self.new_pages.note(Side::New, old.cpu(), self.new.layout(), window, copies)
+    }
+}
+
+/// Reads one buffer up to a time, as far as there is room for what is held.
+fn hold_pages(
+    ring: &mut Ring,
+    pages: &mut HeldPages,
+    buffer: &mut Vec<u8>,
+    until_ns: u64,
+    inbox: &Inbox,
+) -> Found {
+    if pages.reaches(until_ns) {
+        return Found::NOTHING;
+    }
+    let bytes_max = HELD_BYTES_MAX.saturating_sub(pages.bytes()).min(TURN_BYTES);
+    let layout = *ring.layout();
+    ring.read(buffer, Depth::Until(until_ns), bytes_max, inbox, |page| pages.push(&page, &layout))
+}
+
+/// Publishes what was held of two instances, in the order of time, each event from one of them.
+/// Without a cutover everything is taken from the old one.
+fn publish(
+    (old, old_layout): (&HeldPages, &PageLayout),
+    (new, new_layout): (&HeldPages, &PageLayout),
+    cutover: Option<&Cutover>,
+    decoding: &mut Decoding<'_>,
+) {
+    let cpu = decoding.cpu();
+    let taken = |side| {
+        move |held: &HeldRecord<'_>| match (held, cutover) {
+            (HeldRecord::Event(record), Some(cutover)) => {
+                cutover.takes(side, cpu, record.timestamp_ns, record.payload)
+            }
+            (HeldRecord::Lost(_, end_ns), Some(cutover)) => cutover.takes_gap(side, *end_ns),
+            _ => side == Side::Old,
+        }
+    };
+    let mut old_records = old.records(old_layout).filter(taken(Side::Old)).peekable();
+    let mut new_records = new.records(new_layout).filter(taken(Side::New)).peekable();
+    let pages = old.len() + if cutover.is_some() { new.len() } else { 0 };
+    let mut records = decoding.begin(pages as u64);
+    for count in 1_usize.. {
+        let new_is_first = match (old_records.peek(), new_records.peek()) {
+            (None, None) => break,
+            (old, None) => old.is_none(),
+            (None, Some(_)) => true,
+            (Some(old), Some(new)) => new.time_ns() < old.time_ns(),
+        };
+        match if new_is_first { new_records.next() } else { old_records.next() } {
+            Some(HeldRecord::Event(record)) => records.event(&record, record.payload),
+            Some(HeldRecord::Lost(gap, before_ns)) => records.gap(gap, before_ns),
+            Some(HeldRecord::Malformed(error, _)) => records.malformed(&error),
+            None => break,
+        }
+        if count.is_multiple_of(RECORDS_AT_ONCE) {
+            records.flush_if_full();
+        }
+    }
+    records.end();
+    decoding.flush();
+}
+
+/// Does a step for all CPUs of a reader.
+pub(super) fn carry_out(
+    step: Step,
+    cpus: &mut [Cpu],
+    buffer: &mut Vec<u8>,
+    inbox: &Inbox,
+    target: &mut Target,
+) {
+    match step {
+        Step::Hold(rings, done) => {
+            let now_ns = trace_clock_ns();
+            for (cpu, ring) in cpus.iter_mut().zip(rings) {
+                cpu.source.hold(ring, now_ns);
+            }
+            answer(&done, ());
+        }
+        Step::Look(window, reply) => {
+            let mut copies = Vec::new();
+            let is_whole = cpus.iter_mut().all(|cpu| {
+                let (source, mut decoding) = cpu.parts(target);
+                source.look(&window, buffer, inbox, &mut decoding, &mut copies)
+            });
+            answer(&reply, is_whole.then_some(copies));
+        }
+        Step::ChangeOver(cutover, done) => {
+            for cpu in &mut *cpus {
+                cpu.look_at_stats(target);
+            }
+            settle(cpus, Some(&cutover), target);
+            answer(&done, ());
+        }
+        Step::GoBack(done) => {
+            settle(cpus, None, target);
+            answer(&done, ());
+        }
+    }
+}
+
+/// Publishes what is held of all CPUs of a reader: see [`Source::settle`].
+pub(super) fn settle(cpus: &mut [Cpu], cutover: Option<&Cutover>, target: &mut Target) {
+    for cpu in cpus {
+        let (source, mut decoding) = cpu.parts(target);
+        source.settle(cutover, &mut decoding);
+    }
+}

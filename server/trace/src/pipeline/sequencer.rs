@@ -1,0 +1,184 @@
+//! The order in which what several threads publish comes to the queues.
+//!
+//! A publisher gets a [`Ticket`] together with its place in the log, and then filters and encodes
+//! without a lock, beside others. What it has made goes to the queues in the order of the tickets:
+//! a publisher whose turn has not come leaves its announcement here, and whoever is first hands
+//! over all that wait behind its own. So no thread waits for another, up to [`WAITING_MAX`]
+//! announcements.
+//!
+//! Invariants: every ticket is used exactly once (one that is dropped hands over nothing), and
+//! queues are filled by one thread at a time, in the order of the tickets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Loss;
+use super::subscriber::{Offer, Subscriber};
+
+/// Announcements that may wait for an earlier one. Beyond that their publishers wait, so that one
+/// thread that is held up does not make the others fill the memory.
+const WAITING_MAX: u64 = 64;
+
+/// Subscribers at one moment.
+pub(super) type Audience = Arc<[Arc<Subscriber>]>;
+
+/// What is handed over at once.
+#[derive(Debug)]
+pub(super) enum Announcement {
+    /// What was selected of a batch.
+    Batch(Vec<Offer>),
+    /// A gap, for all of these.
+    Loss(Audience, Loss),
+    /// How far the order of time goes, in nanoseconds of the trace clock.
+    Watermark(Audience, u64),
+    /// A mark for one of them.
+    Mark(Arc<Subscriber>, u64),
+    /// These subscriptions end.
+    Close(Audience),
+    /// The publisher has not got so far.
+    Nothing,
+}
+
+impl Announcement {
+    fn hand_over(self) {
+        match self {
+            Self::Batch(offers) => offers.into_iter().for_each(Offer::hand_over),
+            Self::Loss(to, loss) => to.iter().for_each(|subscriber| subscriber.take_loss(loss)),
+            Self::Watermark(to, time_ns) => {
+                to.iter().for_each(|subscriber| subscriber.take_watermark(time_ns));
+            }
+            Self::Mark(to, mark) => to.take_mark(mark),
+            Self::Close(to) => to.iter().for_each(|subscriber| subscriber.close()),
+            Self::Nothing => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Order {
+    /// The ticket whose turn it is.
+    next: u64,
+    /// Announcements of later tickets.
+    waiting: BTreeMap<u64, Announcement>,
+    /// Publishers that wait until there is room for theirs.
+    blocked: usize,
+}
+
+/// Puts announcements in order.
+#[derive(Debug, Default)]
+pub(super) struct Sequencer {
+    order: Mutex<Order>,
+    went_on: Condvar,
+}
+
+/// A place in the order. Dropped without an announcement, it is passed over.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Ticket<'a> {
+    number: u64,
+    sequencer: &'a Sequencer,
+    is_used: bool,
+}
+
+impl Sequencer {
+    /// The ticket with a number. Numbers are given out one after the other from 0, each once, by
+    /// the caller, who knows what else has to happen at the same moment.
+    pub(super) const fn ticket(&self, number: u64) -> Ticket<'_> {
+        Ticket { number, sequencer: self, is_used: false }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announce(&self, number: u64, announcement: Announcement) {
+        let mut order = self.lock();
+        while number.saturating_sub(order.next) >= WAITING_MAX {
+            order.blocked += 1;
+            order = self.went_on.wait(order).unwrap_or_else(PoisonError::into_inner);
+            order.blocked -= 1;
+        }
+        if number != order.next {
+            order.waiting.insert(number, announcement);
+            return;
+        }
+        let mut announcement = Some(announcement);
+        while let Some(next) = announcement {
+            next.hand_over();
+            order.next += 1;
+            let number = order.next;
+            announcement = order.waiting.remove(&number);
+        }
+        if order.blocked > 0 {
+            self.went_on.notify_all();
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// Hands over what has this place, as soon as everything before it was.
+    pub(super) fn announce(mut self, announcement: Announcement) {
+        self.is_used = true;
+        self.sequencer.announce(self.number, announcement);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.sequencer.announce(self.number, Announcement::Nothing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::View;
+    use super::super::{Item, Subscription, samples};
+    use super::*;
+
+    fn marks(subscription: &Subscription) -> Vec<u64> {
+        let mut marks = Vec::new();
+        while let Some(Ok(Item::Mark(mark))) = futures_util::FutureExt::now_or_never(subscription.next()) {
+            marks.push(mark);
+        }
+        marks
+    }
+
+    #[test]
+    fn what_comes_early_waits_and_what_never_comes_is_passed_over() {
+        let sequencer = Sequencer::default();
+        let subscription = samples::hub().subscribe(View::default());
+        let to = || Arc::clone(&subscription.subscriber);
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| sequencer.ticket(number));
+        third.announce(Announcement::Mark(to(), 2));
+        second.announce(Announcement::Mark(to(), 1));
+        assert_eq!(marks(&subscription), [0; 0]);
+        drop(first);
+        assert_eq!(marks(&subscription), [1, 2]);
+        fourth.announce(Announcement::Mark(to(), 3));
+        assert_eq!(marks(&subscription), [3]);
+    }
+
+    #[test]
+    fn publishers_wait_once_too_much_waits_for_one() {
+        let sequencer = Sequencer::default();
+        let subscription = samples::hub().subscribe(View::default());
+        let first = sequencer.ticket(0);
+        std::thread::scope(|scope| {
+            let publisher = scope.spawn(|| {
+                for number in 1..=3 * WAITING_MAX {
+                    let to = Arc::clone(&subscription.subscriber);
+                    sequencer.ticket(number).announce(Announcement::Mark(to, number));
+                }
+            });
+            while sequencer.lock().blocked == 0 {
+                assert!(!publisher.is_finished());
+                std::thread::yield_now();
+            }
+            assert_eq!(sequencer.lock().waiting.len() as u64, WAITING_MAX - 1);
+            drop(first);
+        });
+        assert_eq!(marks(&subscription), (1..=3 * WAITING_MAX).collect::<Vec<_>>());
+    }
+}
