@@ -99,8 +99,7 @@ impl ProbeServer {
     async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
         let given = self.given(request.definition.clone(), request.spec.as_ref())?;
         let create = changes::creation(request, &given)?;
-        let probe =
-            self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
+        let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
         given.locate(&probe.definition, &mut message.warnings);
         Ok(message)

@@ -4,6 +4,7 @@
 
 use super::Span;
 use super::code::Code;
+use super::step::Step;
 
 /// Whether a definition with this problem can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +36,8 @@ pub struct Diagnostic {
     pub errno: i32,
     /// Who refuses it.
     pub by: RefusedBy,
+    /// Where the kernel comes to it. A warning stands where nothing is refused, so that its step means nothing.
+    pub step: Step,
     /// The text that it is about; the start is where the kernel's caret stands.
     pub span: Span,
     /// What is wrong, for people.
@@ -52,6 +55,7 @@ impl Diagnostic {
             code,
             errno: code.errno(),
             by: code.refused_by(),
+            step: Step::Line,
             span,
             message: message.into(),
             hint: (!hint.is_empty()).then(|| hint.to_owned()),
@@ -67,6 +71,13 @@ impl Diagnostic {
     #[must_use]
     pub fn with_errno(mut self, errno: i32) -> Self {
         self.errno = errno;
+        self
+    }
+
+    /// Says where the kernel comes to it. Without, it is about the line as a whole.
+    #[must_use]
+    pub fn at(mut self, step: Step) -> Self {
+        self.step = step;
         self
     }
 

@@ -18,15 +18,16 @@
 //! know.
 
 use super::Span;
-use super::ast::Definition;
+use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::legacy::{self, BareWords, Parameters, UnknownParameters};
+use super::limits::exceeded_limits;
 use super::line;
-use super::parse;
+use super::parse::{self, Parsed};
 use super::prototype;
-use super::translated;
+use super::step::Step;
 
 /// A language for definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,11 +70,29 @@ pub struct Reading {
     /// The dialect in which it was read. A line that is refused counts as one of the kernel's, unless 2009
     /// was asked for.
     pub dialect: Dialect,
-    /// The definition, or every problem that it has.
+    /// The definition, or everything that is wrong with it, in the order of the kernel's steps.
     pub result: Result<Definition, Vec<Diagnostic>>,
+    /// What could be read of a probe that has mistakes behind its place. Something neutral stands for what could not: a definition to find
+    /// out what the kernel comes to before the mistakes, and for nothing else.
+    pub draft: Option<ProbeDefinition>,
 }
 
 impl Reading {
+    fn of(dialect: Dialect, parsed: Parsed) -> Self {
+        match (parsed.tree, parsed.findings) {
+            (Some(definition), findings) if findings.is_empty() => {
+                Self { dialect, result: Ok(definition), draft: None }
+            }
+            (tree, findings) => {
+                let draft = tree.and_then(|tree| match tree {
+                    Definition::Probe(draft) => Some(draft),
+                    Definition::Delete(_) => None,
+                });
+                Self { dialect, result: Err(findings), draft }
+            }
+        }
+    }
+
     /// The text, from which this was read, so that every kernel reads it in the same dialect: with a comment
     /// that names it where bare words could be something else elsewhere.
     pub fn pinned(&self, text: &str) -> String {
@@ -104,16 +123,19 @@ pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Param
     match asked(text) {
         Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, parameters),
         Ok(None) => {}
-        Err(problem) => return Reading { dialect: Dialect::Kernel, result: Err(vec![problem]) },
+        Err(problem) => {
+            // To the kernel it is a comment: what it minds comes first.
+            let Parsed { tree, .. } = parse::parse_with(text, features, BareWords::Kernel, parameters);
+            let findings = vec![problem.at(Step::Name)];
+            return Reading::of(Dialect::Kernel, Parsed { tree, findings });
+        }
     }
     if is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);
     }
-    match old(text, features, BareWords::OldWhereFree, parameters) {
-        Ok((definition, true)) => Reading { dialect: Dialect::Legacy, result: Ok(definition) },
-        Ok((definition, false)) => Reading { dialect: Dialect::Kernel, result: Ok(definition) },
-        Err(problems) => Reading { dialect: Dialect::Kernel, result: Err(problems) },
-    }
+    let (parsed, has_old_words) = old(text, features, BareWords::OldWhereFree, parameters);
+    let is_good = parsed.findings.is_empty();
+    Reading::of(if has_old_words && is_good { Dialect::Legacy } else { Dialect::Kernel }, parsed)
 }
 
 /// Reads the only definition in `text` in this dialect.
@@ -127,14 +149,15 @@ fn parse_as_knowing(
     features: &Features,
     parameters: &dyn Parameters,
 ) -> Reading {
-    let result = match dialect {
+    let parsed = match dialect {
         Dialect::Kernel => parse::parse_with(text, features, BareWords::Kernel, parameters),
-        Dialect::Legacy => {
-            old(text, features, BareWords::Old, &UnknownParameters).map(|(definition, _)| definition)
-        }
-        Dialect::Prototype => prototype::definition(text, features).map(Definition::Probe),
+        Dialect::Legacy => old(text, features, BareWords::Old, &UnknownParameters).0,
+        Dialect::Prototype => match prototype::definition(text, features) {
+            Ok(definition) => Parsed { tree: Some(Definition::Probe(definition)), findings: Vec::new() },
+            Err(findings) => Parsed { tree: None, findings },
+        },
     };
-    Reading { dialect, result }
+    Reading::of(dialect, parsed)
 }
 
 /// The dialect that a comment asks for.
@@ -162,24 +185,19 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
 }
 
 /// A line that may have words of 2009, and whether it has.
-fn old(
-    text: &str,
-    features: &Features,
-    bare: BareWords,
-    parameters: &dyn Parameters,
-) -> Result<(Definition, bool), Vec<Diagnostic>> {
-    let mut definition = parse::parse_with(text, features, bare, parameters)?;
-    let Definition::Probe(probe) = &mut definition else { return Ok((definition, false)) };
+fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parameters) -> (Parsed, bool) {
+    let mut parsed = parse::parse_with(text, features, bare, parameters);
+    let Some(Definition::Probe(probe)) = &mut parsed.tree else { return (parsed, false) };
+    if !parsed.findings.is_empty() {
+        return (parsed, false);
+    }
     let found = legacy::old_words(text, probe);
     if found.any {
-        let problems = translated::problems(probe, features);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        parsed.findings = exceeded_limits(probe, features);
         probe.warnings.extend(found.warnings);
         probe.warnings.sort_by_key(|warning| warning.span);
     }
-    Ok((definition, found.any))
+    (parsed, found.any)
 }
 
 /// Whether the first line with a word in it is meant as a function prototype.

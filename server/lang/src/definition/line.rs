@@ -93,17 +93,10 @@ pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     })
 }
 
-/// The line of a probe as far as its place, with blanks for the names of the event and for what follows the place, so that positions stay.
-/// The kernel looks for the symbol of the place before it reads those. `None` where there is no such line.
-pub fn place_alone(text: &str) -> Option<String> {
-    let words = single(text).ok()?;
-    let (command, place) = (words.first()?, words.get(1)?);
-    let command = command.split_once(':').map_or(*command, |(command, _)| command);
-    let mut alone = " ".repeat(text.len());
-    for kept in [command, *place] {
-        alone.replace_range(kept.span().range(), kept.text);
-    }
-    command.text.starts_with(['p', 'r']).then_some(alone)
+/// The problem of a line with so many bytes.
+pub(super) fn line_too_long(span: Span, bytes: usize) -> Diagnostic {
+    let message = format!("the line has {bytes} bytes, the kernel takes {LINE_MAX_BYTES}");
+    Diagnostic::error(Code::LineTooLong, span, message)
 }
 
 /// What must hold for a line before its words mean anything.
@@ -111,11 +104,7 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
     // The comment counts: the kernel measures the line before it cuts it.
     let whole = text[line.start..].split('\n').next().unwrap_or_default();
     if whole.len() > LINE_MAX_BYTES {
-        return Err(Diagnostic::error(
-            Code::LineTooLong,
-            Span::new(first, line.end()),
-            format!("the line has {} bytes, the kernel takes {LINE_MAX_BYTES}", whole.len()),
-        ));
+        return Err(line_too_long(Span::new(first, line.end()), whole.len()));
     }
     // A NUL ends the kernel's copy of the text, and its `isspace` follows Latin-1, where the byte 0xa0 is a
     // blank that would cut a UTF-8 character (and the word) in two.

@@ -42,19 +42,18 @@ mod fetch;
 pub mod file;
 pub mod guard;
 mod legacy;
+mod limits;
 mod line;
 mod names;
 mod old_form;
 mod parse;
-mod parts;
 mod program;
 pub mod prototype;
 mod render;
 mod requirement;
-mod spans;
+mod step;
 #[cfg(test)]
 pub(crate) mod tests;
-mod translated;
 mod types;
 
 pub use ast::{
@@ -69,8 +68,7 @@ pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
 pub use legacy::{Parameters, UnknownParameters};
-pub use line::place_alone;
+pub use limits::exceeded_limits;
 pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parse::parse;
-pub use parts::{NumbersAre, ReadPart, Unread, parts_before};
-pub use translated::problems;
+pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};

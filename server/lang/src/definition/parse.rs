@@ -15,6 +15,7 @@ use super::legacy::{BareWords, Parameters, UnknownParameters};
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
+use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
 const MAXACTIVE_MAX: u64 = 4096;
@@ -29,7 +30,31 @@ const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"]
 /// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
 /// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
 pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
-    parse_with(text, features, BareWords::Kernel, &UnknownParameters)
+    parse_with(text, features, BareWords::Kernel, &UnknownParameters).into_result()
+}
+
+/// What was read of a text.
+pub(super) struct Parsed {
+    /// The definition with everything that could be read; absent if not even the place of a probe could.
+    pub(super) tree: Option<Definition>,
+    /// What is wrong, in the order of the kernel's steps.
+    pub(super) findings: Vec<Diagnostic>,
+}
+
+impl From<Diagnostic> for Parsed {
+    fn from(finding: Diagnostic) -> Self {
+        Self { tree: None, findings: vec![finding] }
+    }
+}
+
+impl Parsed {
+    /// The definition if nothing is wrong with it.
+    fn into_result(self) -> Result<Definition, Vec<Diagnostic>> {
+        match self.tree {
+            Some(tree) if self.findings.is_empty() => Ok(tree),
+            _ => Err(self.findings),
+        }
+    }
 }
 
 /// The same with another meaning of bare words, and with what is known of the function's parameters.
@@ -38,21 +63,23 @@ pub(super) fn parse_with(
     features: &Features,
     bare: BareWords,
     parameters: &dyn Parameters,
-) -> Result<Definition, Vec<Diagnostic>> {
-    let words = line::single(text).map_err(|problem| vec![problem])?;
+) -> Parsed {
+    let words = match line::single(text) {
+        Ok(words) => words,
+        Err(finding) => return finding.into(),
+    };
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
-        return Err(vec![Diagnostic::error(
-            Code::NoDefinition,
-            Span::point(0),
-            "no definition in this text",
-        )]);
+        return Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
         Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare, parameters),
         Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare, parameters),
-        Some(b'-') => delete(text, &words, span).map(Definition::Delete).map_err(|problem| vec![problem]),
-        _ => Err(vec![unknown_command(first)]),
+        Some(b'-') => match delete(text, &words, span) {
+            Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
+            Err(finding) => finding.into(),
+        },
+        _ => unknown_command(first).into(),
     }
 }
 
@@ -77,20 +104,20 @@ fn probe(
     features: &Features,
     bare: BareWords,
     parameters: &dyn Parameters,
-) -> Result<Definition, Vec<Diagnostic>> {
+) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
-        return Err(vec![Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing")]);
+        return Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing").into();
     };
-    let mut errors = Vec::new();
+    let mut findings = Findings::default();
     let (prefix, names_word) = match head.tail(1).split_once(':') {
         Some((prefix, names)) => (prefix, Some(names)),
         None => (head.tail(1), None),
     };
-    let maxactive = keep(maxactive(prefix, kind, features), &mut errors).flatten();
-    let place = keep(place(place_word, features), &mut errors);
+    let maxactive = findings.keep(Step::Maxactive, maxactive(prefix, kind, features)).flatten();
+    let place = findings.keep(Step::Place, place(place_word, features));
     let kind = if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind };
     let (group, event) = match names_word {
-        Some(word) => event_name(word, features, &mut errors),
+        Some(word) => event_name(word, features, &mut findings),
         None => (None, None),
     };
     let site = match (&place, kind) {
@@ -103,26 +130,28 @@ fn probe(
         Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
         _ => None,
     };
-    let fetch = FetchParser { features, site, bare, parameters, inside, function };
+    let fetch = FetchParser { argument: 0, features, site, bare, parameters, inside, function };
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
-    errors.extend(arguments.errors);
-    match place {
-        Some(place) if errors.is_empty() => Ok(Definition::Probe(ProbeDefinition {
-            kind,
-            maxactive,
-            group,
-            event,
-            place,
-            args: arguments.args,
-            warnings: arguments.warnings,
-            span,
-        })),
-        _ => Err(errors),
-    }
+    let Findings(mut findings) = findings;
+    findings.extend(arguments.findings);
+    findings.sort_by_key(|finding| finding.step);
+    let args = arguments.args;
+    let warnings = arguments.warnings;
+    let tree = place.map(|place| {
+        Definition::Probe(ProbeDefinition { kind, maxactive, group, event, place, args, warnings, span })
+    });
+    Parsed { tree, findings }
 }
 
-fn keep<T>(result: Result<T, Diagnostic>, errors: &mut Vec<Diagnostic>) -> Option<T> {
-    result.map_err(|problem| errors.push(problem)).ok()
+/// What was found so far.
+#[derive(Default)]
+struct Findings(Vec<Diagnostic>);
+
+impl Findings {
+    /// What was read; what is wrong with it is kept, at the step of the kernel at which it was read.
+    fn keep<T>(&mut self, step: Step, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|problem| self.0.push(problem.at(step))).ok()
+    }
 }
 
 /// What stands between the letter and the colon.
@@ -223,26 +252,22 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
 }
 
 /// `[GRP/][EVENT]`, or with `.` if there is no `/`.
-fn event_name(
-    word: Word<'_>,
-    features: &Features,
-    errors: &mut Vec<Diagnostic>,
-) -> (Option<Name>, Option<Name>) {
+fn event_name(word: Word<'_>, features: &Features, findings: &mut Findings) -> (Option<Name>, Option<Name>) {
     let separator = word.text.find('/').or_else(|| word.text.find('.'));
     let group = separator.map(|at| word.head(at));
     let event = separator.map_or(word, |at| word.tail(at + 1));
-    let group_name = group.and_then(|group| keep(check_group(group, features), errors));
+    let group_name = group.and_then(|group| findings.keep(Step::Group, check_group(group, features)));
     if event.text.is_empty() && group.is_some() && features.anonymous_group {
         return (group_name, None);
     }
-    (group_name, keep(check_event(event), errors))
+    (group_name, findings.keep(Step::Event, check_event(event)))
 }
 
 fn name(word: Word<'_>) -> Name {
     Name { text: word.text.to_owned(), span: word.span() }
 }
 
-fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
+pub(super) fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
     let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     if word.text.is_empty() {
         return problem(Code::NoGroupName, "the group is missing before the separator".to_owned());
@@ -259,7 +284,7 @@ fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> 
     Ok(name(word))
 }
 
-fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
+pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
     let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     if word.text.is_empty() {
         return problem(Code::NoEventName, "the event is missing".to_owned());

@@ -7,6 +7,7 @@ use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefiniti
 use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
+use super::step::{PartStep, Step, VariableWordStep};
 
 impl ProbeDefinition {
     /// The problem that this definition has if its place is a symbol but not the entry of a function: a
@@ -19,31 +20,34 @@ impl ProbeDefinition {
         let Place::Symbol { span, .. } = &self.place else { return None };
         if self.kind == ProbeKind::Return {
             let message = "a return probe must be at the entry of a function";
-            return Some(Diagnostic::error(Code::BadRetprobe, *span, message));
+            return Some(Diagnostic::error(Code::BadRetprobe, *span, message).at(Step::Entry));
         }
         // Words that are `$argN` and nothing else are looked at before all others (kernels from 6.5 on).
-        let bare = |argument: &&Argument| {
+        let bare = |argument: &Argument| {
             let by_number = matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments);
             features.fprobe && by_number && argument.name.is_none()
         };
-        if let Some(argument) = self.args.iter().find(bare) {
+        if let Some((index, argument)) = self.args.iter().enumerate().find(|(_, argument)| bare(argument)) {
             let message = "function arguments can only be read at the entry of a function";
-            return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message));
+            let step = Step::VariableWord(index, VariableWordStep::Entry);
+            return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message).at(step));
         }
-        self.args.iter().find_map(|argument| {
+        self.args.iter().enumerate().find_map(|(index, argument)| {
             let mut fetch = &argument.fetch;
             while let FetchKind::Deref { inner, .. } = &fetch.kind {
                 fetch = inner;
             }
-            let code = match fetch.kind {
-                FetchKind::Argument(_) if features.retprobe_args => Code::NofentryArgs,
-                FetchKind::AllArguments => Code::NofentryArgs,
-                FetchKind::Argument(_) => Code::BadVar,
-                FetchKind::Btf { .. } => Code::NosupBtfarg,
+            let (code, part) = match fetch.kind {
+                // Kernels with `$argN` in return probes look at the number first.
+                FetchKind::Argument(_) if features.retprobe_args => (Code::NofentryArgs, PartStep::LookUp),
+                FetchKind::AllArguments => (Code::NofentryArgs, PartStep::Possible),
+                FetchKind::Argument(_) => (Code::BadVar, PartStep::Possible),
+                FetchKind::Btf { .. } => (Code::NosupBtfarg, PartStep::Possible),
                 _ => return None,
             };
             let message = "function arguments can only be read at the entry of a function";
-            Some(Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint()))
+            let problem = Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint());
+            Some(problem.at(Step::part(index, fetch.span.start, part)))
         })
     }
     /// What no kernel finds when it registers the probe, as the text shows: a function without a name, or a symbol to read from that cannot

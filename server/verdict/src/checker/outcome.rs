@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy};
+use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy, Step};
 
 use super::Taken;
 use crate::meaning::{self, Meaning, Subject};
@@ -30,8 +30,6 @@ pub struct CheckOutcome {
     /// What is wrong with the text behind the place. Then the definition is that of the place alone, and the report says why the kernel
     /// would not even read on.
     pub unread: Vec<Diagnostic>,
-    /// Whether the kernel refuses the place while it still reads the definition, before it looks at the name.
-    pub(super) refused_while_reading: bool,
     pub(super) facts: Arc<KernelFacts>,
 }
 
@@ -46,21 +44,27 @@ pub enum Against<'a> {
     Name(&'a Taken),
 }
 
+impl Against<'_> {
+    /// Where the kernel comes to it.
+    fn step(&self) -> Step {
+        match self {
+            Self::Place(refusal) => refusal.step,
+            Self::Text(finding) => finding.step,
+            Self::Name(taken) if taken.problem.by == RefusedBy::Kernel => Step::Name,
+            Self::Name(_) => Step::OwnName,
+        }
+    }
+}
+
 impl CheckOutcome {
     /// Why the definition is refused, if it is: the first that the kernel finds, or else what only this daemon minds. `taken` is what
     /// [`Checker::taken`] says of it.
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
-        let place = || self.report.refusal.as_ref().map(Against::Place);
-        let text = || self.misplaced.as_ref().map(Against::Text);
-        let name = |by| taken.filter(|taken| taken.problem.by == by).map(Against::Name);
-        let objection = || self.report.objection.as_ref().map(Against::Place);
-        place()
-            .filter(|_| self.refused_while_reading)
-            .or_else(text)
-            .or_else(|| name(RefusedBy::Kernel))
-            .or_else(place)
-            .or_else(|| name(RefusedBy::Kprobed))
-            .or_else(objection)
+        let place = |refusal: &'a Option<Refusal>| refusal.as_ref().map(Against::Place);
+        let text = self.misplaced.as_ref().map(Against::Text);
+        let found =
+            [place(&self.report.refusal), text, taken.map(Against::Name), place(&self.report.objection)];
+        found.into_iter().flatten().min_by_key(Against::step)
     }
 
     /// Whether the kernel takes it and this daemon does not mind it, whatever its name.

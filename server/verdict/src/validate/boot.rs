@@ -6,9 +6,9 @@
 use nix::errno::Errno;
 
 use super::case::Case;
-use super::judge;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
+use super::rules::judge;
 use kprobed_host::kernel::{BootSite, KernelFacts};
 use kprobed_lang::definition::ProbeDefinition;
 

@@ -2,7 +2,7 @@
 //!
 //! Never says whether a probe in one would work: that depends on the place in it.
 
-use super::{blacklist, spelling, traceable};
+use super::{rules, spelling};
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::Place;
 
@@ -125,8 +125,8 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
         name: symbol.name.to_owned(),
         module: symbol.module.map(str::to_owned),
         size_bytes,
-        traceable: traceable::is_traced(symbol.name, symbol.address, size_bytes, facts),
-        blacklisted: blacklist::is_listed(symbol.name, symbol.address, facts),
+        traceable: rules::is_traced(symbol.name, symbol.address, size_bytes, facts),
+        blacklisted: rules::is_listed(symbol.name, symbol.address, facts),
         same_name: named.len(),
         place: place(symbol, &named, facts),
     }

@@ -5,7 +5,7 @@
 //! prefixes that alternatives replace are not looked at: they matter only where a kernel for several processors found one.
 
 use super::case::Case;
-use super::{instruction, jump_label};
+use super::{instruction, rules};
 use kprobed_host::insn::{self, KernelOpcode};
 use kprobed_host::kernel::KernelFacts;
 
@@ -104,7 +104,7 @@ impl<'a> Optimiser<'a> {
             self.code.get(offset..)
         };
         let labels = self.facts.patch_sites.jump_labels_near(address);
-        labels.iter().any(|label| address - label < jump_label::bytes_of(code_from(*label)))
+        labels.iter().any(|label| address - label < rules::jump_label_bytes(code_from(*label)))
     }
 
     fn opcode(&self, offset: u64) -> Option<KernelOpcode> {

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
-use super::{judge, judge_boundary};
+use super::rules::{judge, judge_boundary};
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::ProbeDefinition;

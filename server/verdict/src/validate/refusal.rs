@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use kprobed_lang::definition::{RefusedBy, Span};
+use kprobed_lang::definition::{RefusedBy, Span, Step};
 
 /// A rule. The names are those that clients see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +127,23 @@ pub struct Refusal {
     pub hint: String,
     /// The part of the definition that is at fault.
     pub span: Span,
+    /// Where the kernel comes to it.
+    pub step: Step,
 }
 
 impl Refusal {
     /// EINVAL, the errno of most rules.
     pub(super) fn new(rule: Rule, message: String, span: Span) -> Self {
-        Self { rule, errno: Errno::EINVAL, message, hint: String::new(), span }
+        let step = match rule.refused_by() {
+            RefusedBy::Kernel => Step::REGISTRATION,
+            RefusedBy::Kprobed => Step::OwnPlace,
+        };
+        Self { rule, errno: Errno::EINVAL, message, hint: String::new(), span, step }
+    }
+
+    pub(super) fn at(mut self, step: Step) -> Self {
+        self.step = step;
+        self
     }
 
     pub(super) fn with_errno(mut self, errno: Errno) -> Self {

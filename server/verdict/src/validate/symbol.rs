@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::refusal::{Refusal, Rule};
 use super::spelling;
 use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
-use kprobed_lang::definition::{Place, ProbeDefinition};
+use kprobed_lang::definition::{Place, ProbeDefinition, Step};
 
 /// What the place of a definition stands for.
 pub(super) enum Found<'a> {
@@ -61,6 +61,19 @@ fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usi
         Some(_) => of_modules,
         None if own > 0 && behaviour.kernel_symbol_wins || !behaviour.counts_module_symbols => own,
         None => own + of_modules,
+    }
+}
+
+/// Where the kernel looks the symbol up. All that count the symbols of a name do so while they still read the definition, but the first of
+/// them do not count those of a module.
+pub(super) fn step(definition: &ProbeDefinition, facts: &KernelFacts) -> Step {
+    let of_module = matches!(definition.place, Place::Symbol { module: Some(_), .. });
+    if facts.behaviour.checks_symbol_first {
+        Step::SymbolFirst
+    } else if facts.behaviour.counts_symbols && !of_module {
+        Step::SymbolThen
+    } else {
+        Step::REGISTRATION
     }
 }
 

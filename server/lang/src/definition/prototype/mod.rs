@@ -40,11 +40,11 @@ pub use parse::parse;
 use super::ast::ProbeDefinition;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::translated;
+use super::limits::exceeded_limits;
 
 /// The probe that the only prototype in `text` stands for on the kernel that `features` describes.
 pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
     let definition = translate::translate(&parse(text)?, features)?;
-    let problems = translated::problems(&definition, features);
+    let problems = exceeded_limits(&definition, features);
     if problems.is_empty() { Ok(definition) } else { Err(problems) }
 }

@@ -200,7 +200,7 @@ fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Dia
     };
     // Only types matter: any place will do.
     let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };
-    let value = path::follow(btf, fetch, ty, &members, start)?;
+    let value = path::follow(btf, fetch, ty, &members, start, 0)?;
     let found = composite_behind(btf, value.ty).map_err(broken)?;
     let Some((id, pointer)) = found.filter(|(_, pointer)| *pointer || !members.is_empty()) else {
         return Err(problems::no_structure(btf, value.ty, whole));

@@ -37,5 +37,5 @@ pub use describe::{
     describe_function, describe_members,
 };
 pub use function::{has_parameter, kernel_finds_parameters};
-pub use resolve::{Note, Resolution, resolve};
+pub use resolve::{Names, Note, Resolution, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};
